@@ -3,23 +3,23 @@
 See `docs/reference/reference-client.md`.
 
 **Jobs are processed at least once.** A worker that dies, is closed before its jobs end, or cannot renew a lock for
-`lockDuration` ms loses its jobs to the stalled check of another worker, which runs them again; the first run may
-even still go on, and finish its work outside of Redis before it learns that the lock is gone. Only the *finishing* of
-a job is exclusive: the lock token sees to that.
+`lockDuration` ms loses its jobs to the stalled check of another worker, which runs them again; the first run
+may even continue, and finish its work outside of Redis before it notices that the lock is gone. Only *finishing* a job
+is exclusive: the script checks the lock token.
 
-**Processors must therefore be idempotent**: running a job twice must have the effect of running it once. Ways to it:
+**Processors must therefore be idempotent**: running a job twice must have the effect of running it once. Options:
 
 - a key: derive it from `job.id` (or from the data) and let the receiver refuse it the second time, as payment services
   do with idempotency keys;
 - a constraint: write into a table whose unique index contains that key, in the transaction that does the work;
-- a token: note what is done where it is done, and look there first, as `updateData` lets a job note its own steps;
+- a token: record each step where it is done and check that record first; a job can record its steps with `updateData`;
 - a state: set values instead of changing them (`status = 'sent'`, never `count = count + 1`).
 
-**Commands are sent at most once.** A call of a Queue that loses its connection raises, and nobody knows whether Redis
-has acted; adding again is safe with a `jobId`, because an id that exists is not added twice. Only the loops of workers
-and event readers go on by themselves.
+**Commands are sent at most once.** A call of a Queue that loses its connection raises, and it is unknown whether Redis
+ran the command; adding again is safe with a `jobId`, because an existing id is not added twice. Only the loops of
+workers and event readers retry on their own.
 
-Large data belongs into object storage, and its address into the job: Redis keeps every job in memory.
+Put large data into object storage and its address into the job, because Redis keeps every job in memory.
 """
 
 from conformance.reference_impl.clock import AdjustableClock, Clock, SystemClock

@@ -1,4 +1,4 @@
-"""Where the client takes the time from. Everything that it writes as a time comes from one `Clock`."""
+"""The clock of the client: every time that the client writes comes from one `Clock`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The client's idea of now."""
+    """Source of the current time."""
 
     def now_ms(self) -> int:
         """Unix time in whole milliseconds."""
@@ -34,5 +34,5 @@ class AdjustableClock:
         return self._system.now_ms() if self._instant is None else self._instant
 
     def stop_at(self, instant_ms: int | None) -> None:
-        """Stand still at this instant; None lets the clock run again."""
+        """Stop the clock at this instant (Unix ms); None lets it run again."""
         self._instant = instant_ms

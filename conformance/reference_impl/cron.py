@@ -1,4 +1,4 @@
-"""When a cron pattern is due next, to the second, as cron-parser 4.9 reckons it."""
+"""The next instant of a cron pattern, to the second, as cron-parser 4.9 computes it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_STEPS: Final = 10_000
-"""A pattern that is not met within so many steps has no next instant."""
+"""A pattern without a match after this number of steps has no next instant."""
 
 _HOURS: Final = 24
 _SKIPPED: Final = 2
-"""The hand of the clock moves by two hours: one of them does not exist."""
+"""The local clock jumps by two hours, because one hour does not exist."""
 
 OffsetAt = Callable[[int], int]
 """Distance of a zone from UTC (ms) at an instant (Unix ms)."""
 
 
 class NoNextInstant(ValueError):
-    """The pattern is readable, but never due again."""
+    """The pattern is valid, but never due again."""
 
 
 class UnknownZone(ValueError):
@@ -37,23 +37,23 @@ class UnknownZone(ValueError):
 
 
 def next_instant(pattern: str, after: int, *, tz: str | None = None, end: int | None = None) -> int:
-    """Return the first instant (Unix ms) later than `after` at which the pattern is due, not beyond `end`.
+    """Return the first instant (Unix ms) later than `after` at which the pattern is due, at most `end`.
 
-    Raises CronError for a pattern or a zone that cannot be read, NoNextInstant where there is none.
+    Raises CronError for an invalid pattern or zone, NoNextInstant if there is none.
     """
     return CronSearch(pattern, after, tz=tz).first(end)
 
 
 class CronSearch:
-    """Looks for the first instant later than `after` (Unix ms). Raises CronError, like `next_instant`.
+    """Searches the first instant later than `after` (Unix ms). Raises CronError, like `next_instant`.
 
-    A job scheduler whose iterations two clients make by turns needs the same instant from both, so the search follows
-    cron-parser: field by field, the largest first, with its rules for an hour that the clocks skip or show twice.
+    Two clients that share a job scheduler must compute the same instants, so the search follows cron-parser: field by
+    field, the largest first, with its rules for an hour that the clocks skip or show twice.
     Python's cron libraries have other rules: in 6072 cases (46 patterns, 12 zones, instants around changes of the
     clocks) croniter 7.0 differed in 275 and cronsim 2.8 in 933, by patterns that they refuse and by hours of such a
     change.
 
-    It stands at the moment that is being looked at, and remembers a change of the clocks that it met on the way.
+    It holds the current candidate, and remembers a change of the clocks that the search has passed.
     """
 
     def __init__(self, pattern: str, after: int, *, tz: str | None = None) -> None:
@@ -64,7 +64,7 @@ class CronSearch:
         self._repeated_hour: int | None = None
 
     def first(self, end: int | None = None) -> int:
-        """Return the instant, not beyond `end`. Raises NoNextInstant."""
+        """Return the instant, at most `end`. Raises NoNextInstant."""
         for _ in range(_MOST_STEPS - 1):
             if end is not None and end < self._at.instant:
                 raise NoNextInstant("Out of the timespan range")
@@ -73,7 +73,7 @@ class CronSearch:
         raise NoNextInstant("Invalid expression, loop limit exceeded")
 
     def _move(self) -> bool:
-        """Go on to the next candidate; False where the pattern is met."""
+        """Move to the next candidate; False if the current one matches the pattern."""
         return self._move_days() or self._move_hours() or self._move_within_hour()
 
     def _move_days(self) -> bool:
@@ -88,7 +88,7 @@ class CronSearch:
         return False
 
     def _day_fits(self) -> bool:
-        """Where both the day and the weekday are restricted, one of them is enough."""
+        """If the pattern restricts both day and weekday, one of them is enough."""
         pattern, at = self._pattern, self._at
         shown = at.shown
         is_day = shown.day in pattern.day or (bool(pattern.day.last) and at.next_day().shown.month != shown.month)
@@ -113,7 +113,7 @@ class CronSearch:
         if hour in self._pattern.hour:
             if self._repeated_hour != hour:
                 return False
-            # This hour was due already, before the clocks went back.
+            # This hour was due already, before the clocks were set back.
             self._repeated_hour = None
             self._step(at.next_hour())
             return True
@@ -122,7 +122,7 @@ class CronSearch:
             self._step(at.next_hour())
             return True
         if hour - 1 in self._pattern.hour:
-            # The hour that is due was skipped: the one after it stands in.
+            # The clocks skipped the hour that was due; the next hour replaces it.
             return False
         self._at = at.next_hour()
         return True
@@ -143,7 +143,7 @@ class CronSearch:
         self._at = there.next_hour() if stuck else there
 
     def _step(self, there: Moment) -> None:
-        """Move within a day, and notice a change of the clocks, unless the pattern takes every hour anyway."""
+        """Move within a day, and note a change of the clocks unless the pattern matches every hour."""
         hour, shown = self._at.shown.hour, there.shown
         self._at = there
         if len(self._pattern.hour) == _HOURS:
@@ -178,7 +178,7 @@ class Moment:
 
     @cached_property
     def shown(self) -> datetime:
-        """What the clock shows, to the ms; its zone means nothing."""
+        """The local time, to the ms; its tzinfo is meaningless."""
         return _EPOCH + timedelta(milliseconds=self.instant + self.zone(self.instant))
 
     @property
@@ -187,45 +187,45 @@ class Moment:
         return self.shown.isoweekday() % 7
 
     def next_month(self) -> Moment:
-        """Midnight at the beginning of the next month."""
+        """Midnight at the start of the next month."""
         shown = self.shown
         year, month = (shown.year + 1, 1) if shown.month == 12 else (shown.year, shown.month + 1)
-        # Two moves, as a shorter month first cuts the day and only then goes to the 1st.
+        # Two steps: a shorter month first limits the day, and only then it becomes the 1st.
         return self.showing(_same_day_or_last(shown, year, month)).showing(datetime(year, month, 1, tzinfo=UTC))
 
     def next_day(self) -> Moment:
-        """Midnight at the beginning of the next day."""
+        """Midnight at the start of the next day."""
         return self.in_days(1)
 
     def in_days(self, days: int) -> Moment:
-        """Midnight so many days on."""
+        """Midnight after this number of days."""
         there = self.showing(self.shown + timedelta(days=days))
         return there.showing(there.shown.replace(hour=0, minute=0, second=0, microsecond=0))
 
     def next_hour(self) -> Moment:
-        """Return the beginning of the next hour, and always a later instant."""
+        """Return the start of the next hour, and always a later instant."""
         moved = self.later(HOUR)
         moved = moved.showing(moved.shown.replace(minute=0, second=0, microsecond=0))
         return moved.later(HOUR) if moved.instant <= self.instant else moved
 
     def next_minute(self) -> Moment:
-        """Return the beginning of the next minute."""
+        """Return the start of the next minute."""
         moved = self.later(MINUTE)
         moved = moved.showing(moved.shown.replace(second=0, microsecond=0))
         return moved.later(HOUR) if moved.instant < self.instant else moved
 
     def next_second(self) -> Moment:
-        """Return the beginning of the next second."""
+        """Return the start of the next second."""
         moved = self.later(SECOND)
         moved = moved.showing(moved.shown.replace(microsecond=0))
         return moved.later(HOUR) if moved.instant < self.instant else moved
 
     def later(self, duration: int) -> Moment:
-        """So many ms on."""
+        """The instant this number of ms later."""
         return Moment(self.instant + duration, self.zone)
 
     def showing(self, shown: datetime) -> Moment:
-        """Return the instant at which the clock shows this; what occurs twice is read with the offset from here."""
+        """Return the instant of a local time; a time that occurs twice is read with the current offset."""
         wall = (shown - _EPOCH) // timedelta(milliseconds=1)
         return Moment(_instant_of(wall, self.zone(self.instant), self.zone), self.zone)
 

@@ -1,6 +1,6 @@
 """Cron patterns as BullMQ reads them: those of cron-parser 4.9, with seconds, names, `L`, `#` and `?`.
 
-Read here is only what the pattern says; `cron` finds the instants.
+This module only reads the pattern; `cron` computes the instants.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _DAYS_IN_MONTH: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _LAST: Final = "L"
 _MOST_OCCURRENCES: Final = 5
-"""A weekday occurs at most so often in a month."""
+"""A weekday occurs at most this often in a month."""
 
 
 class CronError(InvalidArgument):
-    """A pattern or a time zone that cannot be read; the texts are those of cron-parser."""
+    """An invalid pattern or time zone; the texts are those of cron-parser."""
 
 
 @dataclass(frozen=True)
 class CronField:
-    """Values of one field, ascending, as often as the pattern names them; `last` are the texts with an `L`."""
+    """Values of one field, ascending, with duplicates as in the pattern; `last` are the texts with an `L`."""
 
     values: tuple[int, ...]
     last: tuple[str, ...] = ()
@@ -57,18 +57,18 @@ class CronPattern:
     occurrence: int = 0
 
     def takes_all_days(self, month: int) -> bool:
-        """Whether no day of this month is left out; February counts 29 days."""
+        """Whether every day of this month is included; February counts 29 days."""
         return len(self.day) >= _DAYS_IN_MONTH[month - 1]
 
     @property
     def takes_all_weekdays(self) -> bool:
-        """Whether no weekday is left out: 0 to 7 are eight values."""
+        """Whether every weekday is included: 0 to 7 are eight values."""
         return len(self.weekday) == _WEEKDAY.high - _WEEKDAY.low + 1
 
 
 @dataclass(frozen=True)
 class _FieldKind:
-    """What may stand in a field."""
+    """The values that a field allows."""
 
     low: int
     high: int
@@ -110,7 +110,7 @@ def parse_pattern(text: str) -> CronPattern:
 
 
 def _split_occurrence(word: str) -> tuple[str, int]:
-    """Take `5#2` apart: the second Friday."""
+    """Split `5#2`, which means the second Friday."""
     weekday, separator, number = word.partition("#")
     if not separator:
         return word, 0
@@ -125,7 +125,7 @@ def _split_occurrence(word: str) -> tuple[str, int]:
 
 
 def _without_impossible_days(pattern: CronPattern) -> CronPattern:
-    """Leave out the days that the only month of a pattern does not have. Raises CronError where none is left."""
+    """Drop the days that the only month of a pattern does not have. Raises CronError if no day remains."""
     if len(pattern.month) != 1:
         return pattern
     longest = _DAYS_IN_MONTH[pattern.month.values[0] - 1]
@@ -191,16 +191,20 @@ def _range(text: str, step_text: str, kind: _FieldKind) -> list[int]:
         raise CronError(f"Constraint error, got {seen} expected range {kind.low}-{kind.high}")
     if low > high:
         raise CronError(f"Invalid range: {text}")
-    step = _number(step_text)
-    if not step or step < 0:
-        raise CronError(f"Constraint error, cannot repeat at every {_shown(step)} time.")
     # A range up to 7 includes the Sunday that is 0.
     also_sunday = [0] if kind.is_weekday and high % 7 == 0 and low != 0 else []
-    return [*also_sunday, *range(low, high + 1, step)]
+    return [*also_sunday, *range(low, high + 1, _step(step_text))]
+
+
+def _step(text: str) -> int:
+    step = _number(text)
+    if not step or step < 0:
+        raise CronError(f"Constraint error, cannot repeat at every {_shown(step)} time.")
+    return step
 
 
 def _number(text: str) -> int | None:
-    """Read a number as JavaScript does: nothing is 0, and None stands for NaN."""
+    """Read a number as JavaScript does: an empty text is 0, and None means NaN."""
     if not text:
         return 0
     return int(text) if re.fullmatch("-?[0-9]+", text) else None

@@ -15,14 +15,14 @@ from conformance.reference_impl.errors import InvalidArgument
 logger = logging.getLogger("bullmq")
 
 Listener = Callable[..., Any]
-"""Called with what the event comes with, or with as much of it as it takes; a coroutine that it returns is awaited."""
+"""Called with the arguments of the event, or the first ones if it takes fewer; a returned coroutine is awaited."""
 
 AnyListener = TypeVar("AnyListener", bound=Listener)
 
 
 @dataclass(frozen=True)
 class _Registered:
-    """A listener, and how many of an event's arguments it takes; None for all of them."""
+    """A listener, and how many arguments of an event it takes; None for all of them."""
 
     listener: Listener
     takes: int | None
@@ -35,7 +35,7 @@ class _Registered:
 class EventEmitter:
     """Calls listeners in the order in which they were added. A listener that raises becomes an `error` event.
 
-    `EVENTS` says how many arguments each event comes with. A listener may take fewer: it gets the first ones.
+    `EVENTS` has the number of arguments of each event. A listener may take fewer, and gets the first ones.
     """
 
     EVENTS: ClassVar[Mapping[str, int]] = {"error": 1}
@@ -47,7 +47,7 @@ class EventEmitter:
     def on(self, event: str, listener: AnyListener) -> AnyListener:
         """Call the listener at every such event; a coroutine function runs as a task of its own. Returns the listener.
 
-        Raises InvalidArgument for a listener that asks for more than the event has.
+        Raises InvalidArgument for a listener that needs more arguments than the event has.
         """
         self._listeners[event].append(self._registered(event, listener, is_once=False))
         return listener
@@ -60,27 +60,27 @@ class EventEmitter:
     def off(self, event: str, listener: Listener) -> None:
         """Forget one listener."""
         registered = self._listeners[event]
-        for place, each in enumerate(registered):
-            if each.listener == listener:
+        for place, candidate in enumerate(registered):
+            if candidate.listener == listener:
                 del registered[place]
                 return
 
     def hears(self, event: str) -> bool:
-        """Whether anybody listens to this event."""
+        """Whether this event has a listener."""
         return bool(self._listeners.get(event))
 
     def emit(self, event: str, *args: Any) -> None:
-        """Call the listeners of an event. An `error` that nobody listens to is logged."""
+        """Call the listeners of an event. An `error` without a listener is logged."""
         listeners = list(self._listeners.get(event, ()))
         if event == "error" and not listeners:
             self.unheard(args[0] if args else "error")
-        for each in listeners:
-            if each.is_once:
-                self._listeners[event].remove(each)
-            self._call(event, each, args)
+        for registered in listeners:
+            if registered.is_once:
+                self._listeners[event].remove(registered)
+            self._call(event, registered, args)
 
     def unheard(self, error: Any) -> None:
-        """Log an `error` that nobody listens to."""
+        """Log an `error` without a listener."""
         logger.error("%s", error, exc_info=error if isinstance(error, BaseException) else None)
 
     def _registered(self, event: str, listener: Listener, *, is_once: bool) -> _Registered:
@@ -111,25 +111,26 @@ class EventEmitter:
 def accepted_arguments(what: str, function: Any, given: int | None) -> int | None:
     """Return how many arguments a function takes at most; None for any number.
 
-    `what` is how errors call it, `given` how many it will get, None where nobody knows. Raises InvalidArgument for what
-    cannot be called, and for a function that needs more than it would get, or something by name.
+    `what` names the function in errors; `given` is the number of arguments that it will get, None if unknown. Raises
+    InvalidArgument for an object that cannot be called, and for a function that needs more arguments or keyword-only
+    ones.
     """
     if not callable(function):
         raise InvalidArgument(f"{what} cannot be called: {function!r}")
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some functions written in C do not say
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return None
-    needed = [each for each in parameters if each.default is each.empty]
-    named = [each.name for each in needed if each.kind is each.KEYWORD_ONLY]
+    needed = [parameter for parameter in parameters if parameter.default is parameter.empty]
+    named = [parameter.name for parameter in needed if parameter.kind is parameter.KEYWORD_ONLY]
     if named:
         raise InvalidArgument(f"{what} needs {named[0]!r} by name, which it does not get")
-    positional = sum(each.kind in _POSITIONAL for each in needed)
+    positional = sum(parameter.kind in _POSITIONAL for parameter in needed)
     if given is not None and positional > given:
         raise InvalidArgument(f"{what} needs {positional} arguments, and gets {given}")
-    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return None
-    return sum(each.kind in _POSITIONAL for each in parameters)
+    return sum(parameter.kind in _POSITIONAL for parameter in parameters)
 
 
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

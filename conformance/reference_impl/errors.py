@@ -1,4 +1,4 @@
-"""What can go wrong in the client, what a processor may throw, and which errors are worth another attempt."""
+"""Errors of the client, errors that a processor may throw, and the categories that decide about another attempt."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from conformance.protocol.scripts import ErrorCode, error_text
 
 RATE_LIMIT_MESSAGE: Final = "bullmq:rateLimitExceeded"
-"""A worker recognises a rate limit by this message alone, whatever the class of the error (upstream `worker.ts`)."""
+"""A worker recognises a rate limit by this message alone, not by the class of the error (upstream `worker.ts`)."""
 
 
 class BullMQError(Exception):
-    """Base of everything that the client raises by itself.
+    """Base of all errors that the client itself raises.
 
     `remote_stack`: the stack trace of an error that came from a sandboxed process.
     """
@@ -38,9 +38,9 @@ class BullMQError(Exception):
 
 
 class InvalidArgument(BullMQError, ValueError):
-    """Refused before anything was sent to Redis; the text is Node's where Node refuses it too.
+    """Refused before anything was sent to Redis; the text is that of Node.js if Node.js refuses it too.
 
-    `field` is the option or argument, `constraint` what it must be; both empty where the text says it all.
+    `field` is the option or argument, `constraint` its rule; both are empty if the text already has them.
     """
 
     def __init__(self, message: str, *, field: str = "", constraint: str = "") -> None:
@@ -62,7 +62,7 @@ class WaitTimeout(BullMQError, TimeoutError):
 
 
 class UnreadableJob(BullMQError, ValueError):
-    """The hash of a job holds what is not JSON; the text names the job."""
+    """The hash of a job holds text that is not JSON; the message names the job."""
 
 
 class JobTimeout(BullMQError, TimeoutError):
@@ -74,7 +74,7 @@ class Closed(BullMQError):
 
 
 class PartlyStored(BullMQError):
-    """Redis took some scripts of a flow and refused others: what is stored of it is not known."""
+    """Redis ran some scripts of a flow and refused others, so it is unknown which jobs are stored."""
 
 
 class ScriptError(BullMQError, TypeError):
@@ -89,7 +89,7 @@ class ScriptError(BullMQError, TypeError):
 
 
 class UnrecoverableError(BullMQError):
-    """Thrown by a processor: fail the job now, whatever attempts are left."""
+    """Thrown by a processor: fail the job now, without further attempts."""
 
     def __init__(self, message: str = "bullmq:unrecoverable") -> None:
         super().__init__(message)
@@ -132,7 +132,7 @@ class TransientError(BullMQError):
 
 
 class PermanentError(UnrecoverableError):
-    """Raise it in a processor, best `from` the original error: fail the job now, whatever attempts are left."""
+    """Raise it in a processor, best `from` the original error: fail the job now, without further attempts."""
 
 
 class SandboxedError(BullMQError):
@@ -148,7 +148,7 @@ CROSSING_ERRORS: Final[tuple[type[BullMQError], ...]] = (
     *(DelayedError, WaitingError, WaitingChildrenError, RateLimitError),
     *(PermanentError, UnrecoverableError, TransientError),
 )
-"""What tells a worker how a job goes on: the same error on both sides of a sandbox. The narrower come first."""
+"""Errors that decide how a job continues, so they keep their class across a sandbox. Subclasses come first."""
 
 
 def script_error(
@@ -164,23 +164,23 @@ def script_error(
 
 
 class ErrorCategory(StrEnum):
-    """What an error says about the next attempt."""
+    """Whether another attempt can help."""
 
     TRANSIENT = "transient"
     PERMANENT = "permanent"
 
 
 Classify = Callable[[BaseException], ErrorCategory | None]
-"""The user's own judgement; None leaves an error to the library."""
+"""The user's classification; None leaves an error to the library."""
 
 
 @dataclass(frozen=True)
 class ErrorPolicy:
-    """How errors of processors are judged.
+    """How errors of processors are classified.
 
     By default the category only appears in logs and metrics, because Node retries every error but UnrecoverableError.
-    `classify` is asked first. `unknown` is the category of errors that nobody knows. `fail_permanent`: a permanent
-    error ends the job at once; off by default, because Node would retry it.
+    `classify` is called first. `unknown` is the category of errors that neither it nor the library knows.
+    `fail_permanent`: a permanent error ends the job at once; off by default, because Node.js would retry it.
     """
 
     classify: Classify | None = None
@@ -188,12 +188,12 @@ class ErrorPolicy:
     fail_permanent: bool = False
 
     def category_of(self, error: BaseException) -> ErrorCategory:
-        """Judge an error."""
+        """Return the category of an error."""
         own = self.classify(error) if self.classify is not None else None
         return own or known_category(error) or self.unknown
 
     def ends_the_job(self, error: BaseException) -> bool:
-        """Whether no further attempt is made, whatever attempts are left."""
+        """Whether the job fails now, even if attempts remain."""
         if isinstance(error, UnrecoverableError):
             return True
         return self.fail_permanent and self.category_of(error) is ErrorCategory.PERMANENT
@@ -204,7 +204,7 @@ _TOO_MANY_REQUESTS: Final = 429
 _SERVER_ERRORS: Final = 500
 _LAST_STATUS: Final = 599
 _REFUSED_LOGIN: Final = (AuthenticationError, AuthorizationError)
-"""For redis-py these are connection errors; trying again does not change a password."""
+"""Connection errors for redis-py, but another attempt does not change a password."""
 
 _TRANSIENT_TYPES: Final[tuple[type[BaseException], ...]] = (
     *(ConnectionError, TimeoutError, asyncio.CancelledError, MemoryError),
@@ -221,7 +221,7 @@ _PASSING_ERRNOS: Final = frozenset(
     }
 )
 _DATABASE_TYPES: Final = frozenset({"OperationalError", "InterfaceError", "DeadlockDetected", "PoolTimeout"})
-"""Names that database drivers use (PEP 249) for a lost connection, a deadlock, or no connection to be had."""
+"""Class names of database drivers (PEP 249) for a lost connection, a deadlock, or an exhausted pool."""
 
 _PERMANENT_TYPES: Final[tuple[type[BaseException], ...]] = (
     *(ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError),
@@ -231,12 +231,12 @@ _PERMANENT_TYPES: Final[tuple[type[BaseException], ...]] = (
 
 
 def classify(error: BaseException) -> ErrorCategory:
-    """Judge an error by the library's rules alone; what it does not know is permanent."""
+    """Classify an error by the library's rules alone; an unknown error is permanent."""
     return known_category(error) or ErrorCategory.PERMANENT
 
 
 def known_category(error: BaseException) -> ErrorCategory | None:
-    """Judge an error, or the first of its causes (`raise ... from cause`) that the library knows."""
+    """Classify an error, or the first of its causes (`raise ... from cause`) that the library knows."""
     for cause in _with_causes(error):
         for rule in _RULES:
             category = rule(cause)
@@ -261,7 +261,7 @@ def _by_wrapper(error: BaseException) -> ErrorCategory | None:
 
 
 def _by_sandbox(error: BaseException) -> ErrorCategory | None:
-    """The process of a sandboxed processor has judged the error where its type is known."""
+    """The sandbox process has classified the error, because only it has the error's type."""
     return error.category if isinstance(error, SandboxedError) else None
 
 

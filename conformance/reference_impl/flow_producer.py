@@ -38,14 +38,14 @@ _MOST_CHILDREN: Final = 20
 
 @dataclass
 class JobNode:
-    """A job of a flow and its children; None stands for a child whose hash is gone."""
+    """A job of a flow and its children; a child is None if its hash is gone."""
 
     job: Job
     children: list[JobNode | None] = field(default_factory=list)
 
 
 class FlowQueue:
-    """A queue as its jobs need it, on the connection of a flow producer."""
+    """A queue on the connection of a flow producer, as its jobs need it."""
 
     def __init__(self, keys: QueueKeys, producer: EventEmitter, runner: ScriptRunner, clock: Clock) -> None:
         self.keys = keys
@@ -63,7 +63,7 @@ class FlowQueue:
     def trace(
         self, _kind: SpanKind, _operation: str, _destination: str | None = None, *, metadata: Any = None
     ) -> TracedBlock:
-        """Record nothing: only the adding of a flow is traced, as in Node."""
+        """Record nothing: only adding a flow is traced, as in Node.js."""
         del metadata
         return UNTRACED
 
@@ -78,7 +78,7 @@ QueueOf = Callable[[str, str | None], FlowQueue]
 
 @dataclass(frozen=True)
 class _PendingFlowJob:
-    """A job that is still to be made, where it belongs, its parent, and the span of whoever adds it."""
+    """A job to be made: its flow node, queue and parent, and the span of its caller."""
 
     flow: FlowJob
     parent: ParentReference | None
@@ -89,7 +89,7 @@ class _PendingFlowJob:
 class FlowPlan:
     """Makes the jobs of flows, and the script calls that store them.
 
-    Each job is a span below that of its parent, where there is telemetry.
+    With telemetry, the span of each job is a child of its parent's span.
     """
 
     def __init__(self, queue_of: QueueOf, queues_options: Mapping[str, Any], telemetry: Telemetry | None) -> None:
@@ -140,10 +140,10 @@ class FlowPlan:
         return merged
 
 
-def _told(flow: FlowJob, field: str) -> str:
-    """Return what a flow says about itself, before it is looked at closely."""
-    told = flow.get(field) if isinstance(flow, Mapping) else None
-    return "" if told is None else str(told)
+def _span_text(flow: FlowJob, field: str) -> str:
+    """Return a field of a flow for a span, before the flow is validated."""
+    value = flow.get(field) if isinstance(flow, Mapping) else None
+    return "" if value is None else str(value)
 
 
 def _parent_of(flow: FlowJob) -> ParentReference | None:
@@ -181,35 +181,35 @@ class FlowProducer(EventEmitter):
         self._clock = clock or SystemClock()
 
     async def waitUntilReady(self) -> None:
-        """Connect, and see that BullMQ can use the server."""
+        """Connect, and check that BullMQ can use the server. Raises BullMQError if its version is too old."""
         await self.connection.ready()
 
     async def add(self, flow: FlowJob, opts: Mapping[str, Any] | None = None) -> JobNode:
         """Add a flow: {name, queueName, data?, opts?, prefix?, children?}, in one MULTI, parents before children.
 
         `opts["queuesOptions"]` ({queue: {defaultJobOptions}}) are defaults for its jobs. Ids are uuids unless given.
-        As in Node 5.62.0 a refusal by Redis goes unnoticed: a flow below a parent that does not exist is returned, but
-        not stored. Raises InvalidArgument, and then nothing was sent.
+        As in Node.js 5.62.0, a refusal of a script is not reported: a flow below a missing parent is returned, but not
+        stored. Raises InvalidArgument before anything is sent.
         """
-        queue_name = _told(flow, "queueName")
+        queue_name = _span_text(flow, "queueName")
         with trace(self.telemetry, SpanKind.PRODUCER, queue_name, "addFlow", queue_name) as span:
-            span.setAttributes({attributes.FLOW_NAME: _told(flow, "name")})
+            span.setAttributes({attributes.FLOW_NAME: _span_text(flow, "name")})
             (node,) = await self._add([flow], (opts or {}).get("queuesOptions") or {}, span)
             return node
 
     async def addBulk(self, flows: Sequence[FlowJob]) -> list[JobNode]:
-        """Add several flows in one MULTI. Raises InvalidArgument, and then nothing was sent."""
+        """Add several flows in one MULTI. Raises InvalidArgument before anything is sent."""
         with trace(self.telemetry, SpanKind.PRODUCER, "", "addBulkFlows", "") as span:
             if span.is_recorded:
-                flow_names = ",".join(_told(flow, "name") for flow in flows)
+                flow_names = ",".join(_span_text(flow, "name") for flow in flows)
                 span.setAttributes({attributes.BULK_COUNT: len(flows), attributes.BULK_NAMES: flow_names})
             return await self._add(flows, {}, span)
 
     async def getFlow(self, opts: Mapping[str, Any]) -> JobNode | None:
         """Return the tree below a job: {id, queueName, prefix?, depth (10), maxChildren (20)}.
 
-        `maxChildren` is asked of Redis per kind of child, and is a hint only. None stands for a child without a hash,
-        and is returned where the job has none.
+        `maxChildren` is the COUNT of a scan per kind of child, so it is only a hint. A child without a hash is None; so
+        is the result if the job itself has no hash.
         """
         self._refuse_if_closed()
         await self.waitUntilReady()
@@ -262,9 +262,9 @@ class FlowProducer(EventEmitter):
 
 
 def _insist_on_stored(replies: Sequence[Any]) -> None:
-    """Raise the error of Redis inside EXEC (OOM, READONLY, BUSY ...), which Node does not look at.
+    """Raise the error of Redis inside EXEC (OOM, READONLY, BUSY ...), which Node.js ignores.
 
-    Raises PartlyStored where only some of the scripts were refused.
+    Raises PartlyStored if only some of the scripts were refused.
     """
     refused = [reply for reply in replies if isinstance(reply, Exception)]
     if not refused:

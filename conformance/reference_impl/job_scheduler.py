@@ -1,6 +1,6 @@
 """Job schedulers: factories of jobs that repeat (upstream `src/classes/job-scheduler.ts`).
 
-A scheduler always has one job ahead. Whoever fetches that job makes the next one, in the same step.
+A scheduler always has one job ahead. The worker that fetches this job makes the next one in the same step.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class JobScheduler:
     ) -> Job | None:
         """Store a scheduler (`override`), or only its next job, which follows the job `producerId`.
 
-        None when there is no next job: the limit is reached, endDate has passed, the pattern is never due again, or
-        somebody else was faster. A job that is pending already is replaced, and keeps its time. Raises InvalidArgument,
-        and ScriptError: scheduler-collision.
+        None if there is no next job: the limit is reached, endDate has passed, the pattern is never due again, or
+        another client has already made it. A pending job is replaced and keeps its time. Raises InvalidArgument, and
+        ScriptError: scheduler-collision.
         """
         _validate(repeatOpts)
         count = next_count(repeatOpts)
@@ -76,7 +76,7 @@ class JobScheduler:
             return None
         with self._owner.trace(SpanKind.PRODUCER, "add", f"{self._owner.keys.queue}.{jobName}") as span:
             telemetry = following(opts, span.metadata)
-            # The order of the options is Node's, and can be seen in Redis: `repeat` comes first.
+            # Redis shows the order of the options: `repeat` comes first, as in Node.js.
             traced = opts if telemetry is None else {**opts, "repeat": None, "telemetry": telemetry}
             job_options = self._iteration_options(jobSchedulerId, repeatOpts, traced, due, count)
             iteration = SchedulerIteration(
@@ -96,7 +96,7 @@ class JobScheduler:
             return self._job(jobName, jobData, job_options, job_id)
 
     async def removeJobScheduler(self, jobSchedulerId: str) -> bool:
-        """Forget a scheduler; False where there was none. Its delayed job goes too, one that waits stays."""
+        """Forget a scheduler; False where there was none. Its delayed job is removed too, a waiting one stays."""
         return await self._owner.scripts.remove_job_scheduler(jobSchedulerId)
 
     async def getScheduler(self, jobSchedulerId: str) -> SchedulerRecord | None:
@@ -113,7 +113,7 @@ class JobScheduler:
         return int(await self._owner.connection.command("ZCARD", self._repeat))
 
     async def _next_due(self, repeat: RepeatOptions, name: str, opts: JobOptions) -> int | None:
-        """When a pattern is due after the job before, or after now; None for intervals, which Redis reckons."""
+        """When a pattern is due after the job before, or after now; None for intervals, which the script computes."""
         if not truthy(repeat.get("pattern")):
             return None
         now = max(int(opts.get("prevMillis") or 0), self._owner.clock.now_ms())
@@ -123,7 +123,7 @@ class JobScheduler:
     def _iteration_options(
         self, scheduler_id: str, repeat: RepeatOptions, opts: JobOptions, due: int | None, count: int
     ) -> dict[str, Any]:
-        """Options of the next job. What stands for "not known yet" in Node is filled in by the script."""
+        """Options of the next job. The script fills in the values that are not known yet."""
         now = self._owner.clock.now_ms()
         merged = {
             **opts,

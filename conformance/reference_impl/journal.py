@@ -1,4 +1,4 @@
-"""Log lines of one queue or worker: a message and named values, `worker_id` always among them."""
+"""Log lines of one queue or worker: a message and named values, which always include `worker_id`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST_VALUE: Final = 1000
 
 
 class LogSink(Protocol):
-    """Where log lines go."""
+    """Destination of log lines."""
 
     def write(self, level: int, message: str, values: Mapping[str, Any]) -> None:
         """Write a line of one of the levels of `logging`: DEBUG, INFO, WARNING, ERROR.
@@ -54,22 +54,22 @@ class KeywordLogger(Protocol):
 
 @dataclass(frozen=True)
 class StandardLogSink:
-    """Writes to a logger of the standard library, the values as `extra`.
+    """Writes to a logger of the standard library, with the values as `extra`.
 
-    Many formats show the text only, so queue, job and error are in the text as well.
+    Many formats show only the text, so queue, job and error are in the text as well.
     """
 
     logger: logging.Logger
 
     def write(self, level: int, message: str, values: Mapping[str, Any]) -> None:
-        """Write a line; with a traceback at level ERROR, unless Redis was just not there."""
+        """Write a line; with a traceback at level ERROR, except for a lost connection."""
         if not self.logger.isEnabledFor(level):
             return
         error = values.get("error")
         with_traceback = (
             level >= logging.ERROR and isinstance(error, BaseException) and not is_connection_problem(error)
         )
-        text = told_in_full(message, values)
+        text = text_in_full(message, values)
         self.logger.log(level, "%s", text, extra=dict(values), exc_info=error if with_traceback else None)
 
 
@@ -94,19 +94,19 @@ class Journal:
     worker_id: str
 
     def debug(self, message: str, **values: Any) -> None:
-        """Write what is of interest when looking for a mistake."""
+        """Write a line for debugging."""
         self._write(logging.DEBUG, message, values)
 
     def info(self, message: str, **values: Any) -> None:
-        """Write what happens in the normal course of things."""
+        """Write a normal event."""
         self._write(logging.INFO, message, values)
 
     def warning(self, message: str, **values: Any) -> None:
-        """Write what went wrong and will be tried again."""
+        """Write a problem that will be retried."""
         self._write(logging.WARNING, message, values)
 
     def error(self, message: str, **values: Any) -> None:
-        """Write what went wrong for good."""
+        """Write a permanent failure."""
         self._write(logging.ERROR, message, values)
 
     def _write(self, level: int, message: str, values: Mapping[str, Any]) -> None:
@@ -114,7 +114,7 @@ class Journal:
 
 
 def sink_of(logger: Any) -> LogSink:
-    """Return where the option `logger` says that lines go; None and True mean the standard logger `bullmq`.
+    """Return the sink for the option `logger`; None and True mean the standard logger `bullmq`.
 
     Raises InvalidArgument for anything that is neither a logger of `logging`, nor a Sink, nor a keyword logger.
     """
@@ -132,8 +132,8 @@ def sink_of(logger: Any) -> LogSink:
     )
 
 
-def told_in_full(message: str, values: Mapping[str, Any]) -> str:
-    """Return `message (queue NAME, job ID): ERROR`, in one line and as far as the values say so."""
+def text_in_full(message: str, values: Mapping[str, Any]) -> str:
+    """Return `message (queue NAME, job ID): ERROR`, on one line; parts without a value are left out."""
     about = [f"queue {values['queue']}"] if "queue" in values else []
     job_ids = [values["jobId"]] if "jobId" in values else values.get("jobIds", [])
     if job_ids:
@@ -146,7 +146,7 @@ def told_in_full(message: str, values: Mapping[str, Any]) -> str:
 
 
 def shown(value: Any) -> Any:
-    """Return a job's result as a log line shows it: numbers and short texts as they are, the rest as a short text."""
+    """Return a job's result for a log line: numbers and short texts unchanged, other values as a short text."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
     text = value if isinstance(value, str) else repr(value)
@@ -158,15 +158,15 @@ def _plain(value: Any) -> Any:
 
 
 def new_worker_id() -> str:
-    """Return `{hostname}-{pid}-{six hex digits}`, by which logs and metrics tell workers apart.
+    """Return `{hostname}-{pid}-{six hex digits}`, which identifies a worker in logs and metrics.
 
-    It plays no part in locks, and may collide without harm.
+    Locks do not use it, so a collision does no harm.
     """
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 def worker_id_of(opts: Mapping[str, Any]) -> str:
-    """Return the option `workerId`, or a new id. Raises InvalidArgument where it is no text."""
+    """Return the option `workerId`, or a new id. Raises InvalidArgument if it is not a text."""
     chosen = opts.get("workerId")
     if chosen is None:
         return new_worker_id()

@@ -1,9 +1,9 @@
-"""Values as JavaScript has them: the text of `JSON.stringify`, numbers, what counts as true, and dates.
+"""Values as in JavaScript: the text of `JSON.stringify`, numbers, truthiness, and dates.
 
 BullMQ stores `data`, `returnvalue` and `progress` as the text of `JSON.stringify`, and counts its bytes for
 `sizeLimit`, so numbers, key order and escapes must be those of ECMAScript, byte for byte. Only integers that no double
-holds, which JavaScript would change without a word, are written with all their digits, as Python reads them. Dates are
-read as by `new Date(value)`, for numbers and the common texts.
+holds, which JavaScript would change silently, are written with all their digits, as Python reads them. Dates are read
+as by `new Date(value)`, for numbers and the common texts.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _LEADING_INTEGER: Final = re.compile(r"\s*([+-]?[0-9]+)")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _LARGEST_INDEX: Final = 2**32 - 2
 _LONGEST_INTEGER_TEXT: Final = 4000
-"""Python converts texts of 4300 digits at most to integers, and back; longer ones stay the texts that they are."""
+"""Python converts at most 4300 digits between text and integer; longer numbers stay texts."""
 
 LARGEST_EXACT: Final = 2**53
-"""Up to here a double, and with it JavaScript and Lua, holds every integer."""
+"""Up to here a double holds every integer, and so do JavaScript and Lua."""
 
 _LONGEST_INTEGER_BITS: Final = 13_287
-"""An integer of so many bits has 4000 digits."""
+"""An integer with this number of bits has 4000 digits."""
 
 _LONGEST_SHOWN_BITS: Final = 256
 
@@ -110,7 +110,7 @@ def js_string(text: str) -> str:
 
 
 def joined_surrogates(text: str) -> str:
-    """Return the text with each pair of surrogate code points joined to the character that it stands for."""
+    """Return the text with each pair of surrogate code points joined to the character that it encodes."""
     if text.isascii() or not _SURROGATE.search(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -149,7 +149,7 @@ def is_number(value: Any) -> TypeGuard[int | float]:
 
 
 def parse_int(text: str | None) -> int | None:
-    """`parseInt(text)`: the leading integer of a text; None stands for NaN, and for more than 4000 digits."""
+    """`parseInt(text)`: the leading integer of a text; None means NaN, or more than 4000 digits."""
     if text is None:
         return None
     digits = text
@@ -160,7 +160,7 @@ def parse_int(text: str | None) -> int | None:
 
 
 def to_number(value: Any) -> float:
-    """`Number(value)` of a JSON value that is no array; NaN where JavaScript has NaN."""
+    """`Number(value)` of a JSON value that is not an array; NaN where JavaScript has NaN."""
     if value is None or isinstance(value, (bool, int, float)):
         return value or 0
     with contextlib.suppress(ValueError):
@@ -169,7 +169,7 @@ def to_number(value: Any) -> float:
 
 
 def exact(value: int) -> int:
-    """Return an integer that is to become a double. Raises InvalidArgument where it would not stay what it is."""
+    """Return an integer to be stored as a double. Raises InvalidArgument if a double cannot hold it."""
     if -LARGEST_EXACT <= value <= LARGEST_EXACT:
         return value
     raise InvalidArgument(
@@ -223,7 +223,7 @@ def _write(value: Any, pieces: list[str]) -> None:
 
 
 def _finite(value: float) -> float:
-    """JavaScript writes null for what is not finite; here it is refused, in the words of Python's json."""
+    """Refuse numbers that are not finite, with the text of Python's json; JavaScript writes null."""
     if isinstance(value, float) and not math.isfinite(value):
         raise InvalidArgument(
             f"Out of range float values are not JSON compliant: {value!r}", constraint="a finite number"

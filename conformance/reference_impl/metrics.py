@@ -1,4 +1,4 @@
-"""What is counted and measured, and the collector that keeps the numbers for Prometheus."""
+"""Metrics of queues and workers, and the collector that keeps them for Prometheus."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ MEASURED_STATES: Final = (
     "paused",
     "waiting-children",
 )
-"""The states whose lengths are measured."""
+"""The states whose number of jobs is measured."""
 
 _RENEWAL_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
-"""The specification wants 95 % of renewals below 10 ms, so the resolution is there."""
+"""The specification requires 95 % of renewals below 10 ms, so most buckets are near that value."""
 
 AttemptOutcome = Literal["completed", "failed", "retried"]
 FailureReason = Literal["transient_exhausted", "permanent"]
 
 
 class MeasuredQueue(Protocol):
-    """A queue or worker, seen from whoever measures it."""
+    """A queue or worker as the measurement sees it."""
 
     name: str
     scripts: Scripts
@@ -38,25 +38,25 @@ class MeasuredQueue(Protocol):
 
 
 class MetricsCollector(Protocol):
-    """The option `metricsCollector` of queues and workers; by default nobody counts.
+    """The option `metricsCollector` of queues and workers; by default nothing is counted.
 
     Every method is called from the event loop's thread.
     """
 
     def job_processed(self, queue: str, outcome: AttemptOutcome) -> None:
-        """An attempt ended: for good, or to be retried."""
+        """An attempt ended: the job is finished, or will be retried."""
         ...
 
     def job_failed(self, queue: str, reason: FailureReason) -> None:
-        """A job failed for good."""
+        """A job failed permanently."""
         ...
 
     def job_duration(self, queue: str, seconds: float) -> None:
-        """A processor ran so long, whatever came out of it."""
+        """The duration (s) of a processor, whether it succeeded or failed."""
         ...
 
     def queue_length(self, queue: str, state: str, length: int) -> None:
-        """So many jobs are in a state."""
+        """The number of jobs in a state."""
         ...
 
     def job_stalled(self, queue: str) -> None:
@@ -64,7 +64,7 @@ class MetricsCollector(Protocol):
         ...
 
     def heartbeat_succeeded(self, queue: str, jobs: int, seconds: float) -> None:
-        """The locks of so many jobs were renewed by one call that took so long."""
+        """One call renewed the locks of `jobs` jobs, in `seconds`."""
         ...
 
     def heartbeat_failed(self, queue: str) -> None:
@@ -72,7 +72,7 @@ class MetricsCollector(Protocol):
         ...
 
     def stalled_check_skipped(self, queue: str) -> None:
-        """A stalled check did not begin because the last one still ran."""
+        """A stalled check was skipped because the last one still ran."""
         ...
 
     def worker_active(self, queue: str, worker_id: str, *, active: bool | None) -> None:
@@ -80,7 +80,7 @@ class MetricsCollector(Protocol):
         ...
 
     def connection_status(self, worker_id: str, *, connected: bool) -> None:
-        """A queue or worker lost or found Redis; one that closes counts as connected."""
+        """A queue or worker lost or regained Redis; a closing one counts as connected."""
         ...
 
     def reconnect_attempted(self) -> None:
@@ -103,12 +103,12 @@ class PrometheusCollector:
     """Keeps the metrics of the specification in a registry (the default one unless given).
 
     Make one per process and give it to all queues and workers as `metricsCollector`. It needs the package
-    prometheus-client, which is imported here alone. Raises BullMQError where that is not installed.
+    prometheus-client, which only this class imports. Raises BullMQError if it is not installed.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         try:
-            import prometheus_client as client  # noqa: PLC0415 - an optional dependency, paid for by those who use it
+            import prometheus_client as client  # noqa: PLC0415 - an optional dependency, loaded only by its users
         except ImportError as error:
             raise BullMQError("metrics need it: pip install prometheus-client") from error
         to = registry or client.REGISTRY
@@ -117,7 +117,7 @@ class PrometheusCollector:
             "bullmq_jobs_processed_total", "Attempts that ended, by outcome", ["queue", "status"], registry=to
         )
         self._failed = client.Counter(
-            "bullmq_jobs_failed_total", "Jobs that failed for good, by reason", ["queue", "reason"], registry=to
+            "bullmq_jobs_failed_total", "Jobs that failed permanently, by reason", ["queue", "reason"], registry=to
         )
         self._duration = client.Histogram(
             "bullmq_job_duration_seconds", "How long processors ran", ["queue"], registry=to
@@ -195,7 +195,7 @@ class PrometheusCollector:
             self._workers.labels(queue, worker_id).set(int(active))
 
     def connection_status(self, worker_id: str, *, connected: bool) -> None:
-        """Note who is cut off: the process is disconnected while anybody is."""
+        """Note a disconnected object: the process counts as disconnected while at least one object is."""
         if connected:
             self._lost.discard(worker_id)
         else:

@@ -1,7 +1,7 @@
-"""Turns the local events of queues and workers into log lines and metrics. Who asks for neither pays nothing per job.
+"""Turns the local events of queues and workers into log lines and metrics. Without either it costs nothing.
 
-Lines about single jobs (picked up, completed, retried) are only written where the option `logger` is given; lines about
-trouble (connection, locks, stalled jobs, jobs that have failed for good) always.
+Lines about single jobs (picked up, completed, retried) are only written with the option `logger`; lines about problems
+(connection, locks, stalled jobs, permanently failed jobs) always.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Process = Callable[..., Any | Awaitable[Any]]
 
 
 class ObservedClient(Protocol):
-    """A queue or worker, as far as it is observed."""
+    """A queue or worker that is observed."""
 
     name: str
     worker_id: str
@@ -45,7 +45,7 @@ class ObservedClient(Protocol):
 
 
 def observe_link(owner: ObservedClient, collector: MetricsCollector | None) -> None:
-    """Log, and count where there is a collector, how the connection fares."""
+    """Log losses and recoveries of the connection; count them if there is a collector."""
     journal, worker_id = owner.journal, owner.worker_id
     owner.on("warning", journal.warning)
     owner.on("disconnected", lambda error: journal.error("Redis disconnected", error=error))
@@ -61,7 +61,7 @@ def observe_link(owner: ObservedClient, collector: MetricsCollector | None) -> N
 
 
 def observe_worker(worker: ObservedClient, processor: Process | None) -> Process | None:
-    """Log and count what happens to jobs; returns the processor, timed where anybody wants to know."""
+    """Log and count what happens to jobs; returns the processor, timed if there is a logger or collector."""
     collector: MetricsCollector | None = worker.opts.get("metricsCollector")
     log_trouble(worker)
     if worker.opts.get("logger"):
@@ -76,7 +76,7 @@ def observe_worker(worker: ObservedClient, processor: Process | None) -> Process
 
 
 def timed(processor: Process) -> Process:
-    """Let a processor note on its job how long it ran."""
+    """Return a processor that stores its duration (s) in `job.processing_s`."""
 
     async def run(job: BoundJob, token: str) -> Any:
         begun = time.monotonic()
@@ -98,7 +98,7 @@ def log_trouble(worker: ObservedClient) -> None:
 
 
 def log_failures(worker: ObservedClient) -> None:
-    """Log each job that has failed for good, once, with the traceback of its last attempt."""
+    """Log each permanently failed job once, with the traceback of its last attempt."""
     journal, policy = worker.journal, worker.policy.errors
 
     def failed(job: BoundJob, error: BaseException) -> None:
@@ -110,7 +110,7 @@ def log_failures(worker: ObservedClient) -> None:
 
 
 def log_jobs(worker: ObservedClient) -> None:
-    """Log how each job fares."""
+    """Log the start and end of each job."""
     journal, policy = worker.journal, worker.policy.errors
 
     def completed(job: BoundJob, result: Any, *_: Any) -> None:
@@ -155,7 +155,7 @@ def count_jobs(worker: ObservedClient, collector: MetricsCollector) -> None:
 
 
 def count_worker_events(worker: ObservedClient, collector: MetricsCollector) -> None:
-    """Count what the worker does beside its jobs: locks, stalled jobs, being there."""
+    """Count renewed locks, stalled jobs and skipped checks, and whether the worker is open."""
     queue, worker_id = worker.name, worker.worker_id
     worker.on("stalled", lambda *_: collector.job_stalled(queue))
     worker.on("stalledCheckSkipped", lambda: collector.stalled_check_skipped(queue))
@@ -168,7 +168,7 @@ def count_worker_events(worker: ObservedClient, collector: MetricsCollector) -> 
 
 
 class LengthMeter:
-    """Measures the queue every `metricsInterval` ms, where there is a collector."""
+    """Measures the queue every `metricsInterval` ms, if there is a collector."""
 
     def __init__(self, owner: MeasuredQueue, opts: Mapping[str, Any]) -> None:
         self._owner = owner

@@ -16,7 +16,7 @@ _SHORT_STRING_UNITS: Final = 64
 """msgpackr writes shorter strings itself and passes lone surrogates through; longer ones go through Node's encoder."""
 
 _MOST_KNOWN: Final = 32
-"""Maps with more names than this are not remembered."""
+"""Maps with more names than this are not cached."""
 
 _TEXTS: Final = frozenset({str})
 _HEADERS: Final = [struct.pack(">BH", 0xDE, length) for length in range(_MOST_KNOWN + 1)]
@@ -25,7 +25,7 @@ _LONGEST_KNOWN: Final = 1024
 """Options that take more bytes than this are packed each time."""
 
 _WITHOUT_REFERENCES: Final = 2
-"""The version of marshal that writes a value the same whoever else has a reference to it."""
+"""The last version of marshal whose output does not depend on the number of references to a value."""
 
 _LARGEST_MAP: Final = 2**16 - 1
 """Maps always have the header with a length of 16 bits, so that the length can be filled in afterwards."""
@@ -55,13 +55,13 @@ def pack_fields(fields: Mapping[str, Any]) -> bytes:
 
 
 def pack_known(options: Mapping[str, Any]) -> bytes:
-    """Do as `pack` does, for options that come again with every job: the same ones are packed once."""
+    """Like `pack`, with a cache for options that repeat with every job."""
     exact_form = _exact_form(options)
     return pack(options) if exact_form is None else _packed_once(exact_form)
 
 
 def pack_with(name: str, text: str, known: Mapping[str, Any]) -> bytes:
-    """Do as `pack({name: text, **known})` does, where only the text is new with every job.
+    """Like `pack({name: text, **known})`, with a cache for `known`, because only the text changes from job to job.
 
     `known` has neither this name, nor one that is an integer: those come first in JavaScript.
     """
@@ -76,9 +76,9 @@ def pack_with(name: str, text: str, known: Mapping[str, Any]) -> bytes:
 
 
 def _exact_form(options: Mapping[str, Any]) -> bytes | None:
-    """Return bytes that are the same for the same values of the same types only: 1, 1.0 and True are packed otherwise.
+    """Return bytes that are equal only for equal values of equal types: 1, 1.0 and True have different packed forms.
 
-    None where values are not of the plain types, or there is too much to remember it.
+    None if a value has another type, or is too large for the cache.
     """
     try:
         exact_form = marshal.dumps(cast("Any", options), _WITHOUT_REFERENCES)
@@ -94,14 +94,14 @@ def _packed_once(exact_form: bytes) -> bytes:
 
 @lru_cache(maxsize=256)
 def _around(name: str, exact_form: bytes) -> tuple[bytes, bytes]:
-    """Return what stands before and after a text that is the first member of a map."""
+    """Return the bytes before and after a text that is the first member of a map."""
     whole = pack({name: "", **marshal.loads(exact_form)})  # noqa: S302 - made by `_exact_form`
     before, empty, after = whole.partition(_packed_name(name) + b"\xa0")
     return before + empty[:-1], after
 
 
 def _write(value: Any, written: bytearray) -> None:
-    """Write any value; nearly all of them are of one of a few types exactly, which are looked for first."""
+    """Write any value; checks exact types first, because nearly all values have one of them."""
     kind = type(value)
     if kind is str:
         _write_string(value, written)
@@ -237,5 +237,5 @@ def _write_negative(value: int, written: bytearray) -> None:
 
 
 def _double(value: float) -> float:
-    """There is but one NaN."""
+    """All NaN values have the same bytes."""
     return math.nan if math.isnan(value) else float(value)

@@ -1,7 +1,7 @@
-"""What the library's user may ask for beyond Node's behaviour: the option `policy` of queues and workers.
+"""The option `policy` of queues and workers: behaviour beyond that of Node.js.
 
-The default is what Node does wherever another client could see the difference in Redis. `SPECIFIED` is the stricter
-reading of the client's written specification; each part can be had alone.
+By default, Redis looks as if Node.js had done the work. `SPECIFIED` has the stricter rules of the client's written
+specification; each rule can also be set alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MEGABYTE: Final = 1024 * 1024
 HOUR_MS: Final = 3_600_000
 
 _LARGEST_EXPONENT: Final = 60
-"""2 to this power exceeds every cap; beyond it floats would overflow in the end."""
+"""2 to this power exceeds every cap; a larger exponent could overflow a float."""
 
 
 def _require(name: str, constraint: str, *, holds: bool) -> None:
@@ -28,7 +28,7 @@ def _require(name: str, constraint: str, *, holds: bool) -> None:
 
 @dataclass(frozen=True)
 class BackoffPolicy:
-    """Limits on the delay before a retry. Node has no cap, and its jitter is an option of the job.
+    """Limits on the delay before a retry. Node.js has no cap, and its jitter is an option of the job.
 
     `cap_ms` holds for every delay; a job may have its own in `backoff.maxDelay`. `jitter` spreads exponential delays by
     this fraction in both directions, before the cap.
@@ -44,7 +44,7 @@ class BackoffPolicy:
     def limited(
         self, delay_ms: float, backoff: Mapping[str, Any] | None, chance: Callable[[], float] = random.random
     ) -> float:
-        """Return the delay (ms) to use instead; delays that are no delays (0, -1) stay as they are."""
+        """Return the limited delay in ms; 0 (retry at once) and -1 (fail) stay unchanged."""
         if delay_ms <= 0:
             return delay_ms
         chosen = backoff or {}
@@ -58,7 +58,8 @@ class BackoffPolicy:
 class ReconnectPolicy:
     """When a worker or event reader tries again to reach Redis. Nothing of this is visible in Redis.
 
-    `max_attempts` 0 means without end; else the worker or reader closes after so many attempts in a row.
+    `first_s` and `longest_s` are in seconds. `max_attempts` 0 means no limit; else the worker or reader closes after
+    that number of failed attempts in a row.
     """
 
     first_s: float = 0.1
@@ -75,7 +76,7 @@ class ReconnectPolicy:
         _require("max_attempts", "0 or more", holds=self.max_attempts >= 0)
 
     def delay_s(self, failures: int, chance: Callable[[], float] = random.random) -> float:
-        """Seconds to wait after so many failures in a row (1 or more)."""
+        """Seconds to wait after this number of failures in a row (1 or more)."""
         grown = self.first_s * self.factor ** min(failures - 1, _LARGEST_EXPONENT)
         return min(grown * spread(self.jitter, chance), self.longest_s)
 
@@ -84,13 +85,13 @@ class ReconnectPolicy:
 class Policy:
     """The option `policy`.
 
-    `strict_options`: refuse job options that Node takes but that mean nothing sensible (see `jobs.options`).
+    `strict_options`: refuse job options that Node.js accepts but that make no sense (see `jobs.options`).
     `max_payload_bytes`: limit of a job's data and options together, as JSON. `keep_logs`: log rows of a job that has no
-    `keepLogs` of its own. `backoff`: limits on retry delays. `errors`: categories, and whether they decide.
-    `reconnect`: pauses while Redis is away. `close_timeout_s`: how long Worker.close lets running jobs go on; None: as
-    long as they want, like Node. `job_timeout_s`: a processor that runs longer is cancelled, and the attempt fails.
-    `wait_unsent_s`: how long a command that could not even be sent, because there is no connection, waits for one,
-    instead of raising at once; what was sent is never sent again.
+    `keepLogs` of its own. `backoff`: limits on retry delays. `errors`: categories of errors, and whether they
+    decide about retries. `reconnect`: pauses while Redis is unreachable. `close_timeout_s`: how long Worker.close waits
+    for running jobs; None: without limit, as in Node.js. `job_timeout_s`: a processor that runs longer is cancelled,
+    and the attempt fails. `wait_unsent_s`: how long a command that could not be sent waits for a connection instead of
+    raising at once; a command that was sent is never sent again.
     """
 
     strict_options: bool = False
@@ -109,7 +110,7 @@ class Policy:
 
 
 DEFAULT: Final = Policy()
-"""Redis looks as if Node had done it."""
+"""The behaviour of Node.js, as far as Redis shows it."""
 
 SPECIFIED: Final = Policy(
     strict_options=True,
@@ -118,7 +119,7 @@ SPECIFIED: Final = Policy(
     backoff=BackoffPolicy(),
     errors=ErrorPolicy(fail_permanent=True),
 )
-"""Everything that the written specification asks of a client library."""
+"""All rules of the written specification for a client library."""
 
 SPECIFIED_JOB_OPTIONS: Final[Mapping[str, Any]] = {"attempts": 3, "backoff": {"type": "exponential", "delay": 1000}}
 """The specification's defaults of a job, for a queue's `defaultJobOptions`; Node's are one attempt and no back-off."""

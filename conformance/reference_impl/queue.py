@@ -1,4 +1,4 @@
-"""The producer's and operator's side of a queue (upstream `src/classes/queue.ts` and `queue-getters.ts`)."""
+"""The queue: adding jobs, reading and controlling them (upstream `src/classes/queue.ts` and `queue-getters.ts`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from conformance.reference_impl.telemetry.interface import SpanKind
 from conformance.reference_impl.telemetry.job_context import carrying, settled
 
 VERSION: Final = f"bullmq:{BULLMQ_VERSION}"
-"""What `meta` says about the library that last opened the queue. The reference speaks exactly this version."""
+"""The library version that this client writes to `meta`: it behaves exactly as this BullMQ version."""
 
 _LARGEST_CLEAN: Final = 10_000
 """Jobs that one call of cleanJobsInSet removes at most."""
@@ -46,9 +46,9 @@ _PROMETHEUS_HEAD: Final = (
 
 
 class Queue(QueueBase):
-    """A queue to add jobs to and to control.
+    """A queue: add jobs, read them, control them.
 
-    `meta` (event limit and version) is written before the first command, whichever it is, unless
+    `meta` (event limit and version) is written before the first command, unless
     `opts["skipMetasUpdate"]`. Local events: waiting, paused, resumed, removed, cleaned, progress, and those of
     QueueBase.
     """
@@ -75,8 +75,8 @@ class Queue(QueueBase):
     async def add(self, name: str, data: Any, opts: Mapping[str, Any] | None = None) -> Job:
         """Add a job. `data` is any JSON value, or a RawJson. Raises InvalidArgument and ScriptError.
 
-        The option `repeat` is the older form of upsertJobScheduler. Where it allows no iteration Node returns nothing;
-        here that is an InvalidArgument.
+        The option `repeat` is the older form of upsertJobScheduler. If it allows no iteration, this raises
+        InvalidArgument, while Node.js returns nothing.
         """
         with self.trace(SpanKind.PRODUCER, "add", f"{self.name}.{name}") as span:
             job = await self._add(name, data, carrying(opts, span.metadata) or {})
@@ -135,7 +135,7 @@ class Queue(QueueBase):
             return int(removed)
 
     async def drain(self, delayed: bool = False) -> None:
-        """Remove the jobs that wait; also the delayed ones if asked to."""
+        """Remove the waiting jobs, with `delayed` also the delayed ones."""
         with self.trace(SpanKind.INTERNAL, "drain") as span:
             span.setAttributes({attributes.QUEUE_DRAIN_DELAY: delayed})
             await self.scripts.drain(delayed=delayed)
@@ -188,7 +188,7 @@ class Queue(QueueBase):
                 pass
 
     async def trimEvents(self, maxLength: int) -> int:
-        """Shorten the event stream to about this length; returns how many entries went."""
+        """Shorten the event stream to about this length; returns the number of removed entries."""
         command = ("XTRIM", self.keys.key(names.EVENTS), "MAXLEN", "~", maxLength)
         with self.trace(SpanKind.INTERNAL, "trimEvents") as span:
             span.setAttributes({attributes.QUEUE_EVENT_MAX_LENGTH: maxLength})
@@ -220,7 +220,7 @@ class Queue(QueueBase):
         return {"max": max_jobs, "duration": duration} if max_jobs is not None and duration is not None else None
 
     async def rateLimit(self, expireTimeMs: int) -> None:
-        """Start nothing for so many ms; only workers that know a limit obey."""
+        """Start no job for this number of ms; only workers with a limit of their own obey."""
         await self.connection.command("SET", self._limiter, _LARGEST_SAFE_INTEGER, "PX", expireTimeMs)
 
     async def removeRateLimitKey(self) -> int:
@@ -228,7 +228,7 @@ class Queue(QueueBase):
         return int(await self.connection.command("DEL", self._limiter))
 
     async def getRateLimitTtl(self, maxJobs: int | None = None) -> int:
-        """Ms until the next start is allowed; -2 where no window is open and no limit is known."""
+        """Ms until the next start is allowed; -2 if no window is open and no limit is known."""
         return await self.scripts.get_rate_limit_ttl(maxJobs)
 
     async def isMaxed(self) -> bool:
@@ -282,8 +282,8 @@ class Queue(QueueBase):
 
         `repeatOpts`: either `pattern` (cron, with seconds if wanted, in the zone `tz`) or `every` (ms); `limit`,
         `startDate`, `endDate`, `immediately`. `jobTemplate`: `name` (the scheduler's id by default), `data` ({}) and
-        `opts`. A job that is pending is replaced and keeps its time, even where the times change. None when there is
-        no next job. Raises InvalidArgument, and ScriptError: scheduler-collision.
+        `opts`. A job that is pending is replaced and keeps its time, even if the times change. None if there is no
+        next job. Raises InvalidArgument, and ScriptError: scheduler-collision.
         """
         refuse_past_end(repeatOpts, self.clock.now_ms())
         await self.waitUntilReady()
@@ -320,7 +320,7 @@ class Queue(QueueBase):
         return await self.repeat.getRepeatableJobs(start, end, asc)
 
     async def removeRepeatable(self, name: str, repeatOpts: RepeatOptions, jobId: str | None = None) -> bool:
-        """Forget what an add with these options made; False where there was nothing."""
+        """Remove the repeat key that an add with these options made; False if there was none."""
         with self.trace(SpanKind.INTERNAL, "removeRepeatable", f"{self.name}.{name}") as span:
             span.setAttributes({attributes.JOB_NAME: name, attributes.JOB_ID: jobId})
             return await self.repeat.removeRepeatable(name, repeatOpts, jobId)
@@ -338,7 +338,7 @@ class Queue(QueueBase):
     async def getJobs(
         self, types: Sequence[str] | str, start: int = 0, end: int = -1, asc: bool = False
     ) -> list[Job | None]:
-        """Jobs of these states, by rank within each; None stands for an id without a hash."""
+        """Jobs of these states, by rank within each; None for an id without a hash."""
         job_ids = await self.getRanges(sanitize_types(types), start, end, asc)
         return list(await asyncio.gather(*(Job.fromId(self, job_id) for job_id in job_ids)))
 
@@ -535,7 +535,7 @@ class Queue(QueueBase):
         events = (self.opts.get("streams") or {}).get("events") or {}
         limit = events.get("maxLen", DEFAULT_MAX_EVENTS)
         fields = ("opts.maxLenEvents", limit, "version", VERSION)
-        # Node ignores a server that refuses this; the operation itself will say what is wrong.
+        # As in Node.js a refusal is ignored here; the operation itself then raises.
         with contextlib.suppress(ResponseError):
             await self.connection.at_once("HMSET", self.keys.key(names.META), *fields)
 
@@ -555,7 +555,7 @@ class Queue(QueueBase):
 
 
 def sanitize_types(types: Sequence[str] | str) -> list[str]:
-    """States as getters take them: each once, `waiting` together with `paused`, all of them for none."""
+    """States for getters: each once, `waiting` together with `paused`; all states if none is given."""
     given = [types] if isinstance(types, str) else list(types)
     if not given:
         return list(JOB_TYPES)

@@ -1,4 +1,4 @@
-"""What queues, workers and event readers have in common: a name, key names, a connection and the scripts."""
+"""Base of queues, workers and event readers: name, key names, connection and scripts."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class QueueBase(EventEmitter):
     """Base of everything that belongs to one queue.
 
     `opts["connection"]` is an Address, a URL or a dict (see `Address.of`), `opts["prefix"]` the key prefix. `scripts`
-    are the official Lua scripts by default (see `official_scripts`), or a folder that has them; `clock` is the
-    machine's by default. `opts["telemetry"]` makes spans of what it does (see `telemetry`). Options of this library
-    alone, none of them stored: `policy` (see `policy`), `workerId` and `logger` (see `journal`), `metricsCollector`
+    are the official Lua scripts by default (see `official_scripts`), or a folder with them; `clock` is that of the
+    machine by default. `opts["telemetry"]` records spans (see `telemetry`). Options that only this library has, none of
+    them stored: `policy` (see `policy`), `workerId` and `logger` (see `journal`), `metricsCollector`
     (see `metrics`).
     Local events: error, warning, disconnected, reconnecting, reconnected, unreachable, closed.
 
-    In an `async with` block it is connected at the beginning and closed at the end. Raises InvalidArgument for a bad
-    queue name.
+    An `async with` block connects it at the start and closes it at the end. Raises InvalidArgument for a bad queue
+    name.
     """
 
     EVENTS: ClassVar[Mapping[str, int]] = {
@@ -101,7 +101,7 @@ class QueueBase(EventEmitter):
 
     @property
     def clock(self) -> Clock:
-        """Where times come from."""
+        """The clock that the object uses."""
         return self._clock
 
     @property
@@ -121,12 +121,12 @@ class QueueBase(EventEmitter):
     def trace(
         self, kind: SpanKind, operation: str, destination: str | None = None, *, metadata: Any = None
     ) -> TracedBlock:
-        """Return a block for `with` that is a span, where there is telemetry; `destination` is the queue by default."""
+        """Return a block for `with`, which is a span if there is telemetry; `destination` is the queue by default."""
         target = self.name if destination is None else destination
         return trace(self.telemetry, kind, self.name, operation, target, metadata=metadata)
 
     async def waitUntilReady(self) -> None:
-        """Connect, and see that BullMQ can use the server."""
+        """Connect, and check that BullMQ can use the server. Raises BullMQError if its version is too old."""
         await self.connection.ready()
 
     async def close(self) -> None:
@@ -149,9 +149,9 @@ class QueueBase(EventEmitter):
 
     @cached_property
     def client(self) -> Redis | RedisCluster:
-        """A client of redis-py for commands of your own, on sockets of its own; closed together with this object.
+        """A redis-py client for your own commands, with separate sockets; closed together with this object.
 
-        Where `connection` is such a client, that one; it stays open. Raises InvalidArgument for an SSLContext.
+        If `connection` is such a client, it is returned and stays open. Raises InvalidArgument for an SSLContext.
         """
         handed_in = self._opts.get("connection")
         return handed_in if isinstance(handed_in, (Redis, RedisCluster)) else client_of(self.address)
@@ -162,15 +162,15 @@ class QueueBase(EventEmitter):
             await client.aclose()
 
     def _opening(self) -> Callable[[], Awaitable[None]] | None:
-        """Return what is to be done on the connection before the first command."""
+        """Return the coroutine that runs on the connection before the first command."""
         return None
 
     def _wait_unsent_s(self) -> float:
-        """Return how long commands wait for a connection; workers and event readers try again by themselves."""
+        """Return how long commands wait for a connection; workers and event readers retry on their own."""
         return 0
 
     def unheard(self, error: Any) -> None:
-        """Log an `error` that nobody listens to."""
+        """Log an `error` without a listener."""
         self.journal.error(str(error), error=error)
 
     def client_name(self, suffix: str = "") -> str:

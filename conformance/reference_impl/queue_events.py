@@ -1,4 +1,4 @@
-"""Reading the event stream of a queue (upstream `src/classes/queue-events.ts`)."""
+"""Reader of the event stream of a queue (upstream `src/classes/queue-events.ts`)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ _STREAM_EVENTS: Final = (
 )
 _ONLY_NEW: Final = "$"
 _REST_AFTER_ERROR_S: Final = 5
+"""Pause after an error reply, for example of a server without memory: a retry at once would flood the log."""
 
 
 class QueueEvents(QueueBase):
@@ -60,12 +61,12 @@ class QueueEvents(QueueBase):
             self._task = asyncio.create_task(self.run())
 
     async def waitUntilReady(self) -> None:
-        """Every event after this moment will be emitted."""
+        """Connect and fix the start: every event after this call returns will be emitted."""
         await super().waitUntilReady()
         await self._find_start()
 
     async def run(self) -> None:
-        """Read until close."""
+        """Read until close. Retries after a lost connection, from the last entry that was emitted."""
         while not self.closing:
             try:
                 await self._find_start()
@@ -92,10 +93,10 @@ class QueueEvents(QueueBase):
         await self.close()
 
     async def _find_start(self) -> None:
-        """Fix `now` as a stream id: `$` in each read would miss what is written between two reads."""
+        """Resolve `$` to a stream id once: with `$` in each read, entries written between two reads would be missed."""
         if self._last_id is None or self._last_id == _ONLY_NEW:
             newest = await self.connection.command("XREVRANGE", self.keys.key(EVENTS), "+", "-", "COUNT", 1)
-            # Asked again: `run` and `waitUntilReady` look at the same time, and the later reply would skip entries.
+            # Checked again: `run` and `waitUntilReady` do this concurrently, and the later reply would skip entries.
             if self._last_id is None or self._last_id == _ONLY_NEW:
                 self._last_id = text(newest[0][0]) if newest else "0-0"
 

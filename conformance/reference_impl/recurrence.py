@@ -1,4 +1,4 @@
-"""What a schedule says, when its next iteration is due, and what a client reads of a stored one."""
+"""Repeat options, the next due time of a schedule, and the record of a stored one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def ask_strategy(strategy: RepeatStrategy, after: int, repeat: RepeatOptio
 
 
 def cron_strategy(clock: Clock) -> RepeatStrategy:
-    """Make the strategy of job schedulers: the pattern alone counts; intervals are reckoned by the Lua script."""
+    """Make the strategy of job schedulers: the pattern alone counts; the Lua script computes intervals."""
 
     def strategy(after: int, repeat: RepeatOptions, _name: str) -> int | None:
         return next_by_pattern(after, repeat, clock)
@@ -58,7 +58,7 @@ def legacy_strategy(clock: Clock) -> RepeatStrategy:
 def next_by_pattern(after: int, repeat: RepeatOptions, clock: Clock) -> int | None:
     """Return the first instant of a pattern after `after` and after startDate; with `immediately` it is now.
 
-    None when there is none up to endDate. Raises CronError for a pattern that cannot be read.
+    None if there is none up to endDate. Raises CronError for an invalid pattern.
     """
     start, end = date_of(repeat, "startDate"), date_of(repeat, "endDate")
     begin = max(after, start) if start is not None else after
@@ -93,7 +93,7 @@ def is_over(repeat: RepeatOptions, now: int) -> bool:
 
 
 def refuse_past_end(repeat: RepeatOptions, now: int) -> None:
-    """Raise InvalidArgument where endDate has passed before anything was scheduled."""
+    """Raise InvalidArgument if endDate has passed before anything was scheduled."""
     if is_over(repeat, now):
         raise InvalidArgument("End date must be greater than current timestamp")
 
@@ -104,7 +104,7 @@ _PATTERN_PART: Final = 4
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerTemplate:
-    """What the jobs of a scheduler are made of; None for what the template does not say."""
+    """The template of a scheduler's jobs; None for parts that it does not set."""
 
     data: Any = None
     opts: Mapping[str, Any] | None = None
@@ -113,7 +113,7 @@ class SchedulerTemplate:
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerRecord:
-    """A scheduler. Times are Unix ms, `every` and `offset` ms. `key` is its id; `id` only stands in old repeat keys."""
+    """A scheduler. Times are Unix ms, `every` and `offset` ms. `key` is its id; `id`: old repeat keys only."""
 
     key: str
     name: str | None = None
@@ -147,7 +147,7 @@ async def read_schedulers(owner: JobOwner, start: int, end: int, *, asc: bool) -
 def read_scheduler(key: str, fields: Mapping[str, str] | None, following: int | None) -> SchedulerRecord | None:
     """Read a scheduler; without a record an id with colons is taken for an old repeat key.
 
-    Raises ValueError where a template is not JSON.
+    Raises ValueError if a template is not JSON.
     """
     if fields is None:
         return read_repeat_key(key, following) if ":" in key else None

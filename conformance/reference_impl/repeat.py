@@ -1,7 +1,7 @@
 """The option `repeat` of Queue.add, which job schedulers have replaced (upstream `src/classes/repeat.ts`).
 
-Its record is the same hash `repeat:<key>` in the same sorted set. Once fetched, such a job goes on as the job of a
-scheduler of that id.
+Its record is the same hash `repeat:<key>` in the same sorted set. Once fetched, such a job continues as the job of a
+scheduler with that id.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PARTS_OF_LEGACY_KEY: Final = 3
 
 @dataclass(frozen=True)
 class _NextRepeat:
-    """The next job: its options, when it is due (Unix ms), its number, and the instant that `due` was reckoned from."""
+    """The next job: its options, when it is due (Unix ms), its number, and the instant that `due` is based on."""
 
     name: str
     data: Any
@@ -165,7 +165,7 @@ class Repeat:
 
 
 def _with_pattern(repeat: RepeatOptions) -> dict[str, Any]:
-    """Options with `pattern`, which was called `cron` up to version 3; it is there even where it is not given."""
+    """Options with `pattern`, which was called `cron` up to version 3; the key exists even if it is not given."""
     renamed = dict(repeat)
     former = renamed.pop("cron", None)
     if renamed.get("pattern") is None:

@@ -18,7 +18,7 @@ from conformance.reference_impl.journal import (
     StandardLogSink,
     shown,
     sink_of,
-    told_in_full,
+    text_in_full,
 )
 from conformance.reference_impl.scripts.runner import ScriptTexts
 from tests.reference_impl.queue_under_test import QueueUnderTest, Until, run_with_queue
@@ -140,7 +140,7 @@ def test_lines_go_to_standard_loggers_with_their_values(caplog: pytest.LogCaptur
     ],
 )
 def test_the_text_of_a_line_says_what_it_is_about(message: str, values: dict[str, Any], text: str) -> None:
-    assert told_in_full(message, values) == text
+    assert text_in_full(message, values) == text
 
 
 def test_lines_go_to_loggers_that_take_keywords() -> None:

@@ -1,4 +1,4 @@
-"""Where Redis is, in the forms that the option `connection` may have."""
+"""The address of Redis, in each form that the option `connection` accepts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _CALLED_HERE: Final = {
     "retryStrategy": "the option 'policy' (ReconnectPolicy) of queues and workers",
     "decode_responses": "nothing: replies are read as the client needs them",
 }
-"""Names that redis-py and ioredis have, and what to write instead."""
+"""Option names of redis-py and ioredis, each with the name to use here."""
 
 _SCHEMES: Final = ("redis", "rediss", "unix")
 Mode = Literal["standalone", "cluster", "sentinel"]
@@ -52,7 +52,7 @@ Mode = Literal["standalone", "cluster", "sentinel"]
 
 @dataclass(frozen=True)
 class SentinelAccess:
-    """Who is asked for the master: its name, and how the sentinels themselves are reached."""
+    """The name of the master, and the login and TLS settings of the sentinels."""
 
     master: str
     username: str | None = None
@@ -62,10 +62,10 @@ class SentinelAccess:
 
 @dataclass(frozen=True)
 class Address:
-    """Where Redis is. `nodes` are host and port: of Redis, of any nodes of a cluster, or of the sentinels.
+    """The address of Redis. `nodes` are host and port: of Redis, any cluster nodes, or the sentinels.
 
-    `path`: a unix socket instead of `nodes`. `tls`: True for the machine's own authorities, or how to do it.
-    `credentials` is asked for user and password whenever a socket is opened.
+    `path`: a unix socket instead of `nodes`. `tls`: True to trust the machine's authorities, or `Tls` settings.
+    `credentials` is called for user and password whenever a socket is opened.
     """
 
     nodes: tuple[tuple[str, int], ...] = ((_DEFAULT_HOST, _DEFAULT_PORT),)
@@ -84,8 +84,8 @@ class Address:
 
         That is an Address; a URL: `redis://`, `rediss://` (TLS) or `unix://`; a dict: `host`, `port`, `db`, `username`,
         `password`, `tls` (see `Tls`), or `url`, or `path` of a unix socket, or `nodes` with `mode` "cluster", or
-        `sentinels` with the `name` of the master; a `redis.asyncio.Redis` or RedisCluster, whose settings are taken
-        over: the sockets are own ones. Raises InvalidArgument for anything else, and for a key that nobody knows.
+        `sentinels` with the `name` of the master; a `redis.asyncio.Redis` or RedisCluster, whose settings are
+        copied; its sockets are not used. Raises InvalidArgument for anything else, and for an unknown key.
         """
         if isinstance(connection, Address):
             return connection
@@ -105,7 +105,7 @@ class Address:
 
     @property
     def place(self) -> str:
-        """Where it is, as error messages say it."""
+        """The address as error messages show it."""
         if self.path is not None:
             return self.path
         return ", ".join(f"{host}:{port}" for host, port in self.nodes)
@@ -167,7 +167,7 @@ def _of_url(url: Any) -> dict[str, Any]:
     except ValueError as error:
         raise InvalidArgument(f"the connection URL cannot be read: {error}", field="connection") from None
     if parts.scheme not in _SCHEMES:
-        raise _bad_url(parts, "must begin with redis://, rediss:// or unix://")
+        raise _bad_url(parts, "must start with redis://, rediss:// or unix://")
     facts: dict[str, Any] = {
         "username": unquote(parts.username) if parts.username else None,
         "password": unquote(parts.password) if parts.password else None,
@@ -196,7 +196,7 @@ def _query(parts: SplitResult) -> dict[str, Any]:
 
 
 def _bad_url(parts: SplitResult, why: str) -> InvalidArgument:
-    """The URL is shown without what it says about the password."""
+    """The error for a bad URL; it shows the URL without the password."""
     place = parts.netloc.rpartition("@")[2]
     shown = f"{parts.scheme}://{place}{parts.path}" if place else f"{parts.scheme}:{parts.path}"
     return InvalidArgument(f"the connection URL {shown!r} {why}", field="connection")

@@ -1,4 +1,4 @@
-"""Talking to a Redis cluster, through redis-py's cluster client."""
+"""Connection to a Redis cluster, through redis-py's cluster client."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ _UNPARSED_COMMANDS: Final = (
     *("INFO", "CLIENT LIST", "CLIENT SETNAME", "SET", "SCRIPT EXISTS", "SCRIPT LOAD"),
     *("HGETALL", "HEXISTS", "HMSET", "SMEMBERS", "ZRANGE", "ZSCORE", "BZPOPMIN", "XREAD"),
 )
-"""redis-py would turn the replies of these into Python values of its own; the client wants them as Redis sent them."""
+"""redis-py converts the replies of these commands; the client needs them as Redis sent them."""
 
 
 _BLOCKS: Final = "BZPOPMIN"
-"""What is taken by a command that blocks must not be lost when the wait is given up, which redis-py cannot promise."""
+"""A blocking command may pop an element. Cancelling the wait must not lose it, which redis-py cannot guarantee."""
 
 _LOST_ON_UVLOOP: Final = "the handler is closed"
-"""Of the message of the RuntimeError that a write to a socket which has just been lost raises on uvloop."""
+"""Part of the message of the RuntimeError that uvloop raises for a write to a socket that was just lost."""
 
 
 class KeysOfCommands:
-    """Where the keys of this client's commands stand; in the place of redis-py's parser.
+    """Positions of the keys in this client's commands; replaces redis-py's parser.
 
-    That one asks Redis for the table of all commands whenever it connects, which takes longer than everything else.
+    That parser requests the table of all commands at every connect, which takes longer than all other steps together.
     """
 
     async def initialize(self, _node: ClusterNode | None = None) -> None:
-        """Nothing has to be asked."""
+        """Do nothing: the table of commands is not needed."""
 
     async def get_keys(self, name: str, *arguments: bytes) -> tuple[bytes, ...]:
-        """The first key, which chooses the node; EVAL and EVALSHA are not asked about."""
+        """The first key, which selects the node; redis-py does not call this for EVAL and EVALSHA."""
         first = arguments.index(b"STREAMS") + 1 if name == "XREAD" else 0
         return arguments[first : first + 1]
 
 
 class ClusterNodes:
-    """Commands are carried out one after the other. Raises redis errors.
+    """Runs commands one after the other. Raises redis errors.
 
-    The command that blocks has a socket of its own, to the node of its key.
+    The blocking command has a separate socket, to the node of its key.
     """
 
     def __init__(self, address: Address, name: str | None) -> None:
@@ -61,7 +61,7 @@ class ClusterNodes:
         self._name = name
         self._blocking: SingleSocket | None = None
         self._blocking_node: tuple[str, int] | None = None
-        # One at a time: redis-py would give concurrent commands a socket each, and they would overtake one another.
+        # One at a time: redis-py would give each concurrent command its own socket, and they would overtake each other.
         self._turn = asyncio.Lock()
         self._client = RedisCluster(
             startup_nodes=[ClusterNode(host, port) for host, port in address.nodes],
@@ -82,7 +82,7 @@ class ClusterNodes:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the nodes are known; their sockets come and go."""
+        """Whether the nodes are known. Their sockets are opened and closed as needed."""
         return bool(self._client.get_nodes())
 
     async def command(self, command: Command) -> Any:
@@ -94,7 +94,7 @@ class ClusterNodes:
             return await self._client.execute_command(str(name), *map(encode_argument, arguments))
 
     def hang_up(self) -> bool:
-        """End the command that blocks without losing its reply; False where that is impossible. See `Wire`."""
+        """End the blocking command without losing its reply; False if that is impossible. See `Wire`."""
         return self._blocking is not None and self._blocking.hang_up()
 
     async def on_all_nodes(self, name: str) -> list[Any]:
@@ -104,11 +104,11 @@ class ClusterNodes:
         return list(replies.values())
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands, one pipeline per node; an error stands in the place of its command's reply."""
+        """Send commands, one pipeline per node; a command that fails has its error as reply."""
         return await self._pipeline(commands, transaction=False)
 
     async def transaction(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands of one slot in one MULTI; an error stands in the place of its command's reply."""
+        """Send commands of one slot in one MULTI; a command that fails has its error as reply."""
         return await self._pipeline(commands, transaction=True)
 
     async def disconnect(self) -> None:
@@ -125,7 +125,7 @@ class ClusterNodes:
 
     @asynccontextmanager
     async def _at_turn(self) -> AsyncIterator[None]:
-        """Wait for the turn. redis-py does not know what uvloop raises for a socket that was just lost."""
+        """Wait for the lock. Converts uvloop's error for a socket that was just lost, which redis-py does not."""
         async with self._turn:
             try:
                 yield
@@ -135,12 +135,12 @@ class ClusterNodes:
                 raise RedisConnectionError(f"Connection lost: {error}") from error
 
     async def _block(self, command: Command) -> Any:
-        """Send a command that blocks; the cluster is asked anew for its nodes when this one is gone."""
+        """Send a blocking command; refresh the list of nodes if its node is gone."""
         socket = await self._socket_for(command[1])
         try:
             return await socket.command(command)
         except (MovedError, AskError):
-            # It did not happen. redis-py follows, and learns where the slot is now.
+            # MOVED or ASK: the command did not run. A command through redis-py refreshes its table of slots.
             name, *arguments = command
             return await self._client.execute_command(str(name), *map(encode_argument, arguments))
         except HungUp:
@@ -151,7 +151,7 @@ class ClusterNodes:
 
     async def _socket_for(self, key: Argument) -> SingleSocket:
         await self._client.initialize()
-        encoded: Any = encode_argument(key)  # redis-py takes bytes too, whatever its types say
+        encoded: Any = encode_argument(key)  # redis-py accepts bytes too, against its type hints
         node = self._client.get_node_from_key(encoded)
         assert node is not None
         place = (str(node.host), int(node.port))

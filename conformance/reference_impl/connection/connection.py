@@ -1,4 +1,4 @@
-"""Connections to Redis: like Node's, each is a single socket on which commands keep their order."""
+"""Connections to Redis: each is a single socket on which commands keep their order, as in Node.js."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from conformance.reference_impl.policy import ReconnectPolicy
 
 logger = logging.getLogger("bullmq")
 CONNECTION_LOST: Final = (RedisConnectionError, RedisTimeoutError, ConnectionError, TimeoutError)
-"""After these nobody knows whether the command was carried out."""
+"""After these errors it is unknown whether Redis ran the command."""
 
 _NAME: Final = re.compile("[!-~]+")
-"""What Redis takes as the name of a connection. With another name, of a worker, Node's connection has none either."""
+"""Connection names that Redis accepts. A worker with another name has an unnamed connection, as in Node.js."""
 
 MINIMUM_VERSION: Final[tuple[int, ...]] = (5, 0, 0)
 RECOMMENDED_VERSION: Final[tuple[int, ...]] = (6, 2, 0)
 SHORT_BLOCK_VERSION: Final[tuple[int, ...]] = (7, 0, 8)
-"""Before this, Redis rounds a block timeout of 1 ms down to 0, which means for ever."""
+"""Before this, Redis rounds a block timeout of 1 ms down to 0, which means forever."""
 
 _SLOT_TEXTS: Final = (
     "must map to the same key slot",  # redis-py, before it sends a script
@@ -43,7 +43,7 @@ _SLOT_TEXTS: Final = (
 
 
 class ConnectionWatch(Protocol):
-    """Whoever wants to know whether Redis answers (see `Link`)."""
+    """Observer of whether Redis can be reached (see `Link`)."""
 
     @property
     def is_lost(self) -> bool:
@@ -59,20 +59,18 @@ class ConnectionWatch(Protocol):
         ...
 
     def warn(self, text: str) -> None:
-        """Something about the server is not as it should be."""
+        """The server has an unsuitable version or setting."""
         ...
 
 
 class Connection:
-    """A client's way to Redis. `name` is set with CLIENT SETNAME, `watch` hears when Redis is lost and found.
+    """A connection to Redis. `name` is set with CLIENT SETNAME; `watch` is notified of losses and recoveries.
 
-    `opening` is done once, before the first command whichever it is, after a look at the server; what it sends, it
-    sends with `at_once`. `wait_unsent_s`: how long commands that could not be sent wait for a connection; not in a
-    cluster.
+    `opening` runs once, before the first command and after the check of the server; it sends with `at_once`.
+    `wait_unsent_s`: how long (s) commands that could not be sent wait for a connection; not in a cluster.
 
-    Commands are carried out in the order in which they were asked for. They are sent at most once: a lost connection is
-    an error, and never a silent retry. Nothing waits for a reply with a timeout. Raises redis errors, and
-    CrossSlot where the keys of a queue are spread over a cluster.
+    Commands run in the order of their calls. They are sent at most once: a lost connection is an error, never a silent
+    retry. No reply has a timeout. Raises redis errors, and CrossSlot if the keys of a queue are spread over a cluster.
     """
 
     def __init__(
@@ -109,26 +107,26 @@ class Connection:
         return not self.closed and self._carrier.is_connected
 
     async def ready(self) -> None:
-        """Connect, look at the server's version once, and do the `opening`.
+        """Connect, check the server's version once, and run the `opening`.
 
-        Raises BullMQError where the server is too old, a redis error where there is none.
+        Raises BullMQError if the server is too old, a redis error if it cannot be reached.
         """
-        # Who came before may still wait for the lock, which lets one go on in each turn of the event loop.
+        # Earlier callers may still wait for the lock, which wakes one per loop turn; returning now would overtake them.
         if self._checked and self._opening is None and not self._unprepared:
             return
         self._unprepared += 1
         try:
-            # Without the lock several first commands would each do the opening.
+            # Without the lock several first commands would each run the opening.
             async with self._preparing:
                 if not self._checked:
-                    await self._look_at_server()
+                    await self._check_server()
                 if self._opening is not None:
                     await self._opening()
                     self._opening = None
         finally:
             self._unprepared -= 1
 
-    async def _look_at_server(self) -> None:
+    async def _check_server(self) -> None:
         info = await self.at_once("INFO")
         facts = parse_info(text(info))
         self.version = version_of(facts)
@@ -169,24 +167,24 @@ class Connection:
         return replies
 
     async def transaction(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands as one MULTI; an error stands in the place of its command's reply.
+        """Send commands as one MULTI; a command that fails has its error as reply.
 
-        In a cluster all of them must be about one slot.
+        In a cluster all keys must be in one slot.
         """
         if self._opening is not None:
             await self.ready()
         return with_slots_explained(await self._watched(self._carrier.transaction(commands)))
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands, none waiting for a reply; an error stands in the place of its command's reply."""
+        """Send commands in a pipeline; a command that fails has its error as reply."""
         if self._opening is not None:
             await self.ready()
         return with_slots_explained(await self._watched(self._carrier.pipeline(commands)))
 
     def hang_up(self) -> bool:
-        """End a command that blocks: it gets its reply, if Redis has sent one, and raises HungUp otherwise.
+        """End a blocking command: it returns its reply if Redis has sent one, else it raises HungUp.
 
-        False where that is impossible: over TLS, and before there is a connection. The next command opens a new one.
+        False if that is impossible: over TLS, and before there is a connection. The next command opens a new one.
         """
         return self._carrier.hang_up()
 
@@ -195,21 +193,21 @@ class Connection:
         await self._carrier.disconnect()
 
     async def close(self) -> None:
-        """Close for good."""
+        """Close permanently."""
         self.closed = True
         with contextlib.suppress(*CONNECTION_LOST):
             await self._carrier.close()
 
     async def _probe(self) -> None:
-        """After a loss, ask for a sign of life first: the reply to a command that blocks may come much later.
+        """After a loss, send PING first: a blocking command may reply much later, and would delay `reconnected`.
 
-        Not in a cluster, where one node says nothing about another.
+        Not in a cluster, where the reply of one node says nothing about the others.
         """
         if self.address.mode != "cluster":
             await self._watched(self._carrier.command(("PING",)))
 
     async def _watched(self, sent: Awaitable[Any]) -> Any:
-        """Await a reply and notify the watch; a connection that is being closed is no loss."""
+        """Await a reply and notify the watch; a connection that is being closed does not count as lost."""
         try:
             reply = await sent
         except HungUp:
@@ -238,7 +236,7 @@ class Connection:
 
 
 class LinkOwner(Protocol):
-    """Whoever emits what happens to the connection."""
+    """The object that emits the events of the connection."""
 
     def emit(self, event: str, *args: Any) -> None:
         """Call the listeners."""
@@ -246,14 +244,14 @@ class LinkOwner(Protocol):
 
 
 class Link:
-    """Remembers since when Redis is away and when to try again.
+    """Tracks an outage of Redis: its start, the failed attempts, and the time of the next one.
 
     Emits on its owner: `disconnected` (error) at the first loss; `reconnecting` (number) at every further attempt;
     `reconnected` (attempts, seconds); `unreachable` (attempts, error) once `max_attempts` are used up; `warning`
     (text).
 
-    Losses that happen before the next attempt is due belong to the same attempt: several connections and jobs notice
-    the same outage.
+    Losses before the next attempt is due count as the same attempt, because several connections and jobs notice the
+    same outage.
     """
 
     def __init__(self, owner: LinkOwner, policy: ReconnectPolicy) -> None:
@@ -289,13 +287,13 @@ class Link:
             self._owner.emit("unreachable", self._failures - 1, error)
 
     def restored(self) -> None:
-        """Note that Redis answers."""
+        """Note that Redis can be reached again."""
         attempts, self._failures = self._failures, 0
         self._owner.emit("reconnecting", attempts)
         self._owner.emit("reconnected", attempts, time.monotonic() - self._lost_at)
 
     def warn(self, text: str) -> None:
-        """Pass on what is wrong with the server though it answers."""
+        """Emit a warning about the server."""
         self._owner.emit("warning", text)
 
 
@@ -305,7 +303,7 @@ def text(reply: Any) -> str:
 
 
 def maybe_text(reply: Any) -> str | None:
-    """Return a reply as text, or None where Redis had nothing."""
+    """Return a reply as text, or None for a nil reply."""
     return None if reply is None else text(reply)
 
 
@@ -315,7 +313,7 @@ def texts(reply: Sequence[Any]) -> list[str]:
 
 
 def flat_mapping(reply: Any) -> dict[str, str]:
-    """Field names and values that stand one after the other, as a dict."""
+    """Alternating field names and values as a dict."""
     if isinstance(reply, Mapping):
         return {text(name): text(value) for name, value in reply.items()}
     words = texts(reply)
@@ -323,7 +321,7 @@ def flat_mapping(reply: Any) -> dict[str, str]:
 
 
 def is_connection_problem(error: BaseException) -> bool:
-    """Whether the server could not be reached, as opposed to having answered with an error."""
+    """Whether the connection failed, as opposed to an error reply of the server."""
     return isinstance(error, CONNECTION_LOST)
 
 
@@ -334,7 +332,7 @@ def parse_info(document: str) -> dict[str, str]:
 
 
 def version_of(facts: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the server's version; the oldest that will do where it does not say."""
+    """Return the server's version; the oldest supported one if INFO does not have it."""
     return tuple(int(part) for part in re.findall(r"\d+", facts.get("redis_version", "5.0.0"))[:3])
 
 
@@ -344,7 +342,7 @@ def minimum_block_s(version: tuple[int, ...]) -> float:
 
 
 def concerns(facts: Mapping[str, str]) -> Iterator[str]:
-    """What is not as BullMQ wants it. Raises BullMQError where the server is too old."""
+    """Warnings about the server's version and settings. Raises BullMQError if the version is too old."""
     version = version_of(facts)
     shown = ".".join(map(str, version))
     if version < MINIMUM_VERSION:
@@ -367,11 +365,11 @@ class CrossSlot(BullMQError):
 
 
 def cross_slot(error: Exception) -> CrossSlot | None:
-    """Return what to raise instead of an error about slots, None for any other error."""
+    """Return the error to raise instead of an error about slots, None for any other error."""
     is_about_slots = isinstance(error, ClusterCrossSlotError) or any(text in str(error) for text in _SLOT_TEXTS)
     return CrossSlot(str(error)) if is_about_slots else None
 
 
 def with_slots_explained(replies: Sequence[Any]) -> list[Any]:
-    """Return replies, of which some may be errors."""
+    """Return the replies; errors about slots become CrossSlot."""
     return [cross_slot(reply) or reply if isinstance(reply, Exception) else reply for reply in replies]

@@ -1,4 +1,4 @@
-"""Refusing settings that nobody knows, with a word about the one that was probably meant."""
+"""Refusal of unknown settings, with a suggestion for the one that was probably meant."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def refuse_unknown_keys(
 ) -> None:
     """Raise InvalidArgument for the first key that is not known.
 
-    A setting that is ignored would be noticed when it is too late: as a password in plain text, for instance. `where`
-    names the settings; `called_here` are names of other libraries and what is to be written instead.
+    Ignoring a setting could do harm before anyone notices, for example a password sent in plain text. `where` names the
+    group of settings in the message; `called_here` maps names of other libraries to the names used here.
     """
     for key in fields:
         if key not in known:

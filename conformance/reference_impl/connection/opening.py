@@ -1,4 +1,4 @@
-"""Opening a socket to Redis: which server, over which transport, under which user and name."""
+"""Opening of a socket to Redis: server, transport, user and connection name."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from conformance.reference_impl.policy import ReconnectPolicy
 
 _CONNECT_WITHIN_S: Final = 10
 _ASK_WITHIN_S: Final = 2
-"""A sentinel that is silent for so long is passed over."""
+"""A sentinel that does not reply within this time is skipped: the next one may know the new master."""
 
 _MASTER: Final = b"role:master"
 
 
 class Entrance:
-    """The way in. `name` is set with CLIENT SETNAME. Raises InvalidArgument for TLS files that are no good."""
+    """Opens sockets. `name` is set with CLIENT SETNAME. Raises InvalidArgument for invalid TLS files."""
 
     def __init__(self, address: Address, name: str | None = None) -> None:
         self._address = address
@@ -71,7 +71,7 @@ class Entrance:
         return wire
 
     async def _enter_master(self, sentinel: SentinelAccess) -> Wire:
-        """Ask the sentinels one after the other, until one names a server that calls itself the master."""
+        """Ask the sentinels in turn, until one names a server that reports itself as the master."""
         refusals = []
         for node in self._address.nodes:
             try:
@@ -84,10 +84,10 @@ class Entrance:
     async def _enter_as_master(self, place: tuple[str, int]) -> Wire:
         wire = await self.enter(replace(self._address, nodes=(place,)))
         try:
-            # Not ROLE, which BullMQ needs for nothing else, so that the user may not be allowed to.
+            # Not ROLE: BullMQ does not use it elsewhere, so the user's ACL may forbid it.
             (facts,) = await wire.ask(("INFO", "replication"))
             if _MASTER not in facts:
-                raise RedisConnectionError(f"{place[0]}:{place[1]} is no master yet")  # noqa: TRY301 - drops the socket
+                raise RedisConnectionError(f"{place[0]}:{place[1]} is not a master yet")  # noqa: TRY301 - drops the socket
         except BaseException:
             wire.drop()
             raise
@@ -111,14 +111,14 @@ class Entrance:
 
 @dataclass(frozen=True)
 class ConnectAttempts:
-    """How long to try for a connection (s), and who hears of each attempt that failed."""
+    """How long to try to connect (s), and the callback for each failed attempt."""
 
     within_s: float = 0
     reconnect: ReconnectPolicy = field(default_factory=ReconnectPolicy)
     on_failure: Callable[[Exception], None] | None = None
 
     async def enter(self, entrance: Entrance) -> Wire:
-        """Try until there is a connection, or the time is up. Raises the last redis error."""
+        """Try until a socket is open or the time is up, or the login is refused. Raises the last redis error."""
         deadline = time.monotonic() + self.within_s
         for attempt in itertools.count(1):
             try:
@@ -130,11 +130,11 @@ class ConnectAttempts:
                 if self.on_failure is not None:
                     self.on_failure(error)
                 await asyncio.sleep(pause)
-        raise AssertionError  # the attempts do not end by themselves
+        raise AssertionError  # the loop only ends by return or raise
 
 
 async def _master_by(node: tuple[str, int], sentinel: SentinelAccess) -> tuple[str, int]:
-    """Where the master is, as one sentinel says."""
+    """The master's address according to one sentinel."""
     own = Address(nodes=(node,), username=sentinel.username, password=sentinel.password, tls=sentinel.tls)
     wire = await Entrance(own).enter(own, _ASK_WITHIN_S)
     try:
@@ -148,7 +148,7 @@ async def _master_by(node: tuple[str, int], sentinel: SentinelAccess) -> tuple[s
 
 
 def _why_not_encrypted(place: str, error: ssl.SSLError) -> str:
-    """Say what went wrong; what is not encrypted is never used instead."""
+    """Describe the problem. The client never falls back to plain text."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate of {place} was refused: {error.verify_message}"
     return f"no TLS with {place}, which answers in another way: {error.reason or error}"

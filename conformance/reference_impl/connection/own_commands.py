@@ -1,4 +1,4 @@
-"""A client of redis-py for the same Redis, for commands that the user wants to send by themselves."""
+"""A client of redis-py for the same Redis, for the user's own commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RESP in Python alone: what hiredis does for a connection, byte for byte the same, where that is not installed."""
+"""RESP in pure Python, used if hiredis is not installed; the bytes are identical."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _LENGTH_OF_END: Final = len(_END_OF_LINE)
 _NOTHING: Final = b"-1"
 _NO_TEXT: Final = b"$-1"
 _OPENED: Final = object()
-"""Stands for an array that is not there whole."""
+"""Marks an array that is not complete yet."""
 
 _BULK, _ARRAY, _INTEGER, _SIMPLE, _ERROR = b"$", b"*", b":", b"+", b"-"
 _SHORT_TEXT: Final = 64
-"""Bytes: an array whose texts and lines are longer on an average is read text by text."""
+"""Bytes: an array whose elements are longer on average is read element by element."""
 _LENGTHS: Final = {b"$%d" % length: length for length in range(1024)}
-"""How long the text is before which a line stands, for most texts: looking it up is faster than reading the number."""
+"""Length by header line, for short texts: a dict lookup is faster than parsing the number."""
 
 
 def pure_pack(words: Sequence[str | bytes]) -> bytes:
-    """Return a command as Redis reads it. Raises UnicodeEncodeError for a text with a lone surrogate."""
+    """Return a command in RESP. Raises UnicodeEncodeError for a text with a lone surrogate."""
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
         if isinstance(word, bytes):
@@ -39,16 +39,16 @@ def _packed_text(word: str) -> bytes:
 
 
 _LONGEST_NAME: Final = 64
-"""Characters: a longer word is data, and is not kept."""
+"""Characters: a longer word is data, and is not cached."""
 _packed_name: Final = lru_cache(4096)(_packed_text)
-"""Most words of a command are those of the one before: names of keys and fields, a token, the digest of a script."""
+"""Cache of encoded words: most words of a command repeat, such as key names, fields, a token or a script digest."""
 
 
 class PureReader:
-    """Makes replies (RESP2) of the bytes that come from Redis: bytes, int, None, list, and errors as values.
+    """Parses replies (RESP2) from bytes of Redis into bytes, int, None, list, and errors as values.
 
-    What has been read of an array stays read while the rest is on its way, and a long text is put together once it is
-    there, so that a large reply costs no more for coming in many pieces.
+    Parsed elements of an incomplete array are kept, and a long text is joined once it is complete. So a large reply
+    costs no more if it arrives in many pieces.
     """
 
     def __init__(self, error_of_text: Callable[[str], Exception]) -> None:
@@ -58,15 +58,15 @@ class PureReader:
         self._unread = b""
         self._at = 0
         self._open: list[tuple[list[Any], int]] = []
-        """Arrays that are being read, the outermost first: their elements so far, and how many there will be."""
+        """Incomplete arrays, the outermost first: their elements so far, and their final length."""
 
     def feed(self, data: bytes) -> None:
-        """Take what was received."""
+        """Add received bytes."""
         self._received.append(data)
         self._missing -= len(data)
 
     def gets(self) -> Any:
-        """Return the next reply, False as long as it is not there whole. Raises InvalidResponse where it is none."""
+        """Return the next reply, or False until it is complete. Raises InvalidResponse for bytes that are not RESP."""
         if self._missing > 0:
             return False
         if self._received:
@@ -87,12 +87,12 @@ class PureReader:
                     value, behind = whole
                     self._open.pop()
             else:
-                begin, end = behind, behind + length
+                start, end = behind, behind + length
                 behind = end + _LENGTH_OF_END
                 if received < behind:
                     self._missing = behind - received
                     break
-                value = unread[begin:end]
+                value = unread[start:end]
             at = behind
             if value is not _OPENED and (not self._open or (value := self._closed(value)) is not _OPENED):
                 self._at = at
@@ -101,7 +101,7 @@ class PureReader:
         return False
 
     def _short(self, kind: bytes, line: bytes) -> Any:
-        """Return the value that is one line, or open the array of which it is the head."""
+        """Return the value of a line, or open the array that the line announces."""
         if kind == _INTEGER:
             return _number(line)
         if kind == _SIMPLE:
@@ -118,7 +118,7 @@ class PureReader:
         raise InvalidResponse(f"Protocol error, got {str(kind, 'latin-1')!r} as reply type byte")
 
     def _closed(self, value: Any) -> Any:
-        """Put a value into the array that it belongs to; returns the reply that is whole with it, or _OPENED."""
+        """Append a value to its array; returns the reply if the value completes it, else _OPENED."""
         while self._open:
             elements, count = self._open[-1]
             elements.append(value)
@@ -129,24 +129,24 @@ class PureReader:
         return value
 
 
-def _texts(unread: bytes, begin: int, count: int) -> tuple[list[bytes], int] | None:
-    """Return the elements of an array, and where it ends, if all are short texts that are there whole; else None.
+def _texts(unread: bytes, start: int, count: int) -> tuple[list[bytes], int] | None:
+    """Return the elements of an array and its end, if all are short texts that have arrived completely; else None.
 
-    The hash of a job is such a one. All is done at once here, by what Python has in C, and the texts are those that the
-    lines before them announce: a text with the end of a line in it does not fit, and is read by its length.
+    The hash of a job is such an array. `split` in C reads it at once, and each text must have the length that its
+    header line announces. A text that contains a line end does not match, and is read by its length instead.
     """
-    if not unread.startswith(_BULK, begin):
+    if not unread.startswith(_BULK, start):
         return None
-    near = unread[begin : begin + count * _SHORT_TEXT]
+    near = unread[start : start + count * _SHORT_TEXT]
     lines = near.split(_END_OF_LINE, 2 * count)
     texts = lines[1:-1:2]
     if len(lines) != 2 * count + 1 or list(map(_LENGTHS.get, lines[:-1:2])) != list(map(len, texts)):
         return None
-    return texts, begin + len(near) - len(lines[-1])
+    return texts, start + len(near) - len(lines[-1])
 
 
 def _number(line: bytes) -> int:
     try:
         return int(line)
     except ValueError:
-        raise InvalidResponse(f"Protocol error, {line[:40]!r} is no number") from None
+        raise InvalidResponse(f"Protocol error, {line[:40]!r} is not a number") from None

@@ -1,4 +1,4 @@
-"""What a client of redis-py, handed in as `connection`, says about where Redis is. Its own sockets are left alone."""
+"""The address in a redis-py client that is passed as `connection`. The sockets of that client are not used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from conformance.reference_impl.errors import InvalidArgument
 def facts_of(client: Redis | RedisCluster) -> dict[str, Any]:
     """Return the settings of a client as the dict that the option `connection` may be.
 
-    Raises InvalidArgument for what cannot be taken over: a replica, and a cluster over TLS.
+    Raises InvalidArgument for a replica and for a cluster over TLS, which cannot be converted.
     """
     if isinstance(client, RedisCluster):
         return _of_cluster(client)
@@ -41,7 +41,7 @@ def _of_sentinels(pool: Any) -> dict[str, Any]:
     own = _access(asked[0])
     return {
         **_access(pool),
-        "sentinels": [(each.connection_kwargs["host"], each.connection_kwargs["port"]) for each in asked],
+        "sentinels": [(sentinel.connection_kwargs["host"], sentinel.connection_kwargs["port"]) for sentinel in asked],
         "name": pool.service_name,
         "sentinelUsername": own["username"],
         "sentinelPassword": own["password"],

@@ -1,6 +1,6 @@
-"""Commands as Redis reads them, with arguments encoded as ioredis does, and what reads its replies.
+"""Encoder of commands, with arguments as ioredis encodes them, and reader of replies.
 
-hiredis does both where it is installed, else Python alone (`pure_resp`): the same bytes and values, only slower.
+hiredis does both if it is installed, else `pure_resp`: the same bytes and values, only slower.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ Command = tuple[Argument, ...]
 
 
 class ReplyReader(Protocol):
-    """Makes replies of the bytes that come from Redis."""
+    """Parses replies from bytes of Redis."""
 
     def feed(self, data: bytes) -> None:
-        """Take what was received."""
+        """Add received bytes."""
         ...
 
     def gets(self) -> Any:
-        """Return the next reply, False as long as it is not there whole. Raises InvalidResponse."""
+        """Return the next reply, or False until it is complete. Raises InvalidResponse for bytes that are not RESP."""
         ...
 
 
 def _hiredis() -> Any:
-    """The module, or None where it is not installed."""
+    """The module hiredis, or None if it is not installed."""
     try:
         return importlib.import_module("hiredis")
     except ImportError:
@@ -42,7 +42,7 @@ _HIREDIS: Final = _hiredis()
 _pack: Final[Callable[[tuple[str | bytes, ...]], bytes]] = _HIREDIS.pack_command if _HIREDIS else pure_pack
 
 IS_ACCELERATED: Final = _HIREDIS is not None
-"""Whether hiredis is at work."""
+"""Whether hiredis is used."""
 
 _NOT_FINITE: Final = {"inf": b"Infinity", "-inf": b"-Infinity", "nan": b"NaN"}
 
@@ -62,7 +62,7 @@ def packed(command: Sequence[Argument]) -> bytes:
     plain = [word if isinstance(word, (str, bytes)) else encode_argument(word) for word in arguments]
     try:
         return _pack((*words, *plain))
-    except UnicodeEncodeError:  # a text has surrogates; looking for them beforehand would cost every other command
+    except UnicodeEncodeError:  # a text has surrogates; a check beforehand would slow down every other command
         return _pack((*words, *map(encode_argument, arguments)))
 
 

@@ -1,4 +1,4 @@
-"""A connection that is opened when it is needed, and again when it was lost; commands keep their order."""
+"""A connection with one socket, which opens on demand and reopens after a loss; commands keep their order."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from conformance.reference_impl.connection.wire import Reply, Wire, first_error,
 
 
 class SingleSocket:
-    """Commands are carried out in the order in which they were asked for, also those asked for while it connects.
+    """Runs commands in the order of their calls, including calls made while it connects.
 
-    Raises redis errors: ConnectionError and TimeoutError when nobody knows whether a command was carried out. `name`
-    is set with CLIENT SETNAME. `patience` is for commands that could not be sent: they wait for a connection.
+    Raises redis errors: ConnectionError and TimeoutError if it is unknown whether Redis ran a command. `name` is set
+    with CLIENT SETNAME. `patience` says how long commands that could not be sent wait for a connection.
     """
 
     def __init__(self, address: Address, name: str | None, patience: ConnectAttempts | None = None) -> None:
@@ -40,8 +40,8 @@ class SingleSocket:
     async def command(self, command: Command) -> Any:
         """Send one command; returns its reply.
 
-        A command that is cancelled while no other is due takes the socket with it: it may be one that blocks, and
-        what it would take later must not be lost.
+        Cancelling the only command that is due closes the socket: the command may be a blocking one, and the element
+        that it would pop later must not be lost.
         """
         (reply,) = self._send([packed(command)])
         try:
@@ -54,17 +54,17 @@ class SingleSocket:
             raise
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands, none waiting for the reply to another; an error stands in the place of its command's reply.
+        """Send commands in a pipeline; a command that fails has its error as reply.
 
-        Redis works on the first ones while others are packed. Raises the error of a lost connection.
+        Redis runs the first ones while the others are encoded. Raises the error of a lost connection.
         """
         return await self._replies_to(map(packed, commands))
 
     async def transaction(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands in one MULTI; an error stands in the place of its command's reply.
+        """Send commands in one MULTI; a command that fails has its error as reply.
 
-        Raises why Redis refused all of them. A command that cannot be packed must not leave a MULTI open: all are
-        packed before the first is sent.
+        Raises the error if Redis refuses all of them. All commands are encoded before the first is sent, because
+        one that cannot be encoded must not leave a MULTI open.
         """
         *queued, outcome = await self._replies_to([packed(command) for command in (("MULTI",), *commands, ("EXEC",))])
         if isinstance(outcome, Exception):
@@ -73,7 +73,7 @@ class SingleSocket:
         return values
 
     def hang_up(self) -> bool:
-        """End the socket without losing a reply that is on its way; False where that is impossible. See `Wire`."""
+        """End the socket without losing a reply on its way; False if that is impossible. See `Wire`."""
         return self._wire is not None and self._wire.hang_up()
 
     async def disconnect(self) -> None:
@@ -81,7 +81,7 @@ class SingleSocket:
         self._drop()
 
     async def close(self) -> None:
-        """Drop the socket for good, so that Redis knows; further commands are errors."""
+        """Close the socket permanently, so that Redis notices; further commands raise."""
         self._closed = True
         wire = self._wire
         self._drop()
@@ -89,7 +89,7 @@ class SingleSocket:
             await wire.gone.wait()
 
     def _deposed(self, error: ReadOnlyError) -> Exception:
-        """Return what to raise: where sentinels watch, a master that became a replica counts as a lost one."""
+        """Return the error to raise: behind sentinels, a master that became a replica counts as a lost connection."""
         if not self._follows_master:
             return error
         self._drop()
@@ -105,7 +105,7 @@ class SingleSocket:
     async def _replies_to(self, messages: Iterable[bytes]) -> list[Any]:
         replies = self._send(messages)
         if replies:
-            await replies[-1]  # the others have come before it
+            await replies[-1]  # replies keep their order, so the others are there
         values = [reply.result() for reply in replies]
         for value in values:
             if isinstance(value, (RedisConnectionError, RedisTimeoutError)):
@@ -115,7 +115,7 @@ class SingleSocket:
         return values
 
     def _send(self, messages: Iterable[bytes]) -> list[Reply]:
-        """Send packed commands, now or once the socket is open; returns what will be their replies."""
+        """Send encoded commands, now or once the socket is open; returns futures of their replies."""
         if self._closed:
             raise RedisConnectionError("Connection is closed.")
         loop = asyncio.get_running_loop()
@@ -129,19 +129,19 @@ class SingleSocket:
         if self._wire is not None and self._wire.is_open:
             self._wire.send(outgoing())
         else:
-            # While one socket opens everything waits for it: on a second one commands would overtake those held back.
+            # Everything waits for the opening socket: on a second one commands would overtake the queued ones.
             self._held_back += outgoing()
             if self._opening is None:
                 self._opening = loop.create_task(self._open())
         return replies
 
     async def _open(self) -> None:
-        """Connect, introduce the client, and send what was held back meanwhile; or refuse all of it."""
+        """Connect, introduce the client, and send the queued commands; or fail all of them."""
         try:
             wire = await self._patience.enter(self._entrance)
         except asyncio.CancelledError:
             self._refuse(RedisConnectionError("Connection closed by this client"))
-        except Exception as error:  # noqa: BLE001 - raised where the commands were asked for
+        except Exception as error:  # noqa: BLE001 - raised at the callers of the queued commands
             self._refuse(error)
         else:
             self._opening, self._wire = None, wire

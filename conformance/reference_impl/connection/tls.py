@@ -1,4 +1,4 @@
-"""How a connection is encrypted, and how server and client prove who they are."""
+"""Encryption of a connection, and the certificates of server and client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PEM: Final = "-----BEGIN"
 class Tls:
     """The option `connection.tls`, under Node's names.
 
-    `ca`: file of the authorities that may vouch for the server, or its text (PEM); the machine's own without it. `cert`
+    `ca`: file or text (PEM) of the trusted authorities; default: those of the machine. `cert`
     and `key`: files with the client's certificate and its key, `passphrase` that of the key. `servername`: the name
     that the server's certificate must be for, if it is not the host. `rejectUnauthorized` False trusts any server.
     """
@@ -61,7 +61,7 @@ class Tls:
         return given
 
     def context(self) -> ssl.SSLContext:
-        """Make what the sockets use. Raises InvalidArgument where a file is missing or is not what it should be."""
+        """Make the SSLContext. Raises InvalidArgument if a file is missing or invalid."""
         file, text = self._authorities()
         try:
             context = ssl.create_default_context(cafile=file, cadata=text)
@@ -77,7 +77,7 @@ class Tls:
         return context
 
     def for_redis_py(self) -> dict[str, Any]:
-        """Return the same as arguments of redis-py's cluster client. Raises InvalidArgument for what that cannot do."""
+        """Return arguments of redis-py's cluster client. Raises InvalidArgument for unsupported settings."""
         for name in ("servername", "passphrase"):
             if getattr(self, name) is not None:
                 raise InvalidArgument(f"connection.tls.{name} is not possible in a cluster", field=f"tls.{name}")
@@ -104,20 +104,20 @@ class Tls:
             context.load_cert_chain(_readable("cert", cert), key, passphrase)
         except (ssl.SSLError, OSError) as error:
             raise InvalidArgument(
-                f"connection.tls: {cert} and {self.key or cert} are no certificate and its key: {error}",
+                f"connection.tls: {cert} and {self.key or cert} are not a certificate and its key: {error}",
                 field="tls.cert",
             ) from None
 
 
 def context_of(tls: Tls | ssl.SSLContext | bool) -> ssl.SSLContext | None:
-    """Return what the sockets use; None for plain text."""
+    """Return the SSLContext of the sockets; None for plain text."""
     if isinstance(tls, bool):
         return ssl.create_default_context() if tls else None
     return tls.context() if isinstance(tls, Tls) else tls
 
 
 def server_name_of(tls: Tls | ssl.SSLContext | bool) -> str | None:
-    """Return the name that the server's certificate must be for, where it is not the host."""
+    """Return the name that the server's certificate must be for, if it is not the host."""
     return tls.servername if isinstance(tls, Tls) else None
 
 

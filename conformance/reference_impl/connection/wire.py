@@ -14,28 +14,27 @@ from redis.exceptions import InvalidResponse
 from conformance.reference_impl.connection.resp import Command, packed, reply_reader
 
 Reply = asyncio.Future[Any]
-"""What Redis answers to one command; an error is a result too, because nobody may be left to look at it."""
+"""The reply to one command. An error is a result and not an exception, because the caller may have been cancelled."""
 
 _error_of_text: Final[Callable[[str], Exception]] = cast("Any", DefaultParser).parse_error
-"""Makes of an error reply what redis-py would."""
+"""Converts an error reply into the exception that redis-py would raise."""
 
 _MOST_UNSENT: Final = 16
-"""Commands: so many go out in one write at most. With 4 to 32 the rates are the same, with all of a turn lower."""
+"""The most commands in one write. Rates are the same from 4 to 32, and lower with all commands of a loop turn."""
 
 
 class HungUp(RedisConnectionError):
-    """This client has ended the connection, and Redis had not answered the command: it did not happen."""
+    """This client ended the connection before Redis replied: the command did not run."""
 
 
 class Wire(asyncio.Protocol):
     """One open socket: commands go out in the order of `send`, and replies come back in the same order.
 
-    redis-py gives each command a socket of its own until its reply is there. A worker that runs ten jobs at a time
-    would wait for nine round trips before its own; Node does not, because ioredis writes at once and matches replies by
-    order.
+    redis-py reserves a socket for each command until its reply arrives. On one socket a worker with ten jobs would wait
+    for nine round trips before its own; Node does not, because ioredis writes at once and matches replies by order.
 
-    When the socket is lost, every reply that is still due becomes a redis ConnectionError. `gone` is set once nothing
-    is left of the socket.
+    When the socket is lost, every pending reply becomes a redis ConnectionError. `gone` is set once the socket is
+    closed completely.
     """
 
     def __init__(self) -> None:
@@ -50,12 +49,12 @@ class Wire(asyncio.Protocol):
         self._hung_up = False
 
     def send(self, commands: Iterable[tuple[bytes, Reply]]) -> None:
-        """Send packed commands; their replies become the results of the futures.
+        """Send encoded commands; their replies become the results of the futures.
 
-        What is first sent after something was received goes out at once, so that Redis works on it while the next
-        command is made; what follows waits for a few more, or for the end of the event loop's turn, and goes out in one
-        write: a write of its own for each command was the dearest single step of a worker's job, and one write for all
-        of a turn kept Redis waiting until all of them were made. Commands may be packed while they are sent.
+        The first command after a receive is written at once, so that Redis runs it while the next one is encoded. Later
+        ones wait for a few more, or for the end of the loop turn, and share one write: one write per command was the
+        most expensive single step of a worker's job, and one write per turn kept Redis idle until all commands were
+        encoded. Commands may be encoded while they are sent.
         """
         for command, reply in commands:
             is_first = not (self._has_sent or self._unsent)
@@ -76,14 +75,14 @@ class Wire(asyncio.Protocol):
         return [raised(await reply) for _, reply in asked]
 
     def is_only_due(self, reply: Reply) -> bool:
-        """Whether this is the one reply that is still to come."""
+        """Whether this is the only pending reply."""
         return len(self._due) == 1 and self._due[0] is reply
 
     def hang_up(self) -> bool:
-        """Send nothing more, unless nothing is due anyway; False where this socket cannot do that.
+        """Close the sending side if a reply is pending; False if this socket cannot do that.
 
-        Redis gives up a command that blocks and ends the socket. What it has answered before still comes; what is due
-        then becomes HungUp.
+        Redis then cancels the blocking command and closes the socket. Replies that it sent before still arrive; those
+        still pending become HungUp.
         """
         transport = self._writable()
         if transport is None or not self.is_open or not transport.can_write_eof():
@@ -132,14 +131,15 @@ class Wire(asyncio.Protocol):
             transport.write(b"".join(unsent))
 
     def _writable(self) -> asyncio.Transport | None:
-        """Return the socket, or None when it is lost, which `connection_lost` tells a moment later.
+        """Return the socket, or None if it is lost; `connection_lost` is called only a moment later.
 
-        asyncio drops what is written in that moment; uvloop raises RuntimeError, which nobody takes for a lost socket.
+        In that moment asyncio drops what is written; uvloop raises a RuntimeError, which callers would not treat as a
+        lost connection.
         """
         return None if self._transport is None or self._transport.is_closing() else self._transport
 
     def _fail(self, error: Exception) -> None:
-        """Nothing comes back any more. Each waiter gets an error of its own: raising one adds to its traceback."""
+        """Fail all pending replies. Each gets a separate error, because raising an error extends its traceback."""
         self.is_open = False
         self._unsent.clear()
         while self._due:
@@ -151,7 +151,7 @@ class Wire(asyncio.Protocol):
 
 
 def raised(value: Any) -> Any:
-    """Return a reply. Raises it where it is an error."""
+    """Return a reply. Raises it if it is an error."""
     if isinstance(value, Exception):
         raise value
     return value

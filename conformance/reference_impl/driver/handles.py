@@ -1,4 +1,4 @@
-"""The client objects that the kit has opened, and what their managed workers do with jobs."""
+"""The client objects that the kit has opened, and the processors of managed workers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class EmitEvent(Protocol):
 class ReferenceHandle:
     """One opened object.
 
-    `claimed`: jobs of a manual worker, as they were fetched. `asked`: jobs that wait for `resolve`.
+    `claimed`: jobs of a manual worker, as they were fetched. `asked`: jobs of processor `ask` that wait for `resolve`.
     """
 
     name: str
@@ -92,7 +92,7 @@ class ReferenceHandles:
         return handle
 
     def client(self, name: str | None, kind: type[Client]) -> Client:
-        """Return the object behind a handle. Raises OpError where it is of another kind."""
+        """Return the object of a handle. Raises OpError if it is of another kind."""
         client = self.named(name).client
         if not isinstance(client, kind):
             raise OpError("invalid-argument", f"{name} is a {type(client).__name__}, not a {kind.__name__}")
@@ -124,9 +124,9 @@ class ReferenceHandles:
         return None
 
     async def reset(self, _name: str | None, _args: Json) -> Json | None:
-        """Operation `reset`: the clock is set free by the server."""
+        """Operation `reset`; the server resets the clock."""
         handles = list(self._open.values())
-        # Forgotten before they are closed: a call that comes meanwhile must not find a handle that is going away.
+        # Removed before they are closed: a concurrent call must not find a handle that is closing.
         self._open.clear()
         await asyncio.gather(*(_abandon(handle) for handle in handles))
         return None
@@ -195,7 +195,7 @@ class AskProcessor:
     async def process(self, job: Job, token: str) -> Any:
         """Processor `ask`."""
         answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
-        # Noted before the event goes out: the kit may resolve the job at once.
+        # Stored before the event is sent, because the kit may resolve the job at once.
         self._asked()[job.known_id].append(answer)
         self._emit({"job": job_view(job), "token": token})
         resolved = await answer
@@ -258,7 +258,7 @@ async def _report(job: Job, values: list[Any]) -> None:
 
 
 async def _follow_steps(job: Job, _token: str) -> Any:
-    """Do what the job's own data says."""
+    """Run the steps in the job's data."""
     steps = job.data.get("steps", []) if isinstance(job.data, dict) else []
     for step in steps:
         match step["do"]:
@@ -305,7 +305,7 @@ async def _wait_again(_answer: Json, job: Job, token: str) -> Any:
 async def _wait_for_children(answer: Json, job: Job, token: str) -> Any:
     if await job.moveToWaitingChildren(token):
         raise WaitingChildrenError
-    # Nothing was pending: the job goes on, and here that means that it ends.
+    # No child was pending, so the processor continues, and ends here.
     return raw(answer.get("value_raw"))
 
 

@@ -21,9 +21,9 @@ HeldJobOperation = Callable[[Job, Json, ReferenceHandle], Awaitable[Json | None]
 
 
 async def find_job(handle: ReferenceHandle, job_id: str) -> Job:
-    """Return the job as it was claimed, else as it is stored; without a hash a bare one, which Redis will refuse.
+    """Return the job as claimed, else as stored; without a hash an empty one, which Redis will refuse.
 
-    Raises OpError where the handle has no jobs.
+    Raises OpError if the handle has no jobs.
     """
     client = _owner(handle)
     held = handle.claimed.get(job_id) or await Job.fromId(client, job_id)
@@ -209,7 +209,7 @@ async def _extend_lock(job: Job, args: Json, _handle: ReferenceHandle) -> Json:
 
 
 async def _next_job(handle: ReferenceHandle, args: Json, fetched: FetchReply | None) -> Json:
-    """Take what a finish brought along, as the client's loop would."""
+    """Handle the next job that a finish returned, as the client's loop would."""
     if fetched is None or not isinstance(handle.client, Worker):
         return maybe_job(None)
     return maybe_job(handle.hold(await handle.client.nextJobFromJobData(fetched, args["token"])))

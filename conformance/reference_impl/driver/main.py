@@ -31,7 +31,7 @@ CLIENT: Final = {
 CAPABILITIES: Final = ("clock", "manual-worker", "managed-worker", "cluster", "raw-data")
 
 DEEPEST_JSON: Final = 10_000
-"""Nesting of job data that the driver can still read; Python's own limit is 1000 calls."""
+"""Recursion limit for parsing nested job data; Python's default is 1000."""
 
 
 def make_server(scripts: Callable[[], ScriptTexts]) -> DriverServer:
@@ -76,7 +76,7 @@ def main() -> int:
 
 
 def use_fast_loop() -> bool:
-    """Let event loops be uvloop's where it is installed (the extra `speed`); returns whether it is."""
+    """Use uvloop for event loops if it is installed (extra `speed`); returns whether it is."""
     if importlib.util.find_spec("uvloop") is None:
         return False
     asyncio.set_event_loop_policy(importlib.import_module("uvloop").EventLoopPolicy())

@@ -86,7 +86,7 @@ async def _get_schedulers(queue: Queue, args: Json) -> Json:
 
 
 def _template(args: Json) -> dict[str, Any]:
-    """Return what the call gives of a template; null means that it is not given."""
+    """Return the given parts of a template; null means not given."""
     template: dict[str, Any] = {option: args[option] for option in ("name", "opts") if args.get(option) is not None}
     if args.get("data_raw") is not None:
         template["data"] = raw(args["data_raw"])

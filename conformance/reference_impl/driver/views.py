@@ -1,4 +1,4 @@
-"""Jobs, schedulers, flows, addresses and errors of the client in the words of the driver protocol."""
+"""Jobs, schedulers, flows, addresses and errors of the client as messages of the driver protocol."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def maybe_job(job: Job | None) -> Json:
 def made_job(job: Job | None) -> Json:
     """MaybeJob of a job that was only made: like Node's it has no list of stack traces yet.
 
-    It still holds the exact text of its data; its user would see the value.
+    It still holds the exact text of its data, while a user would see the value.
     """
     if job is None:
         return {"job": None}
@@ -135,7 +135,7 @@ def address(redis: Mapping[str, Any]) -> Address:
 
 
 def translated(error: Exception) -> OpError:
-    """Turn an error into the answer of an operation. A lost connection leaves open whether Redis has acted."""
+    """Convert an error into the answer of an operation; undecided after a lost connection."""
     if isinstance(error, OpError):
         return error
     if isinstance(error, WaitTimeout):
@@ -155,7 +155,7 @@ def translated(error: Exception) -> OpError:
 
 
 def _error_text(error: Exception) -> str:
-    """The client's own words or Redis' own text; redis-py takes the code in front of it (`ERR`) apart."""
+    """The text of an error; for an error of Redis with its code (`ERR`), which redis-py splits off."""
     if isinstance(error, BullMQError):
         return str(error)
     if isinstance(error, RedisError):

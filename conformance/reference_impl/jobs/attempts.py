@@ -1,4 +1,4 @@
-"""What follows a failed attempt: whether and when the job is tried again, and what is written about the error."""
+"""End of a failed attempt: whether and when the job is retried, and how its error is stored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BackoffStrategy = Callable[[int, str | None, BaseException, Any], float | Awaita
 
 
 async def fail_attempt(job: BoundJob, error: BaseException, token: str, *, fetch_next: bool) -> FetchReply | None:
-    """End an attempt: retry at once, retry later, or fail for good (upstream `job.ts`, `moveToFailed`).
+    """End an attempt: retry at once, retry later, or fail permanently (upstream `job.ts`, `moveToFailed`).
 
     Returns what was fetched next, if asked for. Raises ScriptError, mostly missing-lock or lock-mismatch.
     """
@@ -45,7 +45,7 @@ async def fail_attempt(job: BoundJob, error: BaseException, token: str, *, fetch
 
 
 def _operation(delay: float | None) -> str:
-    """Return what the end of an attempt is called in a trace."""
+    """Return the name of an attempt's end in a trace."""
     if delay is None:
         return "fail"
     return "delay" if delay else "retry"
@@ -54,7 +54,7 @@ def _operation(delay: float | None) -> str:
 async def _end_attempt(
     job: BoundJob, delay: float | None, token: str, fields: Mapping[str, str], *, fetch_next: bool
 ) -> FetchReply | None:
-    """Fail the job for good, or let it be tried again after `delay` ms."""
+    """Fail the job permanently, or let it be retried after `delay` ms."""
     fetched = None
     if delay is None:
         finish = FinishArguments(job.known_id, "failed", fields["failedReason"], token, job.opts, fetch_next, fields)
@@ -106,9 +106,9 @@ async def delay_before_retry(
     strategy: BackoffStrategy | None = None,
     chance: Callable[[], float] = random.random,
 ) -> float | None:
-    """Delay in ms after the failed attempt of this number (the first is 1); `FAIL_NOW` where the strategy says so.
+    """Delay in ms after the failed attempt of this number (the first is 1); `FAIL_NOW` if the strategy says so.
 
-    NaN where `delay` is missing or no number. Raises InvalidArgument for a type that neither BullMQ nor the strategy
+    NaN if `delay` is missing or not a number. Raises InvalidArgument for a type that neither BullMQ nor the strategy
     knows.
     """
     if not backoff:
@@ -138,9 +138,9 @@ def spread(delay: float, jitter: float, chance: Callable[[], float]) -> float:
 
 
 def message_of(error: BaseException) -> str:
-    """Return what JavaScript calls the message of an error; its name where it has none, or is no Exception.
+    """Return the message of an error in JavaScript's sense; its name if it has none or is not an Exception.
 
-    `CancelledError` and `SystemExit: 1` say more than an empty text and `1`.
+    `CancelledError` and `SystemExit: 1` are clearer than an empty text and `1`.
     """
     name = type(error).__name__
     if not error.args:

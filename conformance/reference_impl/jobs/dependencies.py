@@ -1,4 +1,4 @@
-"""What became of the children of a job, as Redis keeps it in the companions of its hash."""
+"""Results of a job's children, from the companion keys of its hash."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SUFFIXES: Final[Mapping[ChildKind, str]] = {
 
 @dataclass(frozen=True)
 class _DependencyPage:
-    """Where to go on, and about how many children to return."""
+    """The cursor of a page, and about how many children to return."""
 
     cursor: int = 0
     count: int = 20
@@ -97,7 +97,7 @@ def _read_all(job: BoundJob, kind: ChildKind) -> Command:
 def _read_page(job: BoundJob, kind: ChildKind, page: _DependencyPage) -> Command:
     key = job.key(_SUFFIXES[kind])
     if kind == "failed":
-        # Node's end does not move with the cursor, so only the first page is ever full.
+        # As in Node.js, `end` does not move with the cursor, so only the first page can be full.
         return ("ZRANGE", key, page.cursor, page.count - 1)
     return ("SSCAN" if kind == "unprocessed" else "HSCAN", key, page.cursor, "COUNT", page.count)
 

@@ -52,7 +52,7 @@ class FinishNotifier(Protocol):
 class Job(BoundJob):
     """A job of one queue, bound to the queue or worker that it came from.
 
-    Making one raises InvalidArgument where the policy `strict_options` refuses its options.
+    The constructor raises InvalidArgument if the policy `strict_options` refuses the options.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Job(BoundJob):
 
     @property
     def attempts(self) -> int:
-        """How often the job is tried at most."""
+        """The largest number of attempts."""
         return int(self.opts.get("attempts") or 1)
 
     @property
@@ -170,13 +170,13 @@ class Job(BoundJob):
         return {name: value for name, value in stored.items() if value is not None}
 
     def toJSON(self) -> dict[str, Any]:
-        """Return the job's values as they are, without its owner: what a log line or an API shows."""
-        return {each.name: getattr(self, each.name) for each in fields(JobRecord)}
+        """Return the job's values without its owner, for a log line or an API."""
+        return {field.name: getattr(self, field.name) for field in fields(JobRecord)}
 
     async def moveToCompleted(self, returnValue: Any, token: str, fetchNext: bool = True) -> FetchReply | None:
-        """Complete the job; returns what was fetched next, if asked for.
+        """Complete the job; returns the next job if `fetchNext`.
 
-        Raises TypeError for a value that is not JSON, before anything happened.
+        Raises TypeError for a value that is not JSON, before anything is sent.
         """
         with self.owner.trace(SpanKind.INTERNAL, "complete"):
             value = js_values.stringify(returnValue)
@@ -187,7 +187,7 @@ class Job(BoundJob):
             return fetched
 
     async def moveToFailed(self, error: BaseException, token: str, fetchNext: bool = False) -> FetchReply | None:
-        """End the attempt: retry at once, retry later, or fail for good; returns what was fetched next."""
+        """End the attempt: retry at once, retry later, or fail permanently; returns the next job that was fetched."""
         return await attempts.fail_attempt(self, error, token, fetch_next=fetchNext)
 
     async def moveToDelayed(self, timestamp: float, token: str | None = None) -> None:
@@ -197,7 +197,7 @@ class Job(BoundJob):
         self.delay = delay
 
     async def moveToWait(self, token: str | None = None) -> int:
-        """Put an active job back, next to run; returns the ms that the rate limit still lasts, or 0."""
+        """Put an active job back to wait as the next one to run; returns the remaining rate limit in ms, or 0."""
         return await self.scripts.move_to_wait(self.known_id, token or NO_TOKEN)
 
     async def moveToWaitingChildren(self, token: str, opts: dict[str, Any] | None = None) -> bool:
@@ -314,7 +314,7 @@ class Job(BoundJob):
         for event, listener in listeners.items():
             queueEvents.on(event, listener)
         try:
-            # Listen first, then look: an end that falls between a look and the first listener would go unnoticed.
+            # Listen first, then read the state: a job that ends between a read and the first listener would be missed.
             await queueEvents.waitUntilReady()
             await self._settle_if_finished(outcome)
             return await asyncio.wait_for(outcome, ttl / 1000 if ttl else None)
@@ -328,7 +328,7 @@ class Job(BoundJob):
                 queueEvents.off(event, listener)
 
     async def _settle_if_finished(self, outcome: asyncio.Future[Any]) -> None:
-        """Look once: the job may have ended before anyone listened."""
+        """Read the state once: the job may have ended before the listeners were added."""
         status, result = await self.scripts.is_finished(self.known_id)
         if status == FINISHED_OK:
             _settle(outcome, js_values.parse(result or "null"))
@@ -369,7 +369,7 @@ class Job(BoundJob):
         return removed
 
     async def removeUnprocessedChildren(self) -> None:
-        """Remove the children that nobody works on."""
+        """Remove the children that no worker holds."""
         await self.scripts.remove_unprocessed_children(self.known_id)
 
     async def _is_in_zset(self, container: str) -> bool:

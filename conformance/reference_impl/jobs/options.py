@@ -1,4 +1,4 @@
-"""Job options: what is stored, and what is refused (upstream `src/classes/job.ts`)."""
+"""Job options: validation and stored form (upstream `src/classes/job.ts`)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _TELEMETRY_NAMES: Final = {alias: name for name, alias in TELEMETRY_ALIASES.item
 _SELDOM_GIVEN: Final = frozenset(
     {"sizeLimit", "repeat", "priority", "deduplication", "debounce", *CHILD_FAILURE_OPTIONS}
 )
-"""Options that are checked beside the id and the back-off: most jobs have none of them, which shows at once."""
+"""Options checked besides the id and the back-off. Most jobs have none of them, and then skip these checks."""
 
 MANY_KEPT_JOBS: Final = 10_000
-"""Keeping more finished jobs than this costs memory and time; that deserves a warning."""
+"""Keeping more finished jobs than this costs memory and time, so it causes a warning."""
 
 _BACKOFF_TYPES: Final = ("fixed", "exponential")
 _REMOVE_OPTIONS: Final = ("removeOnComplete", "removeOnFail")
@@ -63,7 +63,7 @@ def encode(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decode(stored: Mapping[str, Any] | list[Any]) -> JobOptions:
-    """Return stored options under their full names. An array is what some languages write for an empty map."""
+    """Return stored options under their full names. Some languages store an empty map as an array."""
     options: JobOptions = {}
     if isinstance(stored, list):
         return options
@@ -83,7 +83,7 @@ def parent_key(parent: Mapping[str, Any] | None) -> str | None:
 
 
 def required(fields: Any, name: str, what: str) -> Any:
-    """Return a field that has to be there. Raises InvalidArgument that says what lacks it."""
+    """Return a required field. Raises InvalidArgument if it is missing; `what` names its owner."""
     if not isinstance(fields, Mapping) or fields.get(name) is None:
         raise InvalidArgument(f"{what} needs {name!r}: {fields!r}", field=name, constraint="given")
     return fields[name]
@@ -99,14 +99,14 @@ def parent_field(options: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def deduplication_id(options: Mapping[str, Any]) -> str | None:
-    """Return the id under which later adds count as the same job; `debounce` is the option's former name."""
+    """Return the deduplication id; `debounce` is the option's former name."""
     chosen = options.get("deduplication") or options.get("debounce")
-    # `isinstance` of an abstract class is dear, and most jobs have neither option.
+    # `isinstance` of an abstract class is slow, and most jobs have neither option.
     return chosen.get("id") if chosen and isinstance(chosen, Mapping) else None
 
 
 def validate_explicit_id(options: Mapping[str, Any]) -> None:
-    """Queue.add refuses ids that the scripts take for a marker; addBulk does not look.
+    """Check an id for Queue.add: the scripts would treat some ids as markers. addBulk does not check.
 
     Raises InvalidArgument.
     """
@@ -120,7 +120,7 @@ def validate_explicit_id(options: Mapping[str, Any]) -> None:
 
 
 def validate(name: str, options: Mapping[str, Any], data_text: str) -> None:
-    """Everything that Node checks before it sends a job, in its order and with its texts. Raises InvalidArgument."""
+    """Check a job as Node.js does, in the same order and with the same texts. Raises InvalidArgument."""
     if _SELDOM_GIVEN.isdisjoint(options):
         _validate_job_id(options.get("jobId"))
         _validate_jitter(options.get("backoff"))
@@ -137,8 +137,8 @@ def validate(name: str, options: Mapping[str, Any], data_text: str) -> None:
 def check_new_job(owner_opts: Mapping[str, Any], name: Any, options: Mapping[str, Any]) -> list[str]:
     """Check name and options of a job as the user gave them, more strictly than Node; returns warnings.
 
-    Does nothing unless the policy asks for it. Node's own checks (`validate`) come on top and are never off; jobs that
-    others have added are read whatever their options are. Raises InvalidArgument that names field and constraint.
+    Does nothing unless the policy has `strict_options`. The checks of Node.js (`validate`) always apply as well. Stored
+    jobs of other clients are read with any options. Raises InvalidArgument with field and constraint.
     """
     if not policy_of(owner_opts).strict_options:
         return []
@@ -170,7 +170,7 @@ def check_payload(owner_opts: Mapping[str, Any], data_text: str, stored_options:
 
 
 def check_progress(owner_opts: Mapping[str, Any], progress: Any) -> None:
-    """Check a progress that is a number; other values are the user's own. Raises InvalidArgument."""
+    """Check a progress that is a number; other values are not checked. Raises InvalidArgument."""
     if policy_of(owner_opts).strict_options and is_number(progress):
         _require("progress", "between 0 and 100", progress, holds=0 <= progress <= 100)
 
@@ -274,7 +274,7 @@ def _warnings(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _kept(option: str, chosen: Any) -> Iterator[tuple[str, Any]]:
-    """Numbers in an option that says how many finished jobs to keep; true and false have none."""
+    """The numbers in `removeOnComplete` or `removeOnFail`; true and false have none."""
     if isinstance(chosen, Mapping):
         yield from ((f"{option}.{name}", chosen[name]) for name in ("count", "age") if chosen.get(name) is not None)
     elif chosen is not None and not isinstance(chosen, bool):

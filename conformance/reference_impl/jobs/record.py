@@ -1,4 +1,4 @@
-"""What a client knows about a job, how it reads it from the job hash, and the owner on whose connection it acts."""
+"""The values of a job, how they are read from the job hash, and the owner whose connection the job uses."""
 
 from __future__ import annotations
 
@@ -77,19 +77,19 @@ class JobOwner(Protocol):
     def trace(
         self, kind: SpanKind, operation: str, destination: str | None = None, *, metadata: Any = None
     ) -> TracedBlock:
-        """Return a block that is a span, where the owner has telemetry."""
+        """Return a block for `with`, which is a span if the owner has telemetry."""
         ...
 
     async def waitUntilReady(self) -> None:
-        """Wait until connected, and until whatever must be written first is written."""
+        """Wait until connected, and until `meta` is written."""
         ...
 
 
 class BoundJob(JobRecord):
-    """A job's values together with its owner, and what the client alone knows about it.
+    """A job's values with its owner, and values that only this client knows.
 
-    `token` is the lock token of a job that a worker fetched. `retry_delay` are the ms until the next attempt, once the
-    last one has failed; None when there is none. `processing_s`: how long the processor ran, where that is measured.
+    `token` is the lock token of a job that a worker fetched. `retry_delay`: ms until the next attempt after a failed
+    one; None if there is none. `processing_s`: how long the processor ran, if that is measured.
     """
 
     owner: JobOwner
@@ -124,7 +124,7 @@ class BoundJob(JobRecord):
 
 
 def new_record(name: str, data: Any, opts: Mapping[str, Any], now_ms: int) -> JobRecord:
-    """Make a job that is about to be added."""
+    """Make the record of a new job."""
     normal = options.normalize(opts)
     parent = normal.get("parent")
     return JobRecord(
@@ -192,7 +192,7 @@ def _traces(stored: str | None) -> list[str]:
 
 
 def _lenient(stored: str | None) -> Any:
-    """Read a value that a foreign client may have stored in another form; that is no reason to refuse the job."""
+    """Parse a value; return the text itself if it is not JSON, because another client may have stored it so."""
     if not stored:
         return None
     with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""Script calls that add jobs, and those of the schedulers and repeat keys that add jobs again and again."""
+"""Script calls that add jobs, and those of schedulers and repeat keys."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _ITERATION_KEYS: Final = (
 )
 _REMOVAL_KEYS: Final = (names.REPEAT, names.DELAYED, names.EVENTS)
 _NEW_WITH_EACH_JOB: Final = frozenset({"jobId", TELEMETRY_METADATA})
-"""Options that hardly two jobs share: to remember what they are packed to would only cost."""
+"""Options that differ for nearly every job, so caching their packed form would not pay."""
 
 _PARTS_OF_LEGACY_KEY: Final = 3
-"""A repeat key with so many parts, or more, is one that spells its options out."""
+"""A repeat key with this number of parts or more contains its options as text."""
 
 
 @dataclass(frozen=True)
 class AddArguments:
-    """What a script needs to store a job.
+    """Arguments of a script that stores a job.
 
     `options` are under their stored names, `parent` is the hash field of that name, `parent_key` the parent's full key.
     `timestamp` is Unix ms. `waits_for_children`: the job is the parent of a flow whose children follow.
@@ -62,7 +62,7 @@ class AddArguments:
 class SchedulerIteration:
     """The next job of a scheduler.
 
-    `due` is its Unix ms, None where the script reckons it from `every`; `options` are under their stored names;
+    `due` is its Unix ms, None if the script computes it from `every`; `options` are under their stored names;
     `producer` is the id of the job whose fetch makes it.
     """
 
@@ -144,7 +144,7 @@ class ScheduleScripts(ScriptCalls):
     async def update_job_scheduler(self, following: SchedulerIteration) -> str | None:
         """Store the job that follows `producer`; returns its id.
 
-        None where the scheduler is gone, or has gone on already.
+        None if the scheduler is gone, or has made that job already.
         """
         producer = following.producer or ""
         reply = await self._run(

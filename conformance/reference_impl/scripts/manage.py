@@ -49,7 +49,7 @@ class QueueScripts(ScriptCalls):
         await self._run("pause", keys, "paused" if pause else "resumed")
 
     async def drain(self, *, delayed: bool) -> None:
-        """Remove all jobs that wait; also the delayed ones if asked to."""
+        """Remove all waiting jobs, with `delayed` also the delayed ones."""
         keys = self._keys.keys(names.WAIT, names.PAUSED, names.DELAYED, names.PRIORITIZED, names.REPEAT)
         await self._run("drain", keys, self._keys.base, "1" if delayed else "0")
 
@@ -87,7 +87,7 @@ class JobScripts(ScriptCalls):
         return bool(reply)
 
     async def remove_unprocessed_children(self, job_id: str) -> None:
-        """Remove the children that nobody works on."""
+        """Remove the children that no worker holds."""
         keys = self._keys.keys(job_id, names.META)
         await self._run("removeUnprocessedChildren", keys, self._keys.base, job_id)
 
@@ -148,7 +148,7 @@ class JobScripts(ScriptCalls):
 
 
 class ReadScripts(ScriptCalls):
-    """Counting and looking."""
+    """Counting and reading."""
 
     async def get_counts(self, states: Sequence[str]) -> list[int]:
         """Return the number of jobs per state."""
@@ -181,7 +181,7 @@ class ReadScripts(ScriptCalls):
         return text(await self._run("getStateV2", keys, job_id))
 
     async def is_finished(self, job_id: str) -> tuple[int, str | None]:
-        """How a job stands (see `FINISHED_OK`), with its return value (JSON), failure reason, or what is wrong."""
+        """Whether a job is finished (see `FINISHED_OK`), with return value (JSON), failure reason or error."""
         keys = self._keys.keys(names.COMPLETED, names.FAILED, job_id)
         status, *result = await self._run("isFinished", keys, job_id, "1")
         return int(status), text(result[0]) if result and result[0] is not None else None

@@ -144,7 +144,7 @@ class ScriptRunner:
             return await self.connection.command(*self._by_text(call))
 
     async def run_pipeline(self, calls: Sequence[EvalCommand]) -> list[Any]:
-        """Run scripts, none waiting for a reply. An error stands in the place of its reply; only NOSCRIPT is resent."""
+        """Run scripts in a pipeline; one that fails has its error as reply. Only a NOSCRIPT error is resent."""
         await self._load_missing(calls)
         replies = await self.connection.pipeline([self._by_digest(call) for call in calls])
         for index, reply in enumerate(replies):
@@ -153,11 +153,11 @@ class ScriptRunner:
         return replies
 
     async def run_transaction(self, calls: Sequence[EvalCommand]) -> list[Any]:
-        """Run scripts in one MULTI. An error stands in the place of its reply.
+        """Run scripts in one MULTI. A script that fails has its error as reply.
 
-        Scripts are looked up before each MULTI; Node does it once per socket, and loses every flow after SCRIPT FLUSH.
-        What Redis has forgotten between that and EXEC is sent again, by its text, which nobody can forget. That may be
-        a part only: another client may have loaded some of the scripts by then.
+        SCRIPT EXISTS runs before each MULTI; Node.js runs it once per socket, and loses every flow after SCRIPT FLUSH.
+        A script that Redis drops between this check and EXEC is sent again as text (EVAL). That may be only a part of
+        them, because another client may have loaded some of the scripts by then.
         """
         await self._load_missing(calls)
         replies = await self.connection.transaction([self._by_digest(call) for call in calls])
@@ -185,8 +185,8 @@ class ScriptRunner:
         if _OFFICIAL.found is not None and not self._without_texts:
             self._scripts, self._has_texts = _OFFICIAL.found, True
             return
-        # Each has a future of its own: one that is cancelled must not take the others along. It is settled after those
-        # of all who came before, also where the scripts are there by now: nobody overtakes.
+        # A future per call, so that cancelling one call does not cancel the others. Futures are settled in the order of
+        # the calls, even if the scripts are loaded by now, so that no call overtakes an earlier one.
         told = asyncio.get_running_loop().create_future()
         look = self._look()
         look.add_done_callback(lambda _: None if told.done() else told.set_result(None))

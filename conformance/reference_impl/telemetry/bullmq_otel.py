@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 class BullMQOtel:
-    """Traces through the API of OpenTelemetry; which spans are kept, and where they go, is for its SDK to say.
+    """Traces through the API of OpenTelemetry; its SDK decides which spans are kept and where they go.
 
-    `name` and `version` are what the tracer is called: those of your program. A trace crosses the queue in the form of
-    the global propagator (W3C Trace Context and Baggage unless you set another), so that a job that Node.js added goes
-    on in its trace, and the other way round. `tracer_provider` is the global one by default. Raises BullMQError where
+    `name` and `version` of the tracer are those of your program. A trace crosses the queue in the form of
+    the global propagator (W3C Trace Context and Baggage unless you set another), so a job that Node.js added
+    continues its trace, and vice versa. `tracer_provider` is the global one by default. Raises BullMQError if
     the package opentelemetry-api is not installed.
     """
 
     def __init__(self, name: str, version: str | None = None, *, tracer_provider: TracerProvider | None = None) -> None:
         try:
-            # An optional dependency, paid for by those who use it.
+            # An optional dependency, loaded only by its users.
             from opentelemetry.trace import get_tracer  # noqa: PLC0415
 
             from conformance.reference_impl.telemetry.otel import OtelContexts, OtelTracer  # noqa: PLC0415

@@ -1,7 +1,7 @@
-"""What the option `telemetry` has to be (upstream `src/interfaces/telemetry.ts`): any tracing system can be behind it.
+"""The protocol of the option `telemetry` (upstream `src/interfaces/telemetry.ts`), for any tracing system.
 
-`otel.BullMQOtel` is the one for OpenTelemetry. A *context* is whatever the tracing system calls so; it is only handed
-back to it.
+`otel.BullMQOtel` implements it for OpenTelemetry. A *context* is an opaque object of the tracing system, which is only
+passed back to it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from conformance.reference_impl.errors import InvalidArgument
 
 
 class SpanKind(IntEnum):
-    """Whose work a span is (upstream `src/enums/telemetry-attributes.ts`); OpenTelemetry has the same numbers."""
+    """The kind of a span (upstream `src/enums/telemetry-attributes.ts`); OpenTelemetry has the same numbers."""
 
     INTERNAL = 0
     PRODUCER = 3
@@ -23,7 +23,7 @@ class SpanKind(IntEnum):
 
 
 class Span(Protocol):
-    """One piece of work with a beginning and an end."""
+    """A unit of work with a start and an end."""
 
     def setSpanOnContext(self, context: Any) -> Any:
         """Return a context like this one, in which new spans are children of this span."""
@@ -42,7 +42,7 @@ class Span(Protocol):
         ...
 
     def end(self) -> None:
-        """Say that the work is done: only then is the span exported."""
+        """End the span; only then it is exported."""
         ...
 
 
@@ -50,7 +50,7 @@ class Tracer(Protocol):
     """Makes spans."""
 
     def startSpan(self, name: str, kind: SpanKind, context: Any = None) -> Span:
-        """Begin a span, as a child of the span in this context; None is the active one."""
+        """Start a span, as a child of the span in this context; None is the active one."""
         ...
 
 
@@ -70,7 +70,7 @@ class ContextManager(Protocol):
         ...
 
     def fromMetadata(self, context: Any, metadata: str) -> Any:
-        """Return this context with what a job has of another one. Raises ValueError for a text that is none."""
+        """Return this context with what a job has of another one. Raises ValueError for invalid text."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What a job carries of the trace in which it was added: its option `telemetry`, {metadata, omitContext}."""
+"""The trace context of a job: its option `telemetry`, {metadata, omitContext}."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Options = Mapping[str, Any]
 
 
 def metadata_of(options: Options) -> Any:
-    """Return what a job has brought along of the trace in which it was added."""
+    """Return the trace context with which a job was added."""
     return _telemetry(options).get("metadata")
 
 
@@ -21,7 +21,7 @@ def omits_context(options: Options) -> bool:
 def carrying(options: Options | None, metadata: str | None) -> Options | None:
     """Return the options of a single job, with this trace unless they forbid it (upstream `queue.ts`, `add`).
 
-    What they say themselves about a trace is lost, as in Node.
+    A trace in the options themselves is lost, as in Node.js.
     """
     if not metadata or omits_context(options or {}):
         return options
@@ -31,8 +31,8 @@ def carrying(options: Options | None, metadata: str | None) -> Options | None:
 def settled(merged: dict[str, Any], own: Options | None, metadata: str | None) -> dict[str, Any]:
     """Return the options of one of several jobs (upstream `queue.ts`, `addBulk`; `flow-producer.ts`, `addNode`).
 
-    `merged` are its `own` options over the queue's defaults, whose `telemetry` never counts. A trace that its own
-    options name goes before that of the call.
+    `merged` are its `own` options over the queue's defaults, whose `telemetry` never counts. A trace in its own
+    options takes precedence over that of the call.
     """
     telemetry = None if own is None else following(own, metadata)
     if telemetry is not None:
@@ -45,7 +45,7 @@ def settled(merged: dict[str, Any], own: Options | None, metadata: str | None) -
 def following(options: Options, metadata: str | None) -> Any:
     """Return the option `telemetry` of a job that is made with these options inside a trace, or outside of any.
 
-    A trace that the options name goes on. Where they forbid one, `metadata` is False: so does Node store it.
+    A trace in the options continues. If they forbid one, `metadata` is False, as Node.js stores it.
     """
     given = options.get("telemetry")
     if not metadata:

@@ -1,4 +1,4 @@
-"""The parts of `BullMQOtel` that are made of OpenTelemetry: only this module imports it."""
+"""The parts of `BullMQOtel` that use OpenTelemetry: only this module imports it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OtelTracer:
         self._tracer = tracer
 
     def startSpan(self, name: str, kind: SpanKind, context: Context | None = None) -> OtelSpan:
-        """Begin a span."""
+        """Start a span."""
         return OtelSpan(self._tracer.start_span(name, context, spans.SpanKind(kind)))
 
 
@@ -49,7 +49,7 @@ class OtelContexts:
         return json.dumps(carrier, ensure_ascii=False, separators=(",", ":"))
 
     def fromMetadata(self, context: Context, metadata: str) -> Context:
-        """Return this context with what such a text says. Raises ValueError for what is no JSON object of texts."""
+        """Return this context with what such a text says. Raises ValueError for anything but a JSON object of texts."""
         carrier = json.loads(metadata)
         if not isinstance(carrier, dict) or not all(isinstance(value, str) for value in carrier.values()):
             raise ValueError(f"the metadata of a trace is no JSON object of texts: {metadata!r}")

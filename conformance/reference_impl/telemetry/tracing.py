@@ -26,12 +26,12 @@ class TracedBlock:
 
     @property
     def context(self) -> Any:
-        """The context in which the children of this span are begun; None without telemetry."""
+        """The context for children of this span; None without telemetry."""
         return None
 
     @property
     def metadata(self) -> str | None:
-        """What a job that is made here carries, so that its processing is a child of this span."""
+        """The metadata for a job made here, so that its processing becomes a child of this span."""
         return None
 
     def setAttributes(self, attributes: Mapping[str, Any]) -> None:
@@ -45,7 +45,7 @@ class TracedBlock:
 
 
 UNTRACED: Final = TracedBlock()
-"""The block of whoever has no telemetry."""
+"""The block without telemetry."""
 
 
 class SpanBlock(TracedBlock):
@@ -70,7 +70,7 @@ class SpanBlock(TracedBlock):
         try:
             if self._activation is not None:
                 self._activation.__exit__(None, None, None)
-            if isinstance(error, Exception):  # to be cancelled is no error
+            if isinstance(error, Exception):  # cancellation is not an error
                 self._span.recordException(error)
         finally:
             self._span.end()
@@ -111,7 +111,7 @@ def trace(
     """Return a block for `with`, named after the operation and what it is done to (mostly the queue).
 
     Its span is a child of the one that `metadata`, from a job, names; else of `context`; else of the active one. Only
-    a consumer goes on in the context of the job: what it carries beside the span (baggage) is then active too.
+    a consumer continues the context of the job, including its baggage.
     """
     if telemetry is None:
         return UNTRACED
@@ -126,8 +126,8 @@ def trace(
 def _origin(telemetry: Telemetry, active: Any, metadata: Any) -> Any:
     """Return the context that a job has brought along.
 
-    None where it has none, or where nobody can read it: a trace is no reason to leave a job where it is. (In Node
-    5.62.0 with bullmq-otel the job then stays in active, and its slot in the worker takes no other.)
+    None if it has none or an unreadable one, so that a bad trace does not block the job. (In Node.js 5.62.0 with
+    bullmq-otel the job then stays in active and keeps its slot in the worker.)
     """
     if not metadata or not isinstance(metadata, str):
         return None

@@ -1,4 +1,4 @@
-"""How a worker comes by its next job, and makes the iteration that follows a job that repeats."""
+"""Fetching of the next job, and of the iteration that follows a repeating job."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ from conformance.reference_impl.scripts.move import FetchReply
 from conformance.reference_impl.workers.running_worker import RunningWorker
 
 LONGEST_BLOCK_S: Final = 10
-"""A longer wait would go unnoticed when the connection is replaced meanwhile."""
+"""Limits a wait for a delayed job, as in Node.js: during a longer wait a lost connection would go unnoticed."""
 
 _REPLY_GRACE_S: Final = 1
-"""When a blocking command has not returned so long after its timeout, its connection is dead."""
+"""A blocking command that has not returned this long after its timeout has a dead connection."""
 
 _HANG_UP_WITHIN_S: Final = 2
-"""After this a connection that was hung up is given up: nobody answers on the other side."""
+"""After this a connection that was hung up is dropped: the server does not react."""
 
 _TRIALS: Final = 3
 _BETWEEN_TRIALS_S: Final = 2.5
+"""Attempts to make the next iteration, so that a short outage does not end a schedule."""
 _FIRST_DELAY_MS: Final = 1000
 _LONGEST_DELAY_MS: Final = 300_000
 _PARTS_OF_LEGACY_KEY: Final = 5
-"""A repeat key with so many parts belongs to a version before job schedulers."""
+"""A repeat key with this number of parts belongs to a version before job schedulers."""
 
 
 class JobFetcher:
-    """Fetches jobs for one worker and remembers what the last reply said about waiting."""
+    """Fetches jobs for one worker; remembers rate limit and next delayed job from the last reply."""
 
     def __init__(self, worker: RunningWorker) -> None:
         self._worker = worker
@@ -54,15 +55,15 @@ class JobFetcher:
 
     @property
     def rate_limit_ms(self) -> float:
-        """Ms for which the worker must not start anything."""
+        """Ms during which the worker must not start a job."""
         return max(self._limit_until - self._now(), 0)
 
     def limit_for(self, duration_ms: float) -> None:
-        """Start nothing for so many ms."""
+        """Start no job for this number of ms."""
         self._limit_until = self._now() + duration_ms if duration_ms > 0 else 0
 
     async def fetch(self, token: str, *, block: bool) -> Job | None:
-        """Take the next job under this lock token, after waiting for one if asked to."""
+        """Take the next job under this lock token; with `block`, wait for one first."""
         if not self._worker.is_open:
             return None
         if not (block and self.would_block):
@@ -73,9 +74,9 @@ class JobFetcher:
         return None
 
     async def take(self, fetched: FetchReply | None, token: str) -> Job | None:
-        """Turn the reply of a script that fetches into a job; for one that repeats the next iteration is made first.
+        """Convert the reply of a fetching script into a job; a repeating job first gets its next iteration.
 
-        None where that failed. Raises ValueError for a job that cannot be read.
+        None if that failed. Raises ValueError for a job that cannot be read.
         """
         reply = fetched or FetchReply()
         self.limit_for(reply.limit_ms)
@@ -89,9 +90,9 @@ class JobFetcher:
         return job if await self._schedules.continue_from(job) else None
 
     def interrupt(self) -> None:
-        """End a wait for a marker, unless Redis has answered it: then the fetch goes on.
+        """End a wait for a marker, unless Redis has already replied: then the fetch continues.
 
-        A marker that was popped and thrown away would let the jobs wait until somebody looks for them by chance.
+        Dropping a popped marker would leave the jobs waiting until some worker fetches for another reason.
         """
         if self._marker_wait is None:
             return
@@ -109,7 +110,7 @@ class JobFetcher:
             self._worker.emit("drained")
 
     async def _wait_for_marker(self, block_until: float) -> float:
-        """Unix ms until which there is nothing to fetch; 0 when a fetch is due, infinite after an interruption."""
+        """Unix ms until which there is nothing to fetch; 0 if a fetch is due, infinite after an interruption."""
         timeout = self._block_timeout(block_until)
         if timeout <= 0:
             return 0
@@ -135,13 +136,13 @@ class JobFetcher:
 
     async def _pop_marker(self, block_s: float) -> Any:
         connection = self._worker.blocking_connection
-        if not self._worker.is_open:  # interrupted before it began
+        if not self._worker.is_open:  # interrupted before the task started
             raise HungUp
         try:
             async with asyncio.timeout(block_s + _REPLY_GRACE_S):
                 return await connection.command("BZPOPMIN", self._worker.keys.key(MARKER), block_s)
         except TimeoutError:
-            # On the same socket a reply that comes after all would be taken for that of the next command.
+            # On the same socket a late reply would be read as the reply to the next command.
             await connection.disconnect()
             raise
 
@@ -165,7 +166,7 @@ class JobFetcher:
 
 
 class ScheduleContinuation:
-    """Makes next iterations for one worker."""
+    """Makes the next iterations of repeating jobs for one worker."""
 
     def __init__(self, worker: RunningWorker) -> None:
         self._worker = worker
@@ -181,10 +182,10 @@ class ScheduleContinuation:
         return Repeat(self._worker)
 
     async def continue_from(self, job: Job) -> bool:
-        """Make the iteration that follows a job that was just fetched; True where the job may be processed.
+        """Make the iteration that follows a fetched job; True if the job may be processed.
 
-        False where that failed: then the job is delayed, so that a schedule never ends by accident, and an `error` is
-        emitted. What cannot be moved stays in active until it is found stalled.
+        False if that failed: the job is then delayed, so that a schedule never ends by accident, and `error` is
+        emitted. A job that cannot be delayed stays in active until a stalled check recovers it.
         """
         try:
             await self._try_often(job)

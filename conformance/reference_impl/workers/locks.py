@@ -1,4 +1,4 @@
-"""Locks: a worker renews those of its own jobs, and looks for jobs whose worker died."""
+"""Locks: renewal for a worker's own jobs, and the check for jobs whose worker died."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ class _HeldLock:
 class LockKeeper:
     """Renews, twice per `lockRenewTime`, the locks that were not renewed for half of it.
 
-    A lock belongs to a run and not to a job: a worker that lost a job may claim it again while the first run still goes
-    on, and the end of that run must not end the second one's renewals (upstream `worker.ts`, `jobsInProgress`).
+    Two checks per `lockRenewTime` leave a second chance before a lock expires. A lock belongs to a run, not to a job: a
+    worker that lost a job may claim it again while the first run continues, and the end of the first run must not stop
+    the renewals of the second (upstream `worker.ts`, `jobsInProgress`).
     Emits `heartbeat` (renewed ids, seconds) and `heartbeatFailed` (id, error). A failure never stops a job.
     """
 
@@ -35,22 +36,22 @@ class LockKeeper:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to renew, unless the option `skipLockRenewal` says no."""
+        """Start to renew, unless the option `skipLockRenewal` is set."""
         if self._task is None and not self._worker.opts.get("skipLockRenewal"):
             self._task = asyncio.create_task(self._run())
 
     def stop(self) -> None:
-        """Renew no more."""
+        """Stop renewing."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
 
     def hold(self, job: Job) -> None:
-        """Keep this job's lock alive from now on."""
+        """Renew this job's lock from now on."""
         self._held[job.known_id, job.token] = _HeldLock(job, self._worker.clock.now_ms())
 
     def release(self, job: Job) -> None:
-        """Let this job's lock go."""
+        """Stop renewing this job's lock."""
         self._held.pop((job.known_id, job.token), None)
 
     async def _run(self) -> None:
@@ -64,7 +65,8 @@ class LockKeeper:
     def _due(self, interval_ms: float) -> list[Job]:
         now = self._worker.clock.now_ms()
         due = [held for held in self._held.values() if held.renewed_ms + interval_ms < now]
-        # Counted from the sending: a lock's life begins in Redis, and a slow reply must not put off the next renewal.
+        # Counted from sending, not from the reply: Redis restarts the TTL when it runs the script, and a slow reply
+        # must not delay the next renewal.
         for held in due:
             held.renewed_ms = now
         return [held.job for held in due]
@@ -72,7 +74,7 @@ class LockKeeper:
     async def _renew(self, jobs: list[Job]) -> None:
         job_ids = [job.known_id for job in jobs]
         tokens = [job.token or "" for job in jobs]
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
             with self._worker.trace(SpanKind.INTERNAL, "extendLocks") as span:
                 describe(span, self._worker, {attributes.WORKER_JOBS_TO_EXTEND_LOCKS: job_ids})
@@ -83,20 +85,20 @@ class LockKeeper:
                 self._worker.emit("error", error)
             return
         renewed = list((Counter(job_ids) - Counter(lost)).elements())  # two runs of a job: one of its locks may be lost
-        self._worker.emit("heartbeat", renewed, time.monotonic() - begun)
+        self._worker.emit("heartbeat", renewed, time.monotonic() - started)
         for job_id in lost:
             loss = BullMQError(f"could not renew lock for job {job_id}")
             self._emit_failure([job_id], loss)
             self._worker.emit("error", loss)
 
     def _emit_failure(self, job_ids: list[str], error: Exception) -> None:
-        """The jobs go on all the same: another attempt follows, and their processors are idempotent."""
+        """Emit only; the jobs continue, because their processors are idempotent and another attempt follows."""
         for job_id in job_ids:
             self._worker.emit("heartbeatFailed", job_id, error)
 
 
 class StalledChecker:
-    """Runs the check of one worker. Of all workers of a queue only one per interval really checks (`stalled-check`).
+    """Runs the stalled check of one worker. The key `stalled-check` lets only one worker per interval do the work.
 
     A check that is due while the last one still runs is skipped: `stalledCheckSkipped`.
     """
@@ -107,10 +109,10 @@ class StalledChecker:
         self._check: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Check now and then every interval, unless the option `skipStalledCheck` says no.
+        """Check now and then every interval, unless the option `skipStalledCheck` is set.
 
-        Returns once the first check is on its way, without its reply: sent before the worker fetches anything, it
-        marks only what other workers hold.
+        Returns once the first check is sent, without its reply. The worker fetches only after that, so the first check
+        marks only jobs of other workers.
         """
         if self._worker.opts.get("skipStalledCheck"):
             return
@@ -119,10 +121,10 @@ class StalledChecker:
             self.stop()
             self._check = asyncio.create_task(self._check_and_report())
             self._task = asyncio.create_task(self._run())
-            await asyncio.sleep(0)  # a task runs up to its first command before its maker goes on
+            await asyncio.sleep(0)  # lets the new task run until it has sent its command
 
     def stop(self) -> None:
-        """Check no more."""
+        """Stop checking."""
         for task in (self._task, self._check):
             if task is not None:
                 task.cancel()

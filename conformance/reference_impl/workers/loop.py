@@ -1,4 +1,4 @@
-"""The loop of a worker: fetches up to `concurrency` jobs, runs them to their end, and blocks only when it may."""
+"""The loop of a worker: fetches up to `concurrency` jobs, runs them, and blocks only if there is nothing else to do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from conformance.reference_impl.workers.locks import LockKeeper
 from conformance.reference_impl.workers.running_worker import RunningWorker, describe
 
 LONGEST_PAUSE_MS: Final = 30_000
-"""A rate-limited worker looks again after this long, so that due delayed jobs are still promoted."""
+"""A rate-limited worker fetches again after this time at the latest, so that due delayed jobs are still promoted."""
 
 Processor = Callable[..., Any]
 """The user's function: it gets the job and, if it takes a second argument, the lock token; its result, or that of the
@@ -37,16 +37,16 @@ coroutine that it returns, is the job's return value."""
 
 
 class JobSlots(Protocol):
-    """The loop that started a job, as its runner asks for it."""
+    """The loop that started a job, as its runner sees it."""
 
     @property
     def has_room_for_next(self) -> bool:
-        """Whether the job that ends, and still counts itself, may fetch its successor."""
+        """Whether the ending job, which still counts as running, may fetch the next one."""
         ...
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether the jobs are being cancelled from outside, so that somebody else will have to run them again."""
+        """Whether the jobs are being cancelled from outside, so that another worker has to run them again."""
         ...
 
 
@@ -80,7 +80,7 @@ class WorkerLoop:
             await self._settle()
 
     def stop(self) -> None:
-        """Notice soon that the worker is paused or closing."""
+        """Wake the loop, so that it sees that the worker is paused or closing."""
         self._news.set()
         self._fetcher.interrupt()
 
@@ -92,7 +92,7 @@ class WorkerLoop:
 
     @property
     def _in_hand(self) -> int:
-        """Jobs that run or are about to, and the fetch that waits for one."""
+        """The number of running and fetched jobs, plus one for a waiting fetch."""
         return len(self._running) + len(self._fetched) + (self._waiting is not None)
 
     def _may_fetch(self) -> bool:
@@ -100,10 +100,10 @@ class WorkerLoop:
         return self._worker.is_open and has_room and self._waiting is None and not self._fetcher.rate_limit_ms
 
     async def _fill(self) -> None:
-        """Fetch one by one, before anything of it is started; a fetch that has to wait goes into the background."""
+        """Fetch jobs one by one before starting any; a fetch that has to wait runs in the background."""
         while self._may_fetch():
             if self._fetcher.would_block:
-                self._waiting = self._begin(self._fetch(block=True))
+                self._waiting = self._start_task(self._fetch(block=True))
                 return
             job = await self._fetch(block=False)
             if job is None:
@@ -111,27 +111,28 @@ class WorkerLoop:
             self._fetched.append(job)
 
     async def _fetch(self, *, block: bool) -> Job | None:
-        # A token per fetch: with one for all, a run that lost its job could finish it when this worker claims it again.
+        # A new token for each fetch: with a single one, a run that lost its job could still finish it after this worker
+        # has claimed it again.
         token = f"{self._worker.id}:{self._fetch_count}"
         self._fetch_count += 1
-        # `persist` has emitted the error; the loop tries again.
+        # `persist` has emitted the error; the loop fetches again.
         with contextlib.suppress(Exception):
             return await self._worker.persist(lambda: self._fetcher.fetch(token, block=block))
         return None
 
     def _start_fetched(self) -> bool:
-        """Start what was fetched; returns whether there was anything to start."""
+        """Start the fetched jobs; returns whether there were any."""
         if self.is_abandoned:
             self._fetched.clear()
         has_any = bool(self._fetched)
         while self._fetched:
             job = self._fetched.popleft()
-            self._running.add(self._begin(self._job_runner.process(job, self)))
+            self._running.add(self._start_task(self._job_runner.process(job, self)))
         return has_any
 
     @property
     def has_room_for_next(self) -> bool:
-        """Whether the job that ends, and still counts itself, may fetch its successor."""
+        """Whether the ending job, which still counts as running, may fetch the next one."""
         return self._in_hand <= self._worker.concurrency
 
     @property
@@ -149,7 +150,7 @@ class WorkerLoop:
         self._collect_ended()
 
     async def _rest(self) -> None:
-        # No timeout, which cancels the loop to wake it: a job that is fetched in this moment would be dropped with it.
+        # Not `asyncio.timeout`, which wakes the loop by cancelling it: a job fetched in that moment would be lost.
         patience_s = self._patience_s()
         alarm = asyncio.get_running_loop().call_later(patience_s, self._news.set) if patience_s is not None else None
         self._resting = True
@@ -164,14 +165,14 @@ class WorkerLoop:
         limit_ms = self._fetcher.rate_limit_ms
         return min(limit_ms, LONGEST_PAUSE_MS) / 1000 if limit_ms else None
 
-    def _begin(self, act: Coroutine[Any, Any, Job | None]) -> JobTask:
-        """Start a task whose end is news. Unlike `asyncio.wait`, this costs the same however many others run."""
+    def _start_task(self, act: Coroutine[Any, Any, Job | None]) -> JobTask:
+        """Start a task whose end wakes the loop. Unlike `asyncio.wait`, the cost is independent of other tasks."""
         task = asyncio.create_task(act)
         task.add_done_callback(self._note_end)
         return task
 
     def _note_end(self, task: JobTask) -> None:
-        """Wake the loop, unless all there is to do is to start the job that came with the end of this one."""
+        """Wake the loop, unless it would only start the job that this one fetched: that is done here."""
         self._ended.append(task)
         if self._resting:
             self._collect_ended()
@@ -193,7 +194,7 @@ class WorkerLoop:
 
 
 class JobRunner:
-    """Takes jobs from active to their end. Each step may fetch the next job."""
+    """Runs jobs and finishes them. Each finish may fetch the next job."""
 
     def __init__(
         self, worker: RunningWorker, fetcher: JobFetcher, locks: LockKeeper, processor: Processor | None
@@ -206,24 +207,24 @@ class JobRunner:
     async def process(self, job: Job, slots: JobSlots) -> Job | None:
         """Run one job to its end; returns the job that was fetched in the same call to Redis.
 
-        `slots` is asked when the job has ended. Errors go to the `error` listeners.
+        `slots` decides at the end whether to fetch the next job. Errors go to the `error` listeners.
         """
         if self._worker.telemetry is None:
             return await self._process(job, slots, UNTRACED)
         with self._worker.trace(SpanKind.CONSUMER, "process", metadata=metadata_of(job.opts)) as span:
-            begun = self._worker.clock.now_ms()
+            started = self._worker.clock.now_ms()
             facts = {attributes.JOB_ID: job.id, attributes.JOB_NAME: job.name}
             describe(span, self._worker, {**facts, attributes.JOB_ATTEMPTS_MADE: job.attemptsMade})
             try:
                 return await self._process(job, slots, span)
             finally:
                 ended = self._worker.clock.now_ms()
-                times = {attributes.JOB_PROCESSED_TIMESTAMP: begun, attributes.JOB_FINISHED_TIMESTAMP: ended}
+                times = {attributes.JOB_PROCESSED_TIMESTAMP: started, attributes.JOB_FINISHED_TIMESTAMP: ended}
                 span.setAttributes(times)
 
     async def _process(self, job: Job, slots: JobSlots, span: TracedBlock) -> Job | None:
         self._worker.emit("active", job, "waiting")
-        # `persist` has emitted the error; the loop goes on.
+        # `persist` has emitted the error; the loop continues.
         with contextlib.suppress(Exception):
             reason = self._reason_to_fail_unseen(job)
             if reason is not None:
@@ -240,14 +241,15 @@ class JobRunner:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and slots.is_abandoned:
                 raise
-            # Whatever a processor throws fails its job: a cancelled task of its own, or sys.exit, too.
+            # Anything that a processor throws fails its job, even a cancelled inner task or sys.exit. Renewal stops
+            # first: a renewal between the script and its reply would report a lost lock.
             self._locks.release(job)
             return await self._fail(job, error, slots, span)
         finally:
             self._locks.release(job)
         try:
             return await self._complete(job, value, slots, span)
-        except Exception as error:  # noqa: BLE001 - for example pending children: the attempt failed
+        except Exception as error:  # noqa: BLE001 - for example pending children; this fails the attempt
             return await self._fail(job, error, slots, span)
 
     async def _call(self, job: Job) -> Any:
@@ -257,7 +259,7 @@ class JobRunner:
         return await outcome if inspect.isawaitable(outcome) else outcome
 
     def _reason_to_fail_unseen(self, job: Job) -> str | None:
-        """Why a job fails without being processed: its children's failure, too many stalls, too many starts."""
+        """The reason to fail a job without processing it: a failed child, too many stalls or too many starts."""
         if job.deferredFailure:
             return job.deferredFailure
         most = self._worker.opts.get("maxStartedAttempts")
@@ -266,7 +268,7 @@ class JobRunner:
     async def _complete(self, job: Job, value: Any, slots: JobSlots, span: TracedBlock) -> Job | None:
         token = job.token or ""
         fetched = await self._worker.persist(
-            lambda: job.moveToCompleted(value, token, self._wants_more(slots)), is_told_by_job=True, span=span
+            lambda: job.moveToCompleted(value, token, self._wants_more(slots)), is_logged_by_job=True, span=span
         )
         self._worker.emit("completed", job, value, "active")
         if span.is_recorded:
@@ -286,7 +288,7 @@ class JobRunner:
         return await self._take(fetched, token) if job.retry_delay is None else None
 
     async def _take(self, fetched: FetchReply | None, token: str) -> Job | None:
-        """Unpack the next job; one that cannot be read stays in active and is no failure of the job that just ended."""
+        """Convert the next job. An unreadable one stays in active and does not fail the job that just ended."""
         try:
             return await self._fetcher.take(fetched, token)
         except ValueError as error:

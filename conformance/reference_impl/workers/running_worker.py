@@ -1,4 +1,4 @@
-"""What a worker is to its parts, and the options that govern all of them."""
+"""The worker as its parts see it, and its options with their defaults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEFAULT_OPTIONS: Final[Mapping[str, Any]] = {
 
 
 class RunningWorker(JobOwner, Protocol):
-    """A worker, seen from its parts."""
+    """A worker as its parts see it."""
 
     id: str
     own_name: str | None
@@ -46,22 +46,22 @@ class RunningWorker(JobOwner, Protocol):
         ...
 
     async def persist(
-        self, act: Callable[[], Awaitable[Result]], *, is_told_by_job: bool = False, span: TracedBlock = UNTRACED
+        self, act: Callable[[], Awaitable[Result]], *, is_logged_by_job: bool = False, span: TracedBlock = UNTRACED
     ) -> Result:
-        """Repeat an act while Redis cannot be reached."""
+        """Retry a call while Redis cannot be reached."""
         ...
 
     async def rest(self, seconds: float) -> None:
-        """Sleep at least so long, but not longer than until close."""
+        """Sleep for at least this time, but at most until close."""
         ...
 
     def report(self, error: BaseException) -> None:
-        """Emit an `error`, unless the worker is on its way out."""
+        """Emit an `error`, unless the worker is paused or closing."""
         ...
 
 
 def describe(span: TracedBlock, worker: RunningWorker, facts: Mapping[str, Any] | None = None) -> None:
-    """Say in a span which worker it belongs to, and these facts."""
+    """Add the worker and these facts to a span."""
     if span.is_recorded:
         span.setAttributes({WORKER_ID: worker.id, WORKER_NAME: worker.own_name, **(facts or {})})
 

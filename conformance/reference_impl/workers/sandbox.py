@@ -1,7 +1,7 @@
-"""Sandboxed processors: each slot of a worker runs its jobs in a process of its own (upstream `sandbox.ts`).
+"""Sandboxed processors: each slot of a worker runs its jobs in a separate process (upstream `sandbox.ts`).
 
-A processor that blocks, leaks or crashes hurts its own job only. A crash is a failed attempt with Node's reason. A job
-that is cancelled (`Policy.job_timeout_s`, a forced close) takes its process along, and the next one gets another.
+A processor that blocks, leaks or crashes affects only its own job. A crash is a failed attempt with the reason of
+Node.js. Cancelling a job (`Policy.job_timeout_s`, a forced close) kills its process; the next job gets a new one.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from conformance.reference_impl.workers.sandbox_frames import ASKABLE, HEADER, f
 CHILD_MODULE: Final = "conformance.reference_impl.workers.sandbox_child"
 
 _END_WITHIN_S: Final = 2
-"""A process that has closed its pipe is about to end; after this it is killed."""
+"""A process that has closed its pipe should exit; after this time it is killed."""
 
 _CROSSING: Final = {kind.__name__: kind for kind in CROSSING_ERRORS}
 
 
 class Sandbox:
-    """The processes of one worker: as many as jobs run at a time, each used for one job after the other.
+    """The processes of one worker: as many as jobs run at a time, each runs one job after the other.
 
-    `processor` is `module:function`; the module is imported by the processes alone, along the worker's `sys.path`.
+    `processor` is `module:function`; only the processes import the module, with the worker's `sys.path`.
     Raises InvalidArgument for any other text.
     """
 
@@ -80,22 +80,22 @@ class Sandbox:
 
 
 class SandboxProcess:
-    """The worker's end of the conversation with one process."""
+    """The worker's side of the pipe to one process."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
 
     async def prepare(self, processor: str) -> None:
-        """Tell the process what it is for."""
+        """Send the process its import path and processor."""
         await self._send({"path": sys.path, "processor": processor})
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process has not ended, as far as is known."""
+        """Whether the process is not known to have ended."""
         return self._process.returncode is None
 
     async def run(self, job: Job, token: str) -> Mapping[str, Any]:
-        """Return the outcome of a job; meanwhile do for it what it asks for. Raises SandboxedError for a crash."""
+        """Return the outcome of a job; serves its requests until then. Raises SandboxedError for a crash."""
         values = {name: value for name, value in job.toJSON().items() if name in JobRecord.__dataclass_fields__}
         await self._send({"job": values, "token": token})
         while True:
@@ -105,7 +105,7 @@ class SandboxProcess:
             await self._send({"ask": message["ask"], **await _done_for(job, message)})
 
     def kill(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
 
@@ -117,7 +117,7 @@ class SandboxProcess:
         pipe = self._process.stdin
         assert pipe is not None
         pipe.write(frame(message))
-        with contextlib.suppress(ConnectionError):  # what it died of is told when its answer is read
+        with contextlib.suppress(ConnectionError):  # the exit code is reported when the answer is read
             await pipe.drain()
 
     async def _receive(self) -> dict[str, Any]:
@@ -139,34 +139,36 @@ class SandboxProcess:
 
 
 async def _done_for(job: Job, message: Mapping[str, Any]) -> dict[str, Any]:
-    """Call the method of the job that its process asks for."""
+    """Call the method of the job that the process requests."""
     method = message["method"]
     if method not in ASKABLE:
         return {"refused": f"a sandboxed processor cannot call {method}"}
     try:
         return {"answer": await getattr(job, method)(*message["args"])}
-    except Exception as error:  # noqa: BLE001 - it is for the processor to bear it
+    except Exception as error:  # noqa: BLE001 - raised in the processor instead
         return {"refused": str(error)}
 
 
 def result_of(outcome: Mapping[str, Any]) -> Any:
-    """Return what a processor returned.
+    """Return the result of a processor.
 
-    Raises what it threw: errors that mean something to a worker as what they are, all others as SandboxedError.
+    Raises its error: the errors that a worker handles keep their class, all others become SandboxedError.
     """
     if "failed" not in outcome:
         return outcome["completed"]
-    told = outcome["failed"]
-    kind, message = _CROSSING.get(told["kind"]), told["message"]
+    failure = outcome["failed"]
+    kind, message = _CROSSING.get(failure["kind"]), failure["message"]
     if kind is not None:
         error = kind(message)
-        error.remote_stack = told["stack"]
+        error.remote_stack = failure["stack"]
         raise error
-    raise SandboxedError(message, stack=told["stack"], category=told["category"] and ErrorCategory(told["category"]))
+    raise SandboxedError(
+        message, stack=failure["stack"], category=failure["category"] and ErrorCategory(failure["category"])
+    )
 
 
 def exit_text(code: int) -> str:
-    """Return the reason of a job whose process ended, as Node has it."""
+    """Return the failure reason of a job whose process exited, in the words of Node.js."""
     if code >= 0:
         return f"Unexpected exit code: {code} signal: null"
     return f"Unexpected exit code: null signal: {signal.Signals(-code).name}"

@@ -1,7 +1,7 @@
 """The process of a sandboxed processor: `python -m conformance.reference_impl.workers.sandbox_child`.
 
-It runs one job after the other, and ends as soon as its worker is gone. What the processor prints goes to standard
-error, because standard output belongs to the conversation with the worker (`sandbox_frames`).
+It runs one job after the other, and exits as soon as its worker is gone. Output of the processor goes to standard
+error, because standard output carries the messages to the worker (`sandbox_frames`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Ask = Callable[..., Awaitable[Any]]
 
 
 class SandboxedJob(JobRecord):
-    """A job as a sandboxed processor has it: its values, and what its worker does on its behalf."""
+    """A job as a sandboxed processor sees it: its values, and methods that the worker runs on request."""
 
     def bind(self, ask: Ask) -> None:
-        """Let the job ask its worker."""
+        """Set the function that sends requests to the worker."""
         self._ask = ask
 
     async def updateProgress(self, progress: Any) -> None:
@@ -56,7 +56,7 @@ class SandboxedJob(JobRecord):
         return int(await self._ask("moveToWait", token))
 
     async def moveToWaitingChildren(self, token: str, opts: dict[str, Any] | None = None) -> bool:
-        """Let the job wait for its children; where that is True, the processor throws WaitingChildrenError."""
+        """Let the job wait for its children; if this returns True, the processor throws WaitingChildrenError."""
         return bool(await self._ask("moveToWaitingChildren", token, opts))
 
     async def getChildrenValues(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class SandboxedJob(JobRecord):
 
 
 class WorkerLine:
-    """The process's end of the conversation."""
+    """The process's side of the pipe."""
 
     def __init__(self, outgoing: BinaryIO) -> None:
         self._outgoing = outgoing
@@ -83,14 +83,14 @@ class WorkerLine:
         self._outgoing.flush()
 
     async def ask(self, method: str, *args: Any) -> Any:
-        """Let the worker call a method of the job; returns its result. Raises BullMQError where it was refused."""
+        """Let the worker call a method of the job; returns its result. Raises BullMQError if it was refused."""
         number = next(self._numbers)
         self._asked[number] = asyncio.get_running_loop().create_future()
         self.send({"ask": number, "method": method, "args": list(args)})
         return await self._asked[number]
 
     def receive(self, message: dict[str, Any]) -> None:
-        """Take a message in: an answer, or a job."""
+        """Handle a message: an answer, or a job."""
         asked = self._asked.pop(message["ask"], None) if "ask" in message else None
         if asked is None:
             self.inbox.put_nowait(message)
@@ -101,7 +101,7 @@ class WorkerLine:
 
 
 def load(processor: str) -> Callable[..., Any]:
-    """Import `module:function`. Raises whatever the import raises, and InvalidArgument for no function."""
+    """Import `module:function`. Raises the errors of the import, and InvalidArgument if it is not a function."""
     module, _, name = processor.partition(":")
     function = getattr(importlib.import_module(module), name)
     takes = accepted_arguments(f"the processor {processor}", function, 2)
@@ -125,11 +125,11 @@ async def _run(processor: str, order: Mapping[str, Any], line: WorkerLine) -> No
         job.bind(line.ask)
         value = load(processor)(job, order["token"])
         line.send({"completed": await value if inspect.isawaitable(value) else value})
-    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever a processor throws fails its attempt
-        line.send({"failed": _told(error)})
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - any error of a processor fails its attempt
+        line.send({"failed": _described(error)})
 
 
-def _told(error: BaseException) -> dict[str, Any]:
+def _described(error: BaseException) -> dict[str, Any]:
     kinds = [kind.__name__ for kind in CROSSING_ERRORS if isinstance(error, kind)]
     return {
         "kind": kinds[0] if kinds else None,
@@ -140,15 +140,15 @@ def _told(error: BaseException) -> dict[str, Any]:
 
 
 def _listen(incoming: BinaryIO, line: WorkerLine, loop: asyncio.AbstractEventLoop) -> None:
-    """Pass messages to the event loop; at the end of them nobody is left to work for, whatever still runs."""
+    """Pass messages to the event loop; the end of the stream means that the worker is gone, so exit at once."""
     while (message := read_frame(incoming)) is not None:
         loop.call_soon_threadsafe(line.receive, message)
     os._exit(0)
 
 
 def main() -> None:
-    """Take standard input and output over, and leave the processor neither."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; it is for the worker to decide
+    """Reserve standard input and output for the pipe, and replace them for the processor."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the worker decides
     incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)

@@ -1,7 +1,7 @@
-"""How a worker and its sandboxed process talk: JSON texts over two pipes, each behind its length.
+"""Messages between a worker and its sandboxed process: JSON texts over two pipes, each after its length.
 
 The worker sends `{"path": [...], "processor": "module:function"}` first, then `{"job": {...}, "token": ...}` for each
-job. The process asks for what only the worker can do (`{"ask": number, "method": ..., "args": [...]}`), gets
+job. The process requests what only the worker can do (`{"ask": number, "method": ..., "args": [...]}`), gets
 `{"ask": number, "answer": ...}` or `{"ask": number, "refused": ...}`, and ends a job with `{"completed": value}` or
 `{"failed": {...}}`.
 """
@@ -15,13 +15,13 @@ from typing import Any, BinaryIO, Final
 from conformance.reference_impl import js_values
 
 HEADER: Final = struct.Struct(">I")
-"""Bytes of the text that follows."""
+"""The number of bytes of the text that follows."""
 
 ASKABLE: Final = (
     *("updateProgress", "log", "updateData", "moveToDelayed", "moveToWait", "moveToWaitingChildren"),
     *("getChildrenValues", "getIgnoredChildrenFailures"),
 )
-"""What a sandboxed processor may call on its job, as in Node (upstream `child-processor.ts`, `wrapJob`)."""
+"""The methods of a job that a sandboxed processor may call, as in Node (upstream `child-processor.ts`, `wrapJob`)."""
 
 
 def frame(message: Mapping[str, Any]) -> bytes:
@@ -37,7 +37,7 @@ def unframed(text: bytes) -> dict[str, Any]:
 
 
 def read_frame(stream: BinaryIO) -> dict[str, Any] | None:
-    """Read the next message; None at the end of the stream. Blocks until it is there."""
+    """Read the next message; None at the end of the stream. Blocks until it has arrived."""
     header = stream.read(HEADER.size)
     if len(header) < HEADER.size:
         return None

@@ -1,4 +1,4 @@
-"""A processor that runs too long is cancelled (`Policy.job_timeout_s`)."""
+"""Time limit of processors (`Policy.job_timeout_s`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from conformance.reference_impl.workers.loop import Processor
 
 
 def limited(processor: Processor, timeout_s: float | None) -> Processor:
-    """Return a processor whose attempt fails with JobTimeout after so many seconds; itself without a limit.
+    """Return a processor whose attempt fails with JobTimeout after `seconds`; the same processor without a limit.
 
-    What is cancelled is the coroutine: a processor that is no coroutine function holds the event loop, and cannot be.
+    The coroutine is cancelled. A processor that is not a coroutine function blocks the event loop and cannot be.
     """
     if timeout_s is None:
         return processor
@@ -28,7 +28,7 @@ def limited(processor: Processor, timeout_s: float | None) -> Processor:
             async with limit:
                 return await outcome
         except TimeoutError as error:
-            if not limit.expired():  # it is the processor's own
+            if not limit.expired():  # the processor's own TimeoutError
                 raise
             raise JobTimeout(f"job {job.id} ran for more than {timeout_s:g} s") from error
 

@@ -37,16 +37,16 @@ from conformance.reference_impl.workers.time_limit import limited
 class Worker(QueueBase):
     """Processes the jobs of a queue.
 
-    A processor is a function, or the text `module:function`: then each job that runs has a process of its own
-    (`workers.sandbox`), which ends with the worker. With a processor the worker starts by itself (needs a running event
-    loop), unless `opts["autorun"]` is false. Without one, or without autorun, jobs are fetched with getNextJob and
-    finished with the methods of Job; then there is neither a stalled check nor lock renewal. Local events: active,
+    A processor is a function, or the text `module:function`: then each running job has a separate process
+    (`workers.sandbox`), which ends with the worker. With a processor the worker starts at once (this needs a running
+    event loop), unless `opts["autorun"]` is false. Without one, or without autorun, fetch jobs with getNextJob and
+    finish them with the methods of Job; then there is no stalled check and no lock renewal. Local events: active,
     completed, failed, stalled, drained, paused, resumed, closed, error, heartbeat, heartbeatFailed,
     stalledCheckSkipped, and those of QueueBase.
 
-    A job is processed at least once, and more than once when its worker dies or loses its lock: processors must be
-    idempotent (see the docstring of the package). Raises InvalidArgument, with Node's texts, for options out of range,
-    and for a processor that cannot be called with a job, or a job and its token.
+    A job is processed at least once, and again if its worker dies or loses its lock: processors must be idempotent (see
+    the docstring of the package). Raises InvalidArgument for options out of range, with the texts of Node.js, and for a
+    processor that cannot be called with a job, or a job and its token.
     """
 
     EVENTS: ClassVar[Mapping[str, int]] = {
@@ -124,16 +124,16 @@ class Worker(QueueBase):
 
     @staticmethod
     def RateLimitError() -> RateLimitError:
-        """Make the error that a processor throws after rateLimit."""
+        """Return the error that a processor throws after rateLimit."""
         return RateLimitError()
 
     async def waitUntilReady(self) -> None:
-        """Both connections are open, and `getWorkers` sees this worker."""
+        """Open both connections; afterwards `getWorkers` lists this worker."""
         await super().waitUntilReady()
         await self.blocking_connection.ready()
 
     async def run(self) -> None:
-        """Process jobs until pause or close. Raises BullMQError without a processor, or when running already."""
+        """Process jobs until pause or close. Raises BullMQError without a processor, or if the worker runs already."""
         if self._processor is None:
             raise BullMQError("No process function is defined.")
         if self._loop is not None:
@@ -153,34 +153,34 @@ class Worker(QueueBase):
             self._idle.set()
 
     async def run_until_signal(self, *signals: signal.Signals) -> None:
-        """Work until one of these signals comes (SIGTERM and SIGINT), then close: running jobs may end first.
+        """Run until one of these signals arrives (default: SIGTERM and SIGINT), then close after the running jobs.
 
-        A second signal closes by force. Needs the main thread, and takes the signals over meanwhile.
+        A second signal closes by force. Needs the main thread, and replaces the handlers of these signals until then.
         """
         loop = asyncio.get_running_loop()
-        asked = asyncio.Event()
+        signalled = asyncio.Event()
         chosen = signals or (signal.SIGTERM, signal.SIGINT)
-        for each in chosen:
-            loop.add_signal_handler(each, asked.set)
+        for number in chosen:
+            loop.add_signal_handler(number, signalled.set)
         try:
             if not (self.isRunning() or self._run_task or self.paused):
                 self._start()
-            await _first_of(asked.wait(), self._closed.wait())
-            asked.clear()
+            await _first_of(signalled.wait(), self._closed.wait())
+            signalled.clear()
             closing = asyncio.create_task(self.close())
-            await _first_of(asked.wait(), asyncio.shield(closing))
-            if asked.is_set():
+            await _first_of(signalled.wait(), asyncio.shield(closing))
+            if signalled.is_set():
                 self._abandon()
             await closing
         finally:
-            for each in chosen:
-                loop.remove_signal_handler(each)
+            for number in chosen:
+                loop.remove_signal_handler(number)
 
     async def getNextJob(self, token: str, opts: Mapping[str, Any] | None = None) -> Job | None:
-        """Fetch one job under this lock token. `block` (true): wait up to drainDelay for one."""
+        """Fetch one job under this lock token. `block` (default true): wait up to drainDelay (s) for one."""
         block = bool((opts or {}).get("block", True))
         job = await self._fetcher.fetch(token, block=block)
-        # Only now it is known in whose trace this happens, so that the span does not show the wait.
+        # The job's trace is known only now, so the span does not include the wait.
         origin = None if job is None else metadata_of(job.opts)
         with self.trace(SpanKind.INTERNAL, "getNextJob", metadata=origin) as span:
             chosen = stringify({"block": block})
@@ -188,11 +188,11 @@ class Worker(QueueBase):
             return job
 
     async def nextJobFromJobData(self, fetched: FetchReply | None, token: str) -> Job | None:
-        """Turn what a finish fetched into a job, held under the token of the job that was finished."""
+        """Convert the job that a finish fetched; it is locked under the token of the finished job."""
         return await self._fetcher.take(fetched, token)
 
     async def rateLimit(self, expireTimeMs: int) -> None:
-        """Limit the queue for so many ms; the processor throws RateLimitError after it."""
+        """Limit the queue for this number of ms; the processor throws RateLimitError after it."""
         with self.trace(SpanKind.INTERNAL, "rateLimit") as span:
             span.setAttributes({attributes.WORKER_ID: self.id, attributes.WORKER_RATE_LIMIT: expireTimeMs})
             await self.connection.command("SET", self.keys.key(LIMITER), 2**53 - 1, "PX", expireTimeMs)
@@ -202,11 +202,11 @@ class Worker(QueueBase):
         return await self.scripts.extend_locks(job_ids, tokens, duration)
 
     async def checkStalled(self) -> list[str]:
-        """One stalled check now; returns the recovered ids."""
+        """Run one stalled check now; returns the ids of the recovered jobs."""
         return await self._stalled.check()
 
     async def pause(self, doNotWaitActive: bool = False) -> None:
-        """Take no more jobs; by default wait until the running ones have ended."""
+        """Fetch no more jobs; by default wait for the running ones."""
         with self.trace(SpanKind.INTERNAL, "pause") as span:
             describe(span, self, {attributes.WORKER_DO_NOT_WAIT_ACTIVE: doNotWaitActive})
             if self.paused:
@@ -219,7 +219,7 @@ class Worker(QueueBase):
             self.emit("paused")
 
     def resume(self) -> None:
-        """Take jobs again."""
+        """Fetch jobs again."""
         if self.isRunning():
             return
         with self.trace(SpanKind.INTERNAL, "resume") as span:
@@ -238,22 +238,22 @@ class Worker(QueueBase):
         return self._loop is not None
 
     async def close(self, force: bool = False) -> None:
-        """Stop for good; unless `force`, the running jobs may end first, for at most `Policy.close_timeout_s`.
+        """Stop permanently; unless `force`, wait for the running jobs for at most `Policy.close_timeout_s`.
 
-        Jobs that do not end are cancelled and stay active: the stalled check of another worker puts them back.
+        Jobs that do not end in time are cancelled and stay active; the stalled check of another worker recovers them.
         """
         if self._close_task is None:
             self._close_task = asyncio.create_task(self._close(force=force))
-        # Shielded: cancelling one of several who close must not leave the worker half closed for the others.
+        # Shielded: cancelling one of several callers of close must not leave the worker half closed for the others.
         await asyncio.shield(self._close_task)
 
     async def persist(
-        self, act: Callable[[], Awaitable[Result]], *, is_told_by_job: bool = False, span: TracedBlock = UNTRACED
+        self, act: Callable[[], Awaitable[Result]], *, is_logged_by_job: bool = False, span: TracedBlock = UNTRACED
     ) -> Result:
-        """Repeat an act while Redis cannot be reached; `span` is told each error.
+        """Retry a call while Redis cannot be reached; `span` records each error.
 
-        Raises whatever else goes wrong, after an `error` event; when closing, also the lost connection. Where the
-        error fails a job (`is_told_by_job`), the job's own line tells it, and it is only for listeners of `error`.
+        Raises any other error after an `error` event, and a lost connection if the worker is closing. If the error
+        fails a job (`is_logged_by_job`), the job's own log line has it, and only listeners of `error` get it.
         """
         while True:
             try:
@@ -261,7 +261,7 @@ class Worker(QueueBase):
             except Exception as error:
                 span.recordException(error)
                 if not is_connection_problem(error):
-                    if self.hears("error") or not is_told_by_job:
+                    if self.hears("error") or not is_logged_by_job:
                         self.report(error)
                     raise
                 if self.closing:
@@ -269,12 +269,12 @@ class Worker(QueueBase):
                 await self.rest(self.policy.reconnect.first_s)
 
     async def rest(self, seconds: float) -> None:
-        """Sleep at least so long, and until the next attempt to reach Redis is due, but not longer than until close."""
+        """Sleep for at least this time and until the next connection attempt is due, but at most until close."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.close_called.wait(), max(seconds, self.link.pause_s))
 
     def report(self, error: BaseException) -> None:
-        """Emit an `error`, unless the worker is on its way out."""
+        """Emit an `error`, unless the worker is paused or closing."""
         if self.is_open:
             self.emit("error", error)
 
@@ -303,7 +303,7 @@ class Worker(QueueBase):
         self.emit("closed")
 
     async def _all_ended_in_time(self) -> bool:
-        """Wait for the running jobs, as long as the policy says; returns whether they ended."""
+        """Wait for the running jobs within the limit of the policy; returns whether they ended."""
         timeout_s = self.policy.close_timeout_s
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_s)
@@ -313,7 +313,7 @@ class Worker(QueueBase):
         return True
 
     async def _give_up(self, _attempts: int, error: BaseException) -> None:
-        """Close after the last attempt to reach Redis that the policy allows."""
+        """Close after the last connection attempt that the policy allows."""
         self.emit("error", error)
         await self.close(force=True)
 
@@ -323,7 +323,7 @@ class Worker(QueueBase):
     async def _run_and_report(self) -> None:
         try:
             await self.run()
-        except Exception as error:  # noqa: BLE001 - nobody awaits this task
+        except Exception as error:  # noqa: BLE001 - this task is not awaited
             if not (self.closing and is_connection_problem(error)):
                 self.emit("error", error)
 
@@ -340,20 +340,20 @@ class Worker(QueueBase):
             self._run_task.cancel()
 
     def _connection_name(self) -> str | None:
-        """Where `getWorkers` finds the worker; BullMQ 5.62.0 names no connection to a cluster."""
+        """The name by which `getWorkers` finds the worker; BullMQ 5.62.0 does not name connections to a cluster."""
         if self.address.mode == "cluster":
             return None
         return self.client_name(f"{NAMED_WORKER_INFIX}{self.own_name}" if self.own_name else "")
 
 
 def with_token(processor: Processor) -> Processor:
-    """Return a processor that can be called with a job and its token. Raises InvalidArgument where it cannot be."""
+    """Return a processor that can be called with a job and its token. Raises InvalidArgument if it cannot be."""
     takes = accepted_arguments("the processor", processor, 2)
     return processor if takes is None or takes > 1 else lambda job, _token: processor(*[job][:takes])
 
 
 async def _first_of(*acts: Coroutine[Any, Any, Any] | asyncio.Future[Any]) -> None:
-    """Wait until one of these has ended, and give up the others."""
+    """Wait until one of these has ended, and cancel the others."""
     tasks = [asyncio.ensure_future(act) for act in acts]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
