@@ -1,8 +1,8 @@
 """The official Python client (`bullmq` on PyPI) behind the driver protocol.
 
-Runs in an environment of its own that has the client and nothing of the kit: `serve.py` is loaded by its path. Every
-operation is one call of the client; what it has no call for is not declared. The driver neither mends nor hides what
-the client does: options go through as they come, and values come back as the client's user would see them.
+Runs in a separate environment with the client and nothing of the kit; `serve.py` is loaded by its path. Every operation
+is one call of the client. Operations that the client does not have are not declared. The driver passes options on
+unchanged and returns values as the client's user would see them, so that defects stay visible.
 """
 
 from __future__ import annotations
@@ -26,26 +26,28 @@ Json = dict[str, Any]
 Handler = Callable[[str | None, Json], Coroutine[Any, Any, Json | None]]
 
 PACKAGES = ("redis", "msgpack", "croniter")
-"""What the client's behaviour depends on: how it speaks to Redis, packs options and reads cron patterns."""
+"""Packages that the client's behaviour depends on: Redis protocol, packed options, cron patterns."""
 
 
 def _versions() -> dict[str, str]:
-    """Of the packages that are there: older versions of the client do without some."""
-    installed = {str(each.metadata["Name"]).lower(): each.version for each in metadata.distributions()}
+    """Versions of the installed packages; older versions of the client need fewer."""
+    installed = {
+        str(distribution.metadata["Name"]).lower(): distribution.version for distribution in metadata.distributions()
+    }
     return {name: installed[name] for name in PACKAGES if name in installed}
 
 
 CAPABILITIES = ["manual-worker", "managed-worker", "cluster"]
 
 ANSWER_BY = 0.9
-"""The part of a call's deadline after which it is answered as undecided."""
+"""After this part of its deadline a call is undecided; the rest is for the answer's way to the kit."""
 
 Send = Callable[[str, Json], None]
 
 QueueEvents: Any = getattr(bullmq, "QueueEvents", object)
 
 CONNECT_BY = 0.8
-"""The part of a call's deadline after which there is no connection: the client tries again for minutes."""
+"""After this part of its deadline a call has no connection. The client itself retries for minutes."""
 
 
 class OfficialDriver:
@@ -117,13 +119,13 @@ def _guarded(op: str, handler: Handler) -> Handler:
 
 
 async def _in_time(op: str, operation: Coroutine[Any, Any, Json | None]) -> Json | None:
-    """Wait for the client, but no longer than the kit does: a driver that is silent then would be killed.
+    """Wait for the client, but not longer than the kit, which kills a driver that does not answer in time.
 
-    What takes longer goes on unattended, as it would for a user who stops waiting. Raises OpError.
+    A longer operation continues in the background, as for a user who stops waiting. Raises OpError.
     """
     limit_ms = ANSWER_BY * deadline_ms()
     task = asyncio.ensure_future(operation)
-    # Not `wait_for`, which cancels: whether the operation happens must stay as it would be without the kit.
+    # Not `wait_for`, which cancels the operation: without the kit it would not be cancelled either.
     done, _pending = await asyncio.wait({task}, timeout=limit_ms / 1000)
     if not done:
         task.add_done_callback(_log_late_end)
@@ -139,8 +141,8 @@ def _log_late_end(task: asyncio.Task[Json | None]) -> None:
 class ForwardingQueueEvents(QueueEvents):  # type: ignore[misc]  # the client has no types, and older versions not even this
     """QueueEvents that sends every entry that it delivers to the kit.
 
-    The client's emitter has listeners by name only, and names are not known ahead; an entry is emitted under its name
-    first, then again as `name:jobId`.
+    The client's emitter only has listeners by name, and the names are not known in advance. An entry is emitted under
+    its name first, then again as `name:jobId`.
     """
 
     send: Send
@@ -177,13 +179,13 @@ async def open_handle(name: str, args: Json, send: Send) -> OfficialHandle:
 
 
 def _connection(redis: Json) -> Json | RedisCluster:
-    """Return connection options of the client, or a cluster client: it takes one but cannot make it."""
+    """Return connection options of the client, or a cluster client, which it accepts but cannot make."""
     nodes = [_host_and_port(node) for node in redis["nodes"]]
     credentials: Json = {key: redis[key] for key in ("username", "password") if redis.get(key)}
     if redis.get("tls"):
         credentials["ssl"] = True
     if redis["mode"] == "cluster":
-        # What the client sets for its own connections: it reads every reply as text.
+        # The client sets this for its own connections, because it reads every reply as text.
         start = [ClusterNode(host, port) for host, port in nodes]
         return RedisCluster(startup_nodes=start, decode_responses=True, **credentials)
     host, port = nodes[0]
@@ -233,7 +235,7 @@ async def _run(handle: OfficialHandle) -> None:
     """Read events until the object is closed; an error that ends the loop is reported as the client's autorun does."""
     try:
         await handle.object.run()
-    except Exception as error:  # noqa: BLE001 - whatever ends the loop is what the listener gets
+    except Exception as error:  # noqa: BLE001 - the listener gets any error that ends the loop
         handle.send("error", {"message": text_of(error)})
 
 

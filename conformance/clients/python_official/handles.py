@@ -1,4 +1,4 @@
-"""The client's objects that the kit has opened, and what their managed workers do with jobs.
+"""The client's objects that the kit has opened, and the processors of managed workers.
 
 Processors take (job, token) and no third parameter, because the client counts parameters to see whether a processor
 wants an abort signal.
@@ -21,7 +21,7 @@ from versions import error_class, has
 Json = dict[str, Any]
 
 ABANDON_SECONDS = 1.0
-"""How long `reset` waits for one object to let go of its sockets."""
+"""How long (s) `reset` waits for one object to close its sockets."""
 
 LOCAL_EVENTS_OF_A_JOB = ("active", "completed", "failed")
 LOCAL_EVENTS_WITHOUT = ("drained", "paused", "resumed", "closed")
@@ -38,7 +38,7 @@ if not has(Job, "moveToDelayed"):
 
 @dataclass
 class OfficialHandle:
-    """One object of the client, and what must be remembered about it."""
+    """One object of the client, with its jobs and tasks."""
 
     name: str
     role: str
@@ -46,7 +46,7 @@ class OfficialHandle:
     send: Callable[[str, Json], None]
     """Sends an event (name, arguments) of this handle to the kit."""
     held: dict[str, Job] = field(default_factory=dict)
-    """Jobs that a manual worker holds, by id: finishing acts on the object as it was claimed, like a user would."""
+    """Jobs that a manual worker holds, by id: finished through the claimed object, as a user would."""
     asked: dict[str, deque[asyncio.Future[Json]]] = field(default_factory=dict)
     """Jobs of processor `ask` that wait for `resolve`: by id, the oldest first."""
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
@@ -59,8 +59,8 @@ class OfficialHandle:
     async def find_job(self, job_id: str) -> Job:
         """Return the job as held, or as read now.
 
-        A job without a hash still gets a Job object, as a user holds one whose hash has gone since: it is the script
-        that must say that the job is missing.
+        A job without a hash still gets a Job object, as a user may have one whose hash was deleted; the script then
+        has to report that the job is missing.
         """
         return self.held.get(job_id) or await Job.fromId(self.object, job_id) or Job(self.object, "", {}, {}, job_id)
 
@@ -71,7 +71,7 @@ class OfficialHandle:
         return job
 
     def report_errors(self) -> None:
-        """Send the kit what the client's error listener gets. Queue and FlowProducer never emit errors."""
+        """Forward errors to the kit. Queue and FlowProducer never emit errors."""
         self.object.on("error", lambda error, *_job: self.send("error", {"message": text_of(error)}))
 
     def report_worker_events(self) -> None:
@@ -116,7 +116,7 @@ class OfficialHandles:
 
     async def abandon_all(self) -> None:
         """Forget all handles; their sockets are closed without waiting for jobs."""
-        # Forgotten before they are closed: a call that comes meanwhile must not find a handle that is going away.
+        # Removed before they are closed: a concurrent call must not find a handle that is closing.
         abandoned, self._open = list(self._open.values()), {}
         await asyncio.gather(*(within(ABANDON_SECONDS, handle.close(force=True)) for handle in abandoned))
         for task in [task for handle in abandoned for task in handle.tasks]:
@@ -124,9 +124,9 @@ class OfficialHandles:
 
 
 async def within(seconds: float, ending: Awaitable[Any]) -> bool:
-    """Wait for something that may hang; say whether it has ended.
+    """Wait for an operation that may hang; returns whether it has ended.
 
-    Not `asyncio.wait_for`, which waits for the end of what it cancels: the client's `close` refuses to be cancelled.
+    Not `asyncio.wait_for`, which waits until the cancelled task ends: the client's `close` ignores cancellation.
     """
     task = asyncio.ensure_future(ending)
     done, _pending = await asyncio.wait({task}, timeout=seconds)
@@ -139,7 +139,7 @@ async def within(seconds: float, ending: Awaitable[Any]) -> bool:
 
 
 class FailedOnRequestError(Exception):
-    """What a processor raises when the kit wants the job to fail."""
+    """Raised by a processor to fail the job on request of the kit."""
 
 
 def throw(error: Exception) -> NoReturn:
@@ -159,7 +159,7 @@ def processor_for(name: str, handle: OfficialHandle, settings: Json) -> Processo
 def _ask(handle: OfficialHandle, _settings: Json) -> Processor:
     async def ask(job: Job, token: str) -> Any:
         answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
-        # Noted before the event goes out: the kit may resolve the job at once.
+        # Stored before the event is sent, because the kit may resolve the job at once.
         handle.asked.setdefault(str(job.id), deque()).append(answer)
         handle.send("job", {"job": job_view(job), "token": token})
         return await _end(job, token, await answer)
@@ -168,7 +168,7 @@ def _ask(handle: OfficialHandle, _settings: Json) -> Processor:
 
 
 def resolve(handle: OfficialHandle, args: Json) -> None:
-    """End the processor of a job in the way that the kit has decided. Raises OpError and Unsupported."""
+    """End the processor of a job as the kit has decided. Raises OpError and Unsupported."""
     if args["outcome"] in MISSING_OUTCOMES:
         raise Unsupported(MISSING_OUTCOMES[args["outcome"]])
     if args["outcome"] not in OUTCOMES:
@@ -181,7 +181,7 @@ def resolve(handle: OfficialHandle, args: Json) -> None:
 
 
 async def _end(job: Job, token: str, answer: Json) -> Any:
-    """Do in the processor what the kit has decided: the value to return, or an error raised."""
+    """Return the value or raise the error that the kit has decided on."""
     return await OUTCOMES[answer["outcome"]](job, token, answer)
 
 
@@ -205,7 +205,7 @@ async def _delay(job: Job, token: str, answer: Json) -> Any:
 async def _wait_for_children(job: Job, token: str, answer: Json) -> Any:
     if await job.moveToWaitingChildren(token, {}):
         raise error_class("WaitingChildrenError")
-    # Nothing was pending: the job goes on, and here that means that it ends.
+    # No child was pending, so the processor continues, and ends here.
     return parse(answer.get("value_raw") or "null")
 
 

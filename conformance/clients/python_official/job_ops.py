@@ -74,7 +74,7 @@ async def log(handle: OfficialHandle, args: Json) -> Json:
 
 
 async def _get_next_job(handle: OfficialHandle, args: Json) -> Json:
-    """Worker.getNextJob blocks once the queue was seen empty; what it does after that wait is `moveToActive`."""
+    """Worker.getNextJob blocks after an empty queue; `moveToActive` is its step after that wait."""
     worker = handle.object
     claim = worker.moveToActive if worker.drained else worker.getNextJob
     return maybe_job(handle.hold(await claim(args["token"])))
@@ -92,7 +92,7 @@ async def _move_to_failed(handle: OfficialHandle, args: Json) -> Json:
     try:
         throw(kind(args["message"]))
     except kind as error:
-        # Called where the error is being handled, as the worker's loop does: the stack trace is taken from there.
+        # Called inside the `except`, as in the worker's loop, because the client takes the stack trace from there.
         reply = await job.moveToFailed(error, args["token"], args["fetch_next"])
     return await _fetched(handle, args, reply)
 
@@ -117,7 +117,7 @@ async def _extend_locks(handle: OfficialHandle, args: Json) -> Json:
 
 
 async def _check_stalled(handle: OfficialHandle, _args: Json) -> Json:
-    """Run the loop's own check, which reports what it recovered, and what went wrong, only by local events."""
+    """Run the loop's own check, which reports recovered jobs and errors only by local events."""
     recovered: list[str] = []
     errors: list[Exception] = []
     worker = handle.object
@@ -151,14 +151,14 @@ async def _is_running(handle: OfficialHandle, _args: Json) -> Json:
 
 
 async def _taken(handle: OfficialHandle, args: Json) -> Job:
-    """Return the job for an operation that ends what the worker does with it, and forget it."""
+    """Return the job for an operation that releases it from the worker, and forget it."""
     job = await handle.find_job(args["job"])
     handle.held.pop(args["job"], None)
     return job
 
 
 async def _fetched(handle: OfficialHandle, args: Json, reply: Any) -> Json:
-    """Let the worker make the next job of what a finish replies: [fields, id, rate limit, next due]."""
+    """Let the worker convert the reply of a finish, [fields, id, rate limit, next due], into the next job."""
     if not reply or not reply[0]:
         return {"job": None}
     fields, job_id, limit_until, delay_until = reply

@@ -1,8 +1,7 @@
-"""The kit's half of a driver, loaded by its path, and the client's values and errors in the kit's words.
+"""The kit's part of a driver, loaded by its path, and the client's values and errors as those of the protocol.
 
-This folder runs where only the client is installed. The client has no error classes or codes for the answers of the Lua
-scripts: it raises TypeError (sometimes Exception) with BullMQ's own texts, so that the text is all that distinguishes
-them.
+Only the client is installed in this environment. It has no error classes or codes for the results of the Lua scripts:
+it raises TypeError (sometimes Exception) with BullMQ's own texts, so only the text distinguishes them.
 """
 
 from __future__ import annotations
@@ -78,17 +77,17 @@ TEXTS = [
 CONNECTION = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, OSError, EOFError)
 
 NOT_A_CONNECTION = (AuthenticationError, AuthorizationError)
-"""redis-py makes them connection errors, but the connection is fine: the server has refused."""
+"""redis-py raises these as connection errors although the connection works: the server refused the command."""
 
 UNREADABLE = re.compile(r"^invalid literal for int\(\)|^could not convert string to float")
-"""A ValueError with such a text is about what the client read from Redis, not about an argument."""
+"""A ValueError with such a text is about a value read from Redis, not about an argument."""
 
 
 class DeadlineServer(_DriverServer):  # type: ignore[misc]  # loaded by its path, so its type is not known here
     """The kit's `DriverServer`, with the deadline of each call known to its handler."""
 
     def receive(self, line: bytes) -> None:
-        """See `DriverServer.receive`. The call becomes a task, and a task starts with a copy of this context."""
+        """See `DriverServer.receive`. The call becomes a task, which starts with a copy of this context."""
         message = json.loads(line)
         if isinstance(message, dict):
             _deadline_ms.set(message.get("deadline_ms", DEFAULT_DEADLINE_MS))
@@ -96,12 +95,12 @@ class DeadlineServer(_DriverServer):  # type: ignore[misc]  # loaded by its path
 
 
 def deadline_ms() -> float:
-    """Return how long (ms) the kit waits for the answer to the call at hand."""
+    """Return how long (ms) the kit waits for the answer to the current call."""
     return _deadline_ms.get()
 
 
 def parse(text: str) -> Any:
-    """JSON text of the kit as the value that a user would give to the client. Raises OpError."""
+    """Parse a JSON text of the kit into the value that a user would pass. Raises OpError."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -109,15 +108,15 @@ def parse(text: str) -> Any:
 
 
 def json_text(value: Any) -> str:
-    """Return a value of the client as JSON text; half a surrogate pair can only be an escape in it."""
+    """Return a value of the client as JSON text; a lone surrogate can only be an escape in it."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
     return LONE_SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
 
 
 def job_view(job: Job) -> Json:
-    """Show a Job object. The client keeps no name of the worker that processed it.
+    """Return a Job object as a JobView. The client does not store the name of the worker that processed it.
 
-    Older versions have no attribute for some options, so that their users read the options.
+    Older versions have no attribute for some options, so their users read `opts`.
     """
     return {
         "id": str(job.id),
@@ -142,18 +141,18 @@ def job_view(job: Job) -> Json:
 
 
 def maybe_job(job: Job | None) -> Json:
-    """Show a job, or that there is none."""
+    """Return a MaybeJob."""
     return {"job": None if job is None else job_view(job)}
 
 
 def flow_view(node: Json) -> Json:
-    """Show a node of FlowProducer.add: a Job object and its children."""
+    """Return a node of FlowProducer.add as a FlowNode."""
     job, children = node["job"], node.get("children", [])
     return {"id": str(job.id), "queue": job.queue.name, "children": [flow_view(child) for child in children]}
 
 
 def scheduler_view(scheduler: Json) -> Json:
-    """Show a record of Queue.getJobScheduler."""
+    """Return a record of Queue.getJobScheduler as a SchedulerView."""
     template = scheduler.get("template") or {}
     return {
         "key": scheduler["key"],
@@ -174,7 +173,7 @@ def scheduler_view(scheduler: Json) -> Json:
 
 @contextmanager
 def reported_to_the_kit(op: str) -> Iterator[None]:
-    """Turn whatever the client raises into an answer of the protocol. Its traceback goes to the log."""
+    """Convert any error of the client into an answer of the protocol. Its traceback goes to the log."""
     try:
         yield
     except (OpError, Unsupported):
@@ -196,19 +195,19 @@ def as_answer(error: Exception, op: str) -> OpError:
         return OpError("other", message)
     if _refused_an_argument(error):
         return OpError("invalid-argument", message)
-    # What remains is the client stumbling, perhaps over a reply: by then a worker has claimed or finished the job.
+    # Any other error is a defect of the client, perhaps while it reads a reply; the job may be claimed or finished.
     return OpError("other", message, **({"definite": False, "status": "info"} if op.startswith("worker.") else {}))
 
 
 def text_of(error: BaseException) -> str:
-    """Return the message of an error; its class where it has none."""
+    """Return the message of an error; its class if it has none."""
     return str(error) or type(error).__name__
 
 
 def _refused_an_argument(error: Exception) -> bool:
     """Whether the client refused an argument. It raises ValueError for its own checks, and so do its codecs.
 
-    A time zone that there is none of is a KeyError, which comes before anything is sent.
+    An unknown time zone is a KeyError, raised before anything is sent.
     """
     if isinstance(error, json.JSONDecodeError) or UNREADABLE.search(str(error)):
         return False

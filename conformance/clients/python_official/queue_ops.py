@@ -14,7 +14,7 @@ QueueOp = Callable[[Queue, Json], Awaitable[Json | None]]
 FlowOp = Callable[[FlowProducer, Json], Awaitable[Json | None]]
 
 OBLITERATE_COUNT = 1000
-"""The client's own number; its method has no parameter for it."""
+"""The fixed number of the client; its method has no parameter for it."""
 
 
 def _counted(number: Any) -> Json:

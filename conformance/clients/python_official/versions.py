@@ -1,6 +1,6 @@
-"""What differs between the versions of the client that this driver works with: 2.16.1 and all later ones.
+"""Differences between the versions of the client that this driver supports: 2.16.1 and later.
 
-A name that a version does not have yet becomes an operation that is not declared, never an error.
+An operation whose name a version does not have yet is not declared.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import bullmq
 from bullmq import custom_errors
 
 VERSION = version("bullmq")
-"""Of the installed package; `bullmq.__version__` was forgotten in some releases."""
+"""Version of the installed package; `bullmq.__version__` was not updated in some releases."""
 
 TARGETS = {"3.4.4": "6.4.0"}
-"""The BullMQ whose Lua scripts, byte for byte, are in the wheel of a version, where that is known."""
+"""The BullMQ whose Lua scripts, byte for byte, are in the wheel of a version, if known."""
 
 
 class MissingError(Exception):
-    """Stands for an error class that this version does not have; nobody raises it."""
+    """Placeholder for an error class that this version does not have; it is never raised."""
 
 
 def error_class(name: str) -> type[Exception]:
