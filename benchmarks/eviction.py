@@ -1,10 +1,10 @@
-"""What each eviction policy of Redis takes from a queue under real pressure on memory, and what becomes of the jobs.
+"""Keys that each eviction policy of Redis removes from a queue under real memory pressure, and the fate of the jobs.
 
     python -m benchmarks.eviction [--client node] [--policies noeviction,volatile-lru,...] [--megabytes 0.4]
 
-For every policy: a Redis of its own, one queue with 20 jobs of each state and a flow, and more junk than there is room
-for. Then the workers of the active jobs are gone, two stalled checks are made, and a worker runs what it finds. The
-table of docs/explanation/corner-cases.md is its output.
+For every policy: a separate Redis, one queue with 20 jobs of each state and a flow, and more junk than fits into
+memory. Then the workers of the active jobs are gone, two stalled checks run, and a worker runs the jobs that it finds.
+Its output is the table of docs/explanation/corner-cases.md.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Loss:
 
 
 def measure(client: Participant, policy: str, pieces: int) -> Loss:
-    """Fill a queue, press, let a worker run what is left."""
+    """Fill a queue, add junk, and let a worker run the remaining jobs."""
     with own_redis(client, maxmemory_policy=policy) as alone:
         queue = alone.client.queue()
         worker = _populate(alone.client, queue)
@@ -70,7 +70,7 @@ def measure(client: Participant, policy: str, pieces: int) -> Loss:
 
 
 def kind(name: str) -> str:
-    """What a key (by its name after the queue's) is for."""
+    """The kind of a key, from its name after the queue's."""
     if name.endswith(":lock"):
         return LOCKS
     if name in {"stalled-check", "limiter"} or name.startswith("de:"):
@@ -110,7 +110,7 @@ def _names(alone: OwnRedis, view: RedisView) -> set[str]:
 
 
 def _work_off(client: Participant, queue: QueueHandle, checker: WorkerHandle) -> None:
-    """Locks run out, stalled checks are made, delayed jobs become due, and a worker runs until nothing is left."""
+    """Locks run out, stalled checks run, delayed jobs become due, and a worker runs until it finds no more jobs."""
     for job in _job_ids():
         queue.redis.delete(f"{job}:lock")
     for _ in range(2):
@@ -118,7 +118,7 @@ def _work_off(client: Participant, queue: QueueHandle, checker: WorkerHandle) ->
         checker.check_stalled()
     queue.call(queue_ops.PromoteJobs(count=1000))
     last_worker = client.worker("noop", concurrency=10, drainDelay=1)
-    with suppress(Mismatch):  # what is left then is what no worker finds or can finish
+    with suppress(Mismatch):  # the remaining jobs are those that no worker can find or finish
         client.eventually(
             lambda: [queue.redis.exists(name) for name in ("wait", "prioritized", "active")],
             lambda there: not any(there),
@@ -137,7 +137,7 @@ def _fate(view: RedisView, job: str) -> str:
 
 @contextmanager
 def client_alone(name: str) -> Iterator[Participant]:
-    """The client in front of a Redis that is not used: each policy gets one of its own."""
+    """The client in front of an unused Redis; each policy gets a separate one."""
     with prepare(EnvironmentOptions(client=name)) as environment:
         bench = BenchPlan.of(environment).open()
         try:

@@ -1,10 +1,10 @@
-"""How fast the fuzzer plays.
+"""Speed of the fuzzer.
 
     python benchmarks/fuzz.py [--seconds 30] [--client reference] [--mode differential]
 
 Shown: steps per second by the wall clock, and the processor time that one step takes in all processes together (the
-kit, both drivers, Redis). On a machine that does something else meanwhile, only the second number means anything: two
-cores can play `2000 / (ms per step)` steps per second at most, and less where one of them waits for the other.
+kit, both drivers, Redis). On a busy machine only the second number is meaningful: two
+cores can run at most `2000 / (ms per step)` steps per second, and fewer if one waits for the other.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m benchmarks.headline [--jobs 1000000] [--out /tmp/headline] [--keep]
 
-`load --producer reference --worker node`, the mirror image, and `diff` of the two final states, with the very commands
+`load --producer reference --worker node`, the mirror image, and `diff` of the two final states, with the commands
 that users type. `--keep` writes the data of the sample reports (`website/samples/load.json`). The exit code is that of
 the diff. A million jobs need about 4 GB of memory, 3 GB of disk, and a quiet machine.
 """
@@ -35,7 +35,7 @@ class Step(MeasuredCommand, frozen=True, kw_only=True):
 
 
 def main() -> None:
-    """Run all, print what it took, and end with the outcome of the diff."""
+    """Run all, print the durations, and return the exit code of the diff."""
     options = _options()
     out: Path = options.out
     steps = [_load(options, producer, worker) for producer, worker in ROUNDS]
@@ -59,11 +59,11 @@ def _load(options: argparse.Namespace, producer: str, worker: str) -> Step:
 
 
 def carried_out(words: list[str]) -> Step:
-    """Carry out a verb of the program, with what it prints."""
-    before, began = os.getloadavg()[0], time.monotonic()
+    """Run a command of the program and show its output."""
+    before, started = os.getloadavg()[0], time.monotonic()
     code = subprocess.run([sys.executable, "-m", "conformance", *words], check=False).returncode
     command = shlex.join(["bullmq-conformance", *words])
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - started
     return Step(command=command, seconds=seconds, load_before=before, load_after=os.getloadavg()[0], code=code)
 
 

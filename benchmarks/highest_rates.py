@@ -1,10 +1,10 @@
-"""The highest rate of each client: jobs/s at which the way of a job, p99, stays under a bound.
+"""The highest rate of each client: jobs/s at which the p99 latency of a job stays under a bound.
 
     python -m benchmarks.highest_rates [--bound 'p99<50ms'] [--trial 10s] [--out /tmp/rates] [--keep]
 
-`load --find-rate` with Node, the reference and the official Python client, each adding the jobs and working them off,
-with the very commands that users type. `--keep` writes the data of the sample (`website/samples/find-rate.json`). Exit
-code 1: a search finds no rate. It needs a quiet machine: on a busy one the searches end where the harness is late. An
+`load --find-rate` with Node, the reference and the official Python client, each adding and processing the jobs,
+with the commands that users type. `--keep` writes the data of the sample (`website/samples/find-rate.json`). Exit
+code 1: a search finds no rate. It needs a quiet machine: on a busy one the searches end when the harness is late. An
 interrupted run continues with the next client if it gets the same --out.
 """
 
@@ -24,11 +24,11 @@ from website.samples import RATES, RatesSample, write_sample
 
 CLIENTS: Final = ("node", "reference", "python-official")
 DONE: Final = "step.json"
-"""Left beside the pages of a search that came to its end."""
+"""The file that marks a finished search, next to its pages."""
 
 
 def main() -> None:
-    """Search for each client, print what was found, and keep the pages."""
+    """Search for each client, print the rates, and keep the pages."""
     options = _options()
     steps = {client: _search(options, client) for client in CLIENTS}
     broken = [client for client, step in steps.items() if step.code not in {0, 1}]
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _search(options: argparse.Namespace, client: str) -> Step:
-    """Search for one client, unless an earlier run into the same folder has: all of them take a quarter of an hour."""
+    """Search for one client, unless an earlier run into the same folder has; a search takes a quarter of an hour."""
     done: Path = options.out / client / DONE
     if done.is_file():
         return msgspec.json.decode(done.read_bytes(), type=Step)

@@ -84,8 +84,8 @@ function work(args) {
 }
 
 /**
- * Add single jobs while the worker waits for one; answers the times from the call of add to the processor. The pause
- * before each job lets the worker finish the last one and wait again; not every library tells when.
+ * Add single jobs while the worker waits for one; returns the times from the call of add to the processor. The pause
+ * before each job lets the worker finish the last one and wait again; not every library has an event for that.
  */
 async function pickup(args) {
   let picked;

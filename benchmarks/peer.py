@@ -2,8 +2,8 @@
 
     python peer.py reference|official [--uvloop] [--without-hiredis]
 
-Both libraries have the same names, so one program drives both. The official client runs in an environment of its own,
-where the kit is not installed. Times are in seconds and taken here, so that starting Python is not counted.
+Both libraries have the same names, so one program drives both. The official client runs in a separate environment
+without the kit. Times are in seconds and measured here, so that the start of Python does not count.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LIBRARIES: Final = {
 
 
 class Peer:
-    """The tasks, carried out with one library."""
+    """The tasks, run with one library."""
 
     def __init__(self, library: str) -> None:
         queue_module, worker_module = LIBRARIES[library]
@@ -74,7 +74,7 @@ class Peer:
             return time.perf_counter() - started
 
     async def work(self, args: Json) -> float:
-        """Process the jobs that wait; returns the time from the start of the loop to the last `completed`."""
+        """Process the waiting jobs; returns the time from the start of the loop to the last `completed`."""
         left = args["jobs"]
         done = asyncio.Event()
 
@@ -96,7 +96,8 @@ class Peer:
     async def pickup(self, args: Json) -> list[float]:
         """Add single jobs while the worker waits for one; returns the times from the call of add to the processor.
 
-        The pause before each job lets the worker finish the last one and wait again; not every library says when.
+        The pause before each job lets the worker finish the last one and wait again; not every library has an event
+        for that.
         """
         picked: asyncio.Queue[float] = asyncio.Queue()
 
@@ -144,7 +145,7 @@ def _answer(peer: Peer, runner: asyncio.Runner, line: str) -> Json:
     request = json.loads(line)
     try:
         return {"value": runner.run(peer.tasks[request["task"]](request["args"]))}
-    except Exception:  # noqa: BLE001 - whoever asked prints it
+    except Exception:  # noqa: BLE001 - the parent process prints it
         return {"error": traceback.format_exc()}
 
 
@@ -155,7 +156,7 @@ def _loop_factory(*, fast: bool) -> Callable[[], asyncio.AbstractEventLoop] | No
 def main() -> None:
     """Answer requests until stdin ends."""
     if "--without-hiredis" in sys.argv:
-        # As where it is not installed: importing it is an ImportError.
+        # As if it were not installed: importing it raises ImportError.
         sys.modules["hiredis"] = cast("Any", None)
     peer = Peer(sys.argv[1])
     answers = sys.stdout

@@ -1,4 +1,4 @@
-"""Tasks that only the reference client has a target for; they run inside its peer process (peer.py)."""
+"""Tasks whose target only applies to the reference client; they run inside its peer process (peer.py)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCH: Final = 1000
 
 
 async def overhead(args: Json) -> list[list[float]]:
-    """Add jobs in turns with `Queue.add` and with the same EVALSHA by hand; returns pairs of seconds."""
+    """Alternate between `Queue.add` and the same EVALSHA sent by hand; returns pairs of seconds."""
     queue = Queue(args["queue"], _options(args))
     client: Any = Redis(host=args["host"], port=args["port"])
     try:
@@ -41,7 +41,7 @@ async def is_accelerated(_args: Json) -> bool:
 
 
 async def by_hand(args: Json) -> float:
-    """Add jobs with nothing but a socket and the commands of `addBulk`, packed beforehand; returns seconds."""
+    """Add jobs with only a socket and the prepared commands of `addBulk`; returns seconds."""
     queue = Queue(args["queue"], _options(args))
     try:
         await queue.add("job", {})
@@ -56,8 +56,8 @@ def _send_all(command: bytes, args: Json) -> float:
     replies = reply_reader(ResponseError)
     with socket.create_connection((args["host"], args["port"])) as connection:
         started = time.perf_counter()
-        for begun in range(0, args["jobs"], BATCH):
-            portion = min(BATCH, args["jobs"] - begun)
+        for start in range(0, args["jobs"], BATCH):
+            portion = min(BATCH, args["jobs"] - start)
             connection.sendall(command * portion)
             while portion:
                 replies.feed(connection.recv(2**16))
@@ -86,7 +86,7 @@ async def stalled(args: Json) -> list[float]:
 
 
 async def _check_for_real(worker: Worker) -> float:
-    """Check once; no check is skipped because the interval of the last one is not over."""
+    """Check once; the key that limits checks to one per interval is removed first."""
     await worker.connection.command("DEL", worker.toKey("stalled-check"))
     started = time.perf_counter()
     recovered = await worker.checkStalled()
@@ -109,7 +109,7 @@ async def _time_by_hand(client: Any, command: tuple[Any, ...]) -> float:
 
 
 def _same_command(queue: Queue) -> tuple[Any, ...]:
-    """Return the command that `Queue.add` sends, made beforehand."""
+    """Return the prepared command of `Queue.add`."""
     call = queue.scripts.add_call(Job(queue, "job", {}).to_new_job())
     return ("EVALSHA", official_scripts()[call.name].sha1, len(call.keys), *call.keys, *call.arguments)
 

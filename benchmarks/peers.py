@@ -1,4 +1,4 @@
-"""The clients that the benchmarks compare: their names, what each needs, and how its process is started."""
+"""The clients that the benchmarks compare: their names, requirements and commands."""
 
 from __future__ import annotations
 
@@ -33,14 +33,24 @@ REFERENCES: Final[Mapping[str, Sequence[str]]] = {
     FAST_REFERENCE: ("--uvloop",),
     PURE_REFERENCE: ("--without-hiredis",),
 }
-"""The reference client in each of its forms: on asyncio's event loop, on uvloop, and with nothing but Python."""
+"""The variants of the reference client: on asyncio's event loop, on uvloop, and in pure Python."""
 
 RUST_BUILD: Final = ClientBuild(
     client="rust-official-peer",
     folder=ROOT / "conformance" / "clients" / "rust_official",
     step=BuildStep(
         toolchain="rust",
-        command=("cargo", "build", "--profile", "peer", "--locked", "--bin", "rust-official-peer", "--target-dir", "{work}"),
+        command=(
+            "cargo",
+            "build",
+            "--profile",
+            "peer",
+            "--locked",
+            "--bin",
+            "rust-official-peer",
+            "--target-dir",
+            "{work}",
+        ),
         program="peer/rust-official-peer",
         lock="Cargo.lock",
         sources=("Cargo.toml", "Cargo.lock", "peer.rs"),
@@ -52,14 +62,14 @@ RUST_BUILD: Final = ClientBuild(
 
 @dataclass(frozen=True)
 class Command:
-    """How a peer is started, and what is added to its environment."""
+    """The command that starts a peer, and variables added to its environment."""
 
     words: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def chosen_names(chosen: str | None, announce: Announce) -> list[str]:
-    """The peers that the user chose, separated by commas; else all that this machine can run; a line for the others."""
+    """The chosen peers, separated by commas; by default all that this machine can run. Prints a line for the others."""
     if chosen is not None:
         return list(dict.fromkeys(chosen.split(",")))
     obstacles = {name: _obstacle(name) for name in PEER_NAMES}
@@ -72,7 +82,7 @@ def chosen_names(chosen: str | None, announce: Announce) -> list[str]:
 def command_of(name: str, announce: Announce) -> Command:
     """The command that starts a peer; installs or builds what is missing.
 
-    Raises UsageProblem for an unknown name, EnvironmentProblem where something cannot be installed or built.
+    Raises UsageProblem for an unknown name, EnvironmentProblem if something cannot be installed or built.
     """
     if name == NODE:
         node = find_node(None)
@@ -90,7 +100,7 @@ def command_of(name: str, announce: Announce) -> Command:
 
 
 def _obstacle(name: str) -> str:
-    """What keeps a peer from being run on this machine, with what to do about it; empty where nothing does."""
+    """Why a peer cannot run on this machine and how to fix it; empty if it can."""
     if name == FAST_REFERENCE and importlib.util.find_spec("uvloop") is None:
         return "needs uvloop: pip install uvloop"
     return RUST_BUILD.obstacle() if name == RUST_OFFICIAL else ""

@@ -1,4 +1,4 @@
-"""Snapshots and diffs beside RedisFullCheck, on the same two stores; and what each finds of changes made by hand.
+"""Snapshots and diffs compared with RedisFullCheck, on the same two stores, and the planted changes that each finds.
 
     python -m benchmarks.peers_redis [--jobs 1000000] [--full-check CHECKOUT-OR-PROGRAM] [--memory 2g] [--out FOLDER]
                                     [--times-only]
@@ -6,8 +6,8 @@
 Two Redis servers hold the same finished jobs with all their events. Measured are the commands that users type: the diff
 of the two live stores, the same by replication (`--replicate`), and RedisFullCheck with full values and one round
 (`--comparemode 1 --comparetimes 1`), which is built from a checkout with Go. Then every change of `benchmarks.planted`
-is made in one store: each has to be found and located, or counted under the rule that hides it, live and through RDB,
-and nothing else. Undone, the stores have to be equal again. Ends with 1 where something of this is not so.
+is made in one store: each must be found and located, or counted under the rule that hides it, live and through RDB,
+without any other finding. After they are undone, the stores must be equal again. Ends with 1 if any of this fails.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PREFIX: Final = "bull"
 SAMPLE_S: Final = 0.2
 
 LIVE_BARS: Final = {100_000: 4.0, 1_000_000: 1.0}
-"""By the number of jobs: at most so many times RedisFullCheck's time, for two live snapshots and the diff."""
+"""By the number of jobs: the largest multiple of RedisFullCheck's time for two live snapshots and the diff."""
 
 RDB_BAR: Final = 0.5
 """The same through RDB, for a million jobs."""
@@ -53,7 +53,7 @@ LONGEST_DIFF_S: Final = 12.0
 
 @dataclass(frozen=True)
 class Ran:
-    """A command that was carried out. `peak_mb`: the most resident memory that all its processes had together (MB)."""
+    """A finished command. `peak_mb`: the peak resident memory of all its processes together (MB)."""
 
     seconds: float
     peak_mb: float
@@ -63,7 +63,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Compared:
-    """One way to compare the two stores. `seconds`: as the user waits, `diff_s`: where both are snapshots already."""
+    """One way to compare the two stores. `seconds`: the whole command; `diff_s`: the diff of two existing snapshots."""
 
     seconds: float
     diff_s: float
@@ -75,7 +75,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Stores:
-    """The two servers, and what the commands need beside them."""
+    """The two servers, and the other arguments of the commands."""
 
     expected: RedisInstance
     actual: RedisInstance
@@ -127,7 +127,7 @@ def live(stores: Stores) -> Compared:
 
 
 def through_rdb(stores: Stores) -> Compared:
-    """One command: each store hands out its RDB file as to a replica. What it keeps is then compared once more."""
+    """One command: each store sends its RDB file as to a replica. The kept snapshots are then compared again."""
     folder, again = stores.out / "rdb", stores.out / "rdb-again"
     sides = [f"{server.url}#{PREFIX}" for server in (stores.expected, stores.actual)]
     done = ran(_verb("diff", "--replicate", *sides, "--memory", stores.memory, "--out", str(folder)))
@@ -144,7 +144,7 @@ def _verb(*words: str) -> list[str]:
 
 
 def _compared(steps: Sequence[Ran], folder: Path) -> Compared:
-    """What came of these commands. Raises EnvironmentProblem where one of them failed."""
+    """The output of these commands. Raises EnvironmentProblem if one of them fails."""
     for step in steps:
         if step.code not in (0, 1):
             raise EnvironmentProblem(f"exit {step.code}: {step.output.strip()[-500:]}")
@@ -160,7 +160,7 @@ def _compared(steps: Sequence[Ran], folder: Path) -> Compared:
 
 
 def wrong_when_equal(compared: dict[str, Compared]) -> list[str]:
-    """What is said of stores that are equal."""
+    """The findings on equal stores."""
     return [
         f"equal stores, {name}: exit {one.code}, {sorted(one.found)}"
         for name, one in compared.items()
@@ -169,9 +169,9 @@ def wrong_when_equal(compared: dict[str, Compared]) -> list[str]:
 
 
 def wrong_with_changes(equal: dict[str, Compared], changed: dict[str, Compared]) -> list[str]:
-    """What was not found, what was found too much, and what should have been counted as hidden.
+    """Missing findings, extra findings, and values that should have been counted as hidden.
 
-    Times to live run down between two readings, so that some values are hidden even in equal stores.
+    Times to live decrease between two readings, so some values are hidden even in equal stores.
     """
     expected, problems = expected_differences(CHANGES), []
     for name, one in changed.items():
@@ -210,7 +210,7 @@ def full_check_words(program: Path, stores: Stores) -> list[str]:
 
 
 def full_check_run(program: Path, stores: Stores) -> Ran:
-    """Carry it out. Raises EnvironmentProblem where it fails."""
+    """Run it. Raises EnvironmentProblem if it fails."""
     done = ran(full_check_words(program, stores))
     if done.code:
         raise EnvironmentProblem(f"RedisFullCheck ended with {done.code}: {done.output.strip()[-500:]}")
@@ -218,7 +218,7 @@ def full_check_run(program: Path, stores: Stores) -> Ran:
 
 
 def full_check_findings(program: Path, stores: Stores) -> int:
-    """How many keys it reports; it looks from the first store to the second only."""
+    """The number of reported keys; it only searches the second store for keys of the first."""
     result = stores.out / "full-check.txt"
     result.unlink(missing_ok=True)
     full_check_run(program, stores)
@@ -227,16 +227,16 @@ def full_check_findings(program: Path, stores: Stores) -> int:
 
 
 def ran(words: Sequence[str]) -> Ran:
-    """Carry a command out, and watch how much memory it takes."""
+    """Run a command and measure its memory."""
     CONSOLE.print(" ".join(words), style="dim")
-    began, peak, ended = time.monotonic(), [0.0], Event()
+    started, peak, ended = time.monotonic(), [0.0], Event()
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         watch = Thread(target=_watch, args=(process.pid, peak, ended))
         watch.start()
         output, _ = process.communicate()
         ended.set()
         watch.join()
-    done = Ran(time.monotonic() - began, peak[0], process.returncode, output)
+    done = Ran(time.monotonic() - started, peak[0], process.returncode, output)
     CONSOLE.print(f"  {done.seconds:.1f} s, {done.peak_mb:.0f} MB, exit {done.code}", style="dim")
     return done
 

@@ -1,6 +1,6 @@
-"""Changes by hand in a store, each with what a diff has to say of it, and the way back.
+"""Manual changes in a store, each with the expected findings of a diff, and a way to undo it.
 
-Every class of differences is there, and for each rule that hides values one change inside of its bounds and one
+Every class of differences is covered, and each rule that hides values has one change inside its bounds and one
 outside. Not planted: locks and checks of stalled jobs that are about to end, which would be gone before a million jobs
 are read (`tests/reports` has them), and another prefix.
 """
@@ -24,9 +24,9 @@ TEN_YEARS_MS: Final = 10 * 365 * 24 * HOUR_MS
 
 @dataclass(frozen=True)
 class PlantedChange:
-    """What is done to a queue. `keys`: all that it touches, without prefix and queue.
+    """A change of a queue. `keys`: all keys that it touches, without prefix and queue.
 
-    `finds`: the differences that it has to be found as. `hides`: the values that rules hide of it, by rule.
+    `finds`: the differences that a diff must report. `hides`: the values that rules hide, by rule.
     """
 
     what: str
@@ -38,18 +38,18 @@ class PlantedChange:
 
 
 def expected_differences(changes: Sequence[PlantedChange]) -> set[Found]:
-    """Class and key of all that has to be found."""
-    return {found for change in changes for found in change.finds}
+    """Class and key of all expected findings."""
+    return {finding for change in changes for finding in change.finds}
 
 
 def expected_hidden(changes: Sequence[PlantedChange]) -> Counter[str]:
-    """Values that have to be counted as hidden, by rule."""
+    """Expected number of hidden values, by rule."""
     return sum((Counter(change.hides) for change in changes), Counter[str]())
 
 
 @contextmanager
 def planted(server: RedisInstance, prefix: str, changes: Sequence[PlantedChange]) -> Iterator[None]:
-    """The store has these changes inside the block, and holds what it held before afterwards."""
+    """Make these changes for the duration of the block, and undo them afterwards."""
     touched = {f"{prefix}:{change.queue}:{key}" for change in changes for key in change.keys}
     with server.connect() as client:
         untyped: Any = client
@@ -129,7 +129,7 @@ def _last_event_gone(client: Any, base: str) -> None:
 
 
 def _all_later(client: Any, base: str) -> None:
-    """A job that was worked off 5 ms later, in all places that say so."""
+    """A job that was processed 5 ms later, in all places that store the time."""
     active, finished = (int(text) + 5 for text in client.hmget(f"{base}20", "processedOn", "finishedOn"))
     client.hset(f"{base}20", mapping={"processedOn": active, "finishedOn": finished})
     client.zadd(f"{base}failed", {"20": finished})
@@ -139,7 +139,7 @@ CHANGES: Final = (
     PlantedChange("a job is gone", QUEUE, ["101", "completed"], _missing, [("missing", "q:101")]),
     PlantedChange("a job too many", QUEUE, ["extra", "completed"], _extra, [("extra", "q:extra")]),
     PlantedChange("a hash is gone, its id is not", QUEUE, ["102"], _remove("102"), [("dangling", "q:102")]),
-    PlantedChange("a lock of nobody", QUEUE, ["gone:lock"], _text("gone:lock"), [("orphan", "q:gone")]),
+    PlantedChange("a lock without a job", QUEUE, ["gone:lock"], _text("gone:lock"), [("orphan", "q:gone")]),
     PlantedChange("in no state", QUEUE, ["completed"], _leaves("completed", "103"), [("no-state", "q:103")]),
     PlantedChange(
         "in two states",
@@ -150,7 +150,7 @@ CHANGES: Final = (
     ),
     PlantedChange("in another state", QUEUE, ["completed", "failed"], _wrong_state, [("wrong-state", "q:105")]),
     PlantedChange("other data", QUEUE, ["106"], _set("106", data='{"i":0}'), [("field", "q:106")]),
-    PlantedChange("a priority that is no number", QUEUE, ["107"], _set("107", priority="high"), [("type", "q:107")]),
+    PlantedChange("a priority that is not a number", QUEUE, ["107"], _set("107", priority="high"), [("type", "q:107")]),
     PlantedChange("a job that ends", QUEUE, ["108"], _ends_in("108", 900_000_000), [("ttl", "<prefix>:q:108")]),
     PlantedChange("a lock on a finished job", QUEUE, ["109:lock"], _text("109:lock"), [("stale-lock", "q:109")]),
     PlantedChange("a text in a job's place", QUEUE, ["111"], _text("111"), [("type", "q:111")]),
@@ -243,4 +243,4 @@ CHANGES: Final = (
         hides={"worker-clock": 1},
     ),
 )
-"""In the order in which they are made. Each is about another job, so that each is found by itself."""
+"""In the order in which they are made. Each changes another job, so that each is found on its own."""

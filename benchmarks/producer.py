@@ -1,11 +1,11 @@
-"""What adding jobs costs with the reference client; Node and the official clients for Python and Rust beside it.
+"""The cost of adding jobs with the reference client, compared with Node.js and the official Python and Rust clients.
 
     python -m benchmarks.producer [--rounds 5] [--jobs 5000] [--pairs 2000] [--round-trip-ms 1]
 
 `addBulk` (batches of 1000) and `add` (one after the other) in turns, in one session, on one private Redis; the ratio
-is the median over the rounds. Beside them stands what one connection reaches with the EVALSHA commands of `addBulk`,
-packed beforehand and sent by hand: no client can be faster. Then `Queue.add` of the reference against the same EVALSHA
-with the same arguments, made beforehand and sent by hand with redis-py: both in turns in one process, on the bare
+is the median over the rounds. Another row has the rate of one connection with the EVALSHA commands of `addBulk`,
+prepared beforehand and sent by hand: no client can be faster. Then `Queue.add` of the reference against the same
+EVALSHA with the same arguments, prepared and sent by hand with redis-py: both in turns in one process, on the bare
 loopback and through a proxy that makes a round trip take 1 ms. The cost is the median of the differences of the pairs.
 """
 
@@ -27,7 +27,7 @@ QUEUE: Final = "q"
 
 LEAST_BULK_OF_NODE: Final = 1.0
 LEAST_BULK_OF_NODE_PURE: Final = 0.83
-"""Without hiredis: what the reference reached with it before its speed was worked on."""
+"""Without hiredis: the rate that the reference had with it before it was optimised."""
 
 BY_HAND: Final = "EVALSHA by hand"
 LARGEST_SHARE_AT_1_MS: Final = 0.05
@@ -67,13 +67,13 @@ def main() -> None:
 
 
 def jobs_per_second(session: Session, peer: Peer, task: str, jobs: int) -> float:
-    """Let a peer add so many jobs to an empty queue."""
+    """Let a peer add this number of jobs to an empty queue."""
     with session.place() as place:
         return jobs / float(peer.do(task, place, QUEUE, jobs=jobs))
 
 
 def rates_by_hand(session: Session, options: argparse.Namespace) -> list[float]:
-    """Jobs per second of the bare commands, as many rounds as the peers had."""
+    """Jobs per second of the bare commands, in the same number of rounds as the peers."""
     reference = session.references()[0]
     return [jobs_per_second(session, reference, "byHand", options.jobs) for _ in range(options.rounds)]
 

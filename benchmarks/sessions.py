@@ -1,4 +1,4 @@
-"""What the benchmarks share: peers in their processes, a session of them on one Redis, and tables."""
+"""Shared parts of the benchmarks: peer processes, a session of peers on one Redis, and tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LAST_LINES: Final = 6
 
 @dataclass(frozen=True)
 class Place:
-    """Where a peer finds its queue. `prefix` is shared by all peers of a session, queues are not."""
+    """The address of a peer's queue. All peers of a session share `prefix`, but not queues."""
 
     host: str
     port: int
@@ -48,7 +48,7 @@ class Peer:
         self._errors = errors
 
     def do(self, task: str, place: Place, queue: str, **args: Any) -> Any:
-        """Carry out a task on a queue; returns what the task measured."""
+        """Run a task on a queue; returns its measurement."""
         where = {"host": place.host, "port": place.port, "prefix": place.prefix, "queue": queue}
         line = self._exchange(json.dumps({"task": task, "args": {**where, **args}}))
         answer = json.loads(line) if line else {"error": self._last_words()}
@@ -61,9 +61,7 @@ class Peer:
         command = ["ps", "-o", "rss=", "-p", str(self._process.pid)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise EnvironmentProblem(
-                f"ps does not know peer {self.name}", hint="look at what it printed before it died"
-            )
+            raise EnvironmentProblem(f"ps does not know peer {self.name}", hint="see its last output above")
         return int(done.stdout) * 1024
 
     def stop(self) -> None:
@@ -155,7 +153,7 @@ def _pass_on(source: socket.socket, sink: socket.socket, delay_s: float) -> None
 
 
 def processor_s() -> float:
-    """What this process and everything below it that still runs have used so far (s)."""
+    """Processor time (s) of this process and its running descendants so far."""
     mine = psutil.Process()
     total = 0.0
     for process in [mine, *mine.children(recursive=True)]:
@@ -168,7 +166,7 @@ def processor_s() -> float:
 CONSOLE: Final = Console(stderr=True)
 
 Rates = dict[str, list[float]]
-"""What was measured in each round, by the name of the peer; more is better."""
+"""The measurement of each round, by the name of the peer; more is better."""
 
 
 @dataclass(frozen=True)
@@ -179,18 +177,18 @@ class Session:
     peers: Sequence[Peer]
 
     def references(self) -> list[Peer]:
-        """Return the reference client in each of its forms."""
+        """Return the variants of the reference client."""
         return [peer for peer in self.peers if peer.name in REFERENCES]
 
     @contextmanager
     def fresh_peer(self, name: str) -> Iterator[Peer]:
-        """Start a process of a peer that has done nothing yet."""
+        """Start a fresh process of a peer."""
         with running([name], _announce) as (peer,):
             yield peer
 
     @contextmanager
     def place(self, port: int | None = None) -> Iterator[Place]:
-        """Provide an empty part of the Redis for one measurement, reached through another port if one is given."""
+        """Provide an empty prefix for one measurement, through another port if one is given."""
         place = place_on(self.server, port)
         yield place
         self.server.remove_prefix(place.prefix)
@@ -235,12 +233,12 @@ def positive(text: str) -> int:
 
 
 def names_of(options: argparse.Namespace) -> list[str]:
-    """Which peers the user chose; a line says which of all are left out, and why."""
+    """The peers that the user chose; prints a line for each one that is left out, with the reason."""
     return chosen_names(options.peers, _announce)
 
 
 def run(main: Callable[[], None]) -> None:
-    """Run a benchmark. A problem that the user can mend is one line and no traceback."""
+    """Run a benchmark. A problem that the user can fix is one line without a traceback."""
     try:
         main()
     except Problem as problem:
@@ -262,12 +260,12 @@ def rate_table(title: str, unit: str, rates: Rates, against: Sequence[str]) -> T
 
 
 def ratio(measured: Sequence[float], other: Sequence[float]) -> float:
-    """Return the median of the ratios of each round: both sides of a ratio saw the same moment of the machine."""
+    """Return the median of the ratios of each round: both sides of a ratio were measured at nearly the same time."""
     return statistics.median(mine / theirs for mine, theirs in zip(measured, other, strict=True))
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the smallest value that so many percent do not exceed."""
+    """Return the smallest value that `percent` percent of the values do not exceed."""
     ordered = sorted(values)
     return ordered[max(math.ceil(len(ordered) * percent / 100), 1) - 1]
 

@@ -4,7 +4,7 @@
 
 Load: jobs per second of `reports.load` with the reference in two executors, and Node's `addBulk` in batches of 1000, in
 turns. Snapshot: jobs per second from Redis to Parquet. Diff: seconds for `--jobs` against as many jobs with other
-times, with a difference of every class planted, all of which have to be found and nothing else; and how much longer it
+times, with a planted difference of every class, all of which must be found without any other; and how much longer it
 takes for `--times` as many jobs.
 """
 
@@ -43,7 +43,7 @@ CONSOLE: Final = Console(stderr=True)
 LEAST_LOAD_OF_NODE: Final = 1.0
 LEAST_SNAPSHOT: Final = 100_000
 LEAST_SNAPSHOT_OF_NODE: Final = 3.0
-"""The same as a ratio, which says more on a faster or slower machine: Node added 33,000 jobs/s where it was set."""
+"""The same as a ratio, which depends less on the machine; Node.js added 33,000 jobs/s on the machine of the target."""
 LONGEST_DIFF_S: Final = 60.0
 LARGEST_GROWTH: Final = 1.1
 """Times the growth of the number of jobs: 4 times the jobs in at most 4.4 times the time."""
@@ -81,7 +81,7 @@ def measure_load(spark: SparkSession, session: Session, jobs: int) -> tuple[floa
         workload = Workload(jobs=jobs, name=QUEUE)
         target = LoadTarget(address=session.server, prefix=place.prefix, workload=workload)
         counts = produce(jobs_of(spark, workload, target.partitions), replace(target, barrier="benchmark"))
-        first, last = min(each.first_ms for each in counts), max(each.last_ms for each in counts)
+        first, last = min(count.first_ms for count in counts), max(count.last_ms for count in counts)
         mine = jobs * 1000 / (last - first)
         forget_progress(target)
     with session.place() as place:
@@ -91,17 +91,17 @@ def measure_load(spark: SparkSession, session: Session, jobs: int) -> tuple[floa
 
 
 def measure_diff(spark: SparkSession, session: Session, jobs: int) -> Measured:
-    """Fill two queues, read both, compare them. Raises EnvironmentProblem where the diff is wrong."""
+    """Fill two queues, read both, compare them. Raises EnvironmentProblem if the diff is wrong."""
     with tempfile.TemporaryDirectory() as name:
         folder = folder_at(name)
         left, first_s = _kept(spark, session, jobs, folder / "left")
         right, second_s = _kept(spark, session, jobs, folder / "right", with_changes=True)
-        began = time.perf_counter()
+        started = time.perf_counter()
         found = differences(spark, SnapshotComparison(expected=left, actual=right, folder=folder / "differences"))
         count = found.count()
         ended = time.perf_counter()
         _insist({(row["class"], row["key"]) for row in found.limit(1000).collect()}, count)
-    measured = Measured(jobs, first_s + second_s, ended - began)
+    measured = Measured(jobs, first_s + second_s, ended - started)
     CONSOLE.print(f"  {measured}", style="dim")
     return measured
 
@@ -114,9 +114,9 @@ def _kept(
         fill(session.server, place.prefix, jobs, shift_ms=777 if with_changes else 0)
         changes = planted(session.server, place.prefix, CHANGES) if with_changes else nullcontext()
         with changes:
-            began = time.perf_counter()
+            started = time.perf_counter()
             stored = save(spark, RedisSource(redis=session.server.url, prefix=place.prefix), folder)
-            return stored, time.perf_counter() - began
+            return stored, time.perf_counter() - started
 
 
 def _insist(found: set[tuple[str, str]], count: int) -> None:

@@ -1,7 +1,6 @@
 """Stores to compare: a queue of finished jobs with all their events, a small one with jobs in every state, and copies.
 
-What Redis holds is written by a script in Redis, which makes a million jobs in half a minute, not by a client: what is
-measured is who reads it.
+A script in Redis writes the jobs, a million in half a minute. No client is needed, because only reading is measured.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ LIVE: Final = "live"
 """The small queue with jobs in every state."""
 
 IDLE: Final = "idle"
-"""A queue in which one job waits and nobody works."""
+"""A queue with one waiting job and no worker."""
 
 HOUR_MS: Final = 3_600_000
 LOCKED_UNTIL_MS: Final = 4_102_444_800_000
-"""A moment that all locks share, also those of stores that were filled at different times (Unix ms, 2100)."""
+"""The expiry of all locks, the same in stores that were filled at different times (Unix ms, 2100)."""
 
 PER_MS: Final = 30
 """Jobs that were added within one ms."""
@@ -38,7 +37,7 @@ FINISHED_AFTER_MS: Final = 5
 _MS_PER_CALL: Final = 200
 _COPIED_WITHIN_S: Final = 300.0
 
-# Goes through the ms one after the other, because a stream takes its entries only in the order of their ids.
+# In the order of the ms, because a stream only accepts entries with growing ids.
 _SCRIPT: Final = """
 local base, from, to, jobs, per, origin = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]),
   tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -75,7 +74,7 @@ end
 
 
 def fill(server: RedisInstance, prefix: str, jobs: int, *, shift_ms: int = 0) -> None:
-    """Put so many completed jobs with four events each into `q`, some in every state into `live`, one into `idle`.
+    """Put `jobs` completed jobs with four events each into `q`, some in every state into `live`, one into `idle`.
 
     `shift_ms`: how much later everything happened than in another fill.
     """
@@ -180,14 +179,16 @@ DEDUPLICATED: Final = ("15", "16")
 def copy_store(source: RedisInstance, target: RedisInstance) -> None:
     """Make an empty Redis the exact copy of another, moments of expiry and ids of streams included, by replication.
 
-    Raises EnvironmentProblem where that takes longer than five minutes.
+    Raises EnvironmentProblem if that takes longer than five minutes.
     """
     host, _, port = source.nodes[0].rpartition(":")
     with source.connect() as origin, target.connect() as client:
         untyped: Any = client
         with _replica(untyped, host, port):
             if not wait_until(lambda: _in_step(origin, untyped), deadline_s=_COPIED_WITHIN_S):
-                raise EnvironmentProblem(f"{target.text} is no copy of {source.text} within {_COPIED_WITHIN_S:.0f} s")
+                raise EnvironmentProblem(
+                    f"{target.text} is not a copy of {source.text} within {_COPIED_WITHIN_S:.0f} s"
+                )
 
 
 @contextmanager
@@ -200,5 +201,5 @@ def _replica(client: Any, host: str, port: str) -> Iterator[None]:
 
 
 def _in_step(origin: Any, client: Any) -> bool:
-    here, there = (one.info("replication") for one in (client, origin))
+    here, there = (server.info("replication") for server in (client, origin))
     return bool(here.get("master_link_status") == "up" and here["slave_repl_offset"] == there["master_repl_offset"])

@@ -1,8 +1,8 @@
-"""What the tap adds to a command.
+"""The time that the tap adds to a command.
 
     python benchmarks/tap.py [--rounds 40] [--commands 250]
 
-A client in a process of its own (as every driver is) talks to one private Redis, in turns directly and through a tap in
+A client in a separate process, like every driver, uses one private Redis, in turns directly and through a tap in
 this process, so that a slow moment of the machine hits both. Shown per kind of command: the median time of a round trip
 (ms) on either way, and the median of the differences between neighbouring turns.
 """

@@ -1,8 +1,8 @@
-"""How fast the reference client works through a queue, and what it needs for that.
+"""Speed and memory of the reference client's worker.
 
     python -m benchmarks.worker [--rounds 5] [--jobs 5000] [--memory-jobs 100000] [--peers node,reference,...]
 
-Node and the official clients for Python and Rust are measured beside it: every peer processes empty jobs at
+Compared with Node.js and the official clients for Python and Rust: every peer processes empty jobs at
 concurrency 10 and at 100, in turns, in one session, on one private Redis; the ratio is the median over the rounds.
 Then: how long an idle worker needs to pick up a job (from the call of `add` to the processor), how long the stalled
 check of 10,000 active jobs with live locks takes, and how large a fresh process is before and after the jobs that it
@@ -31,7 +31,7 @@ PORTION: Final = 10_000
 
 LEAST_OF_NODE: Final = 1.0
 LEAST_OF_NODE_PURE: Final = 0.72
-"""Without hiredis: what the reference reached with it before its speed was worked on."""
+"""Without hiredis: the rate that the reference had with it before it was optimised."""
 
 LEAST_OF_OFFICIAL: Final = 4.0
 LONGEST_PICKUP_MS: Final = 10.0
@@ -48,7 +48,7 @@ class Resident:
 
     @property
     def growth_mb(self) -> float:
-        """By how much it grew with the jobs (MB)."""
+        """The growth with the jobs (MB)."""
         return self.after_mb - self.before_mb
 
 
@@ -75,7 +75,7 @@ def rates_at(session: Session, concurrency: int, options: argparse.Namespace) ->
 
 
 def jobs_per_second(session: Session, peer: Peer, jobs: int, concurrency: int = CONCURRENCIES[0]) -> float:
-    """Let a peer process so many empty jobs that are there when its worker starts."""
+    """Let a peer process this number of empty jobs, added before its worker starts."""
     with session.place() as place:
         peer.do("addBulk", place, QUEUE, jobs=jobs)
         return jobs / float(peer.do("work", place, QUEUE, jobs=jobs, concurrency=concurrency))
@@ -88,19 +88,19 @@ def pickup_times(session: Session, peer: Peer, jobs: int) -> list[float]:
 
 
 def check_times(session: Session, peer: Peer, active: int) -> list[float]:
-    """Ms of stalled checks while so many jobs are active and locked."""
+    """Ms of stalled checks while this number of jobs is active and locked."""
     with session.place() as place:
         peer.do("addBulk", place, QUEUE, jobs=active)
         return [seconds * 1000 for seconds in peer.do("stalled", place, QUEUE, jobs=active, checks=10)]
 
 
 def memory(session: Session, name: str, jobs: int) -> Resident:
-    """How large a fresh process is once it has processed a few jobs, and after so many more."""
+    """Memory of a fresh process after a few jobs, and after this number of further jobs."""
     with session.fresh_peer(name) as peer:
         jobs_per_second(session, peer, WARM_UP_JOBS)
         before = peer.resident_bytes()
-        for begun in range(0, jobs, PORTION):
-            jobs_per_second(session, peer, min(PORTION, jobs - begun))
+        for start in range(0, jobs, PORTION):
+            jobs_per_second(session, peer, min(PORTION, jobs - start))
         return Resident(before / MEGABYTE, peer.resident_bytes() / MEGABYTE)
 
 

@@ -1,4 +1,4 @@
-"""The benchmarks are no package of the kit: they are found beside it."""
+"""Makes the package of the benchmarks importable, which is not part of the kit."""
 
 from __future__ import annotations
 

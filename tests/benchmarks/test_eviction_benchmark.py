@@ -27,7 +27,7 @@ from benchmarks.eviction import FLOW, HASHES, JOBS, LOCKS, OTHER, THROTTLES, Los
         ("metrics:completed", OTHER),
     ],
 )
-def test_keys_are_told_apart(name: str, expected: str) -> None:
+def test_keys_are_classified(name: str, expected: str) -> None:
     assert eviction.kind(name) == expected
 
 

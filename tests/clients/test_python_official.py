@@ -291,9 +291,7 @@ def test_locks_and_the_stalled_check(bench: Bench) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_what_the_client_raises_is_told_in_the_protocols_words(
-    bench: Bench, op: Op[Any], handle: str, code: str
-) -> None:
+def test_errors_of_the_client_become_errors_of_the_protocol(bench: Bench, op: Op[Any], handle: str, code: str) -> None:
     bench.open("worker", "w", processor="manual")
     held = bench.call(queue.Add(name="n", opts={"jobId": "held"})).id
     bench.call(worker.GetNextJob(token="t"), "w")
@@ -334,7 +332,7 @@ def test_a_claimed_job_that_the_client_cannot_read_leaves_the_outcome_open(bench
     ],
     ids=lambda value: str(value.get("outcome")) if isinstance(value, dict) else "",
 )
-def test_an_asked_job_ends_as_the_kit_says(
+def test_a_job_of_processor_ask_ends_as_the_kit_says(
     bench: Bench, answer: dict[str, Any], state: str, stored: tuple[str, str]
 ) -> None:
     bench.open("worker", "w", processor="ask", options={"name": "w1"})

@@ -36,7 +36,7 @@ WAIT = RedisReading(command=["LRANGE", "<prefix>:q:wait", "0", "-1"], expected="
     ("steps", "reading"),
     [
         pytest.param([OPENED, ADDED], VERSION, id="meta.version is missing"),
-        pytest.param([OPENED, ADDED, step("queue.pause")], WAIT, id="paused jobs stand in wait"),
+        pytest.param([OPENED, ADDED, step("queue.pause")], WAIT, id="paused jobs are in wait"),
     ],
 )
 def test_the_pasted_script_shows_the_difference(steps: list[StepRecord], reading: RedisReading, tmp_path: Path) -> None:

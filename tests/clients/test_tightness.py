@@ -35,7 +35,7 @@ def against(requirement: str, where: str = "answer") -> Finding:
 
 
 def found(name: str, *findings: Finding, **changes: object) -> ScenarioRecord:
-    verdicts: dict[str, Verdict] = {each.requirement: "fail" for each in findings}
+    verdicts: dict[str, Verdict] = {finding.requirement: "fail" for finding in findings}
     return msgspec.structs.replace(
         scenario(name, "fail"), requirements=verdicts, about=list(verdicts), findings=list(findings), **changes
     )
@@ -44,8 +44,8 @@ def found(name: str, *findings: Finding, **changes: object) -> ScenarioRecord:
 def run_of(*scenarios: ScenarioRecord, **options: object) -> Run:
     """A run to its end; `--min-decided`, because no profile is whole in so few scenarios."""
     asked = {"min_decided": "0", **options}
-    begun = header(client=PRODUCES, planned=len(scenarios), options=asked)
-    return Run(header=begun, scenarios=tuple(scenarios), footer=footer())
+    first_line = header(client=PRODUCES, planned=len(scenarios), options=asked)
+    return Run(header=first_line, scenarios=tuple(scenarios), footer=footer())
 
 
 TWO = run_of(found("add/limit", against(LIMIT)), found("add/size", against(SIZE), against(SIZE, "job.opts")))
@@ -81,7 +81,7 @@ def test_an_entry_that_one_of_several_runs_needs_is_needed() -> None:
     assert list(complaints([core], entries, LEDGER)) == [f"entry 2 can be taken away: {SIZE}"]
 
 
-def test_a_race_that_was_not_met_is_no_fault_and_one_that_was_has_to_be_needed() -> None:
+def test_an_unseen_race_is_not_a_fault_and_a_seen_one_must_be_needed() -> None:
     entries = [known(LIMIT), known(SIZE), known(PAUSED, sometimes=True)]
     assert list(complaints([TWO], entries, LEDGER)) == []
     met_twice = [known(LIMIT), known(SIZE), known(SIZE, where="answer", sometimes=True)]
@@ -119,8 +119,8 @@ def test_of_a_part_only_what_it_shows_is_judged() -> None:
     assert doubled_in(part, [*tight, doubled], LEDGER) == [known(LIMIT), doubled]
 
 
-def test_what_lies_behind_a_known_failure_counts_as_soon_as_the_entry_is_gone() -> None:
-    """As in the run: what was not reached is excused by whatever ended the scenario, and by nothing else."""
+def test_a_failure_behind_a_known_one_counts_as_soon_as_the_entry_is_gone() -> None:
+    """As in the run: steps that were not reached are excused by the failure that ended the scenario, nothing else."""
     stopped = found("add/limit", against(LIMIT))
     cut = msgspec.structs.replace(stopped, requirements={**stopped.requirements, SIZE: "unchecked"})
     excused = with_excuses(cut, [known(LIMIT)], LEDGER, reached_end=False)

@@ -1,12 +1,12 @@
-"""Whether a list of known failures says no more than it must: without any one of its entries, a run would fail.
+"""Checks that a list of known failures is tight: without any one of its entries, a run would fail.
 
     python -m tests.clients.tightness conformance/clients/python_official/known.toml RUN [RUN ...]
 
-RUN is what `bullmq-conformance run --out RUN` has left, with this list or with none. What it recorded is judged anew by
-the gate's own rules, with the whole list and without each of its entries in turn. Ends with 0 where the whole list
-holds in every run and each entry is needed in at least one. An entry that says `sometimes` and met nothing in any of
-these runs is named, and is no fault of the list. So is one that is `unsteady`: it is needed by a run in which a
-scenario held only when it was repeated.
+RUN is the folder of `bullmq-conformance run --out RUN`, with this list or without one. Its records are judged again by
+the rules of the gate, with the whole list and without each of its entries in turn. Exits with 0 if the whole list holds
+in every run and each entry is needed in at least one. An entry with `sometimes` that matches nothing in any of these
+runs is printed, but does not count against the list; the same holds for an `unsteady` one, which is needed by a run in
+which a scenario held only when it was repeated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from pathlib import Path
 
 from conformance.findings import Finding
 from conformance.gate.conclusion import RunEvidence, draw_conclusion
-from conformance.gate.known import KnownFailure, judged_entries, load_known_file, stale_entries, unmatched_entries
+from conformance.gate.known import (
+    KnownFailure,
+    KnownFile,
+    judged_entries,
+    load_known_file,
+    stale_entries,
+    unmatched_entries,
+)
 from conformance.gate.records import RunFooter, ScenarioRecord
 from conformance.gate.verdicts import NOT_REACHED, UNFINISHED, verdict_of, with_excuses
 from conformance.ledger.loader import Ledger, load_ledger
@@ -40,9 +47,9 @@ class Judgement:
 
 
 def judged_with(run: Run, entries: Sequence[KnownFailure], ledger: Ledger) -> Judgement:
-    """What would have come of a run to its end with this list."""
+    """The conclusion of a complete run with this list."""
     header = run.header
-    scenarios = [_judged_anew(record, entries, ledger) for record in run.scenarios]
+    scenarios = [_judged_again(record, entries, ledger) for record in run.scenarios]
     whole = len(scenarios) >= header.planned and not any(header.options.get(option) for option in NARROWING)
     judged = judged_entries(entries, scenarios, whole=whole)
     footer = RunFooter(
@@ -59,26 +66,26 @@ def judged_with(run: Run, entries: Sequence[KnownFailure], ledger: Ledger) -> Ju
     return Judgement(draw_conclusion(evidence).exit_code, frozenset(failing))
 
 
-def _judged_anew(record: ScenarioRecord, entries: Sequence[KnownFailure], ledger: Ledger) -> ScenarioRecord:
+def _judged_again(record: ScenarioRecord, entries: Sequence[KnownFailure], ledger: Ledger) -> ScenarioRecord:
     if not record.findings:
         return record
     return with_excuses(record, entries, ledger, reached_end=_reached_end(record))
 
 
 def _reached_end(record: ScenarioRecord) -> bool:
-    """Whether it ran to its end: said where something was known; else what was left unfinished tells.
+    """Whether the scenario ran to its end: recorded if something was known, else derived from unfinished requirements.
 
-    What is not compared because one side alone has a job is unfinished, too, and yet the scenario may have ended.
+    A job that only one side has leaves its requirements unfinished, although the scenario may have ended.
     """
     if record.known:
         return NOT_REACHED not in record.known.values()
-    one_sided = any(found.kind in ("missing-job", "extra-job") for found in record.findings)
-    stopped = record.reason or not one_sided or any(found.source == "assertion" for found in record.findings)
+    one_sided = any(finding.kind in ("missing-job", "extra-job") for finding in record.findings)
+    stopped = record.reason or not one_sided or any(finding.source == "assertion" for finding in record.findings)
     return not (stopped and any(verdict in UNFINISHED for verdict in record.requirements.values()))
 
 
 def needed_in(run: Run, entries: Sequence[KnownFailure], ledger: Ledger) -> Iterator[bool]:
-    """For each entry in turn, whether the run fails without it, and where it fails anyway, more of it does."""
+    """For each entry, whether the run fails without it, with more failing requirements than with the whole list."""
     whole_list = judged_with(run, entries, ledger)
     for number in range(len(entries)):
         others = [entry for other, entry in enumerate(entries) if other != number]
@@ -87,26 +94,26 @@ def needed_in(run: Run, entries: Sequence[KnownFailure], ledger: Ledger) -> Iter
 
 
 def doubled_in(run: Run, entries: Sequence[KnownFailure], ledger: Ledger) -> list[KnownFailure]:
-    """Entries that excuse a failure of this run, be it a part, and that are not needed in it beside the others."""
+    """Entries that excuse a failure of this run, but are not needed in it because of other entries."""
     return [
         entry
         for entry, needed in zip(entries, needed_in(run, entries, ledger), strict=True)
         if not needed
-        and any(entry.excuses(found, record.id) for record in run.scenarios for found in _failing(record, ledger))
+        and any(entry.excuses(finding, record.id) for record in run.scenarios for finding in _failing(record, ledger))
     ]
 
 
 def _failing(record: ScenarioRecord, ledger: Ledger) -> list[Finding]:
-    return [found for found in record.findings if verdict_of(found, ledger) == "fail"]
+    return [finding for finding in record.findings if verdict_of(finding, ledger) == "fail"]
 
 
 def met_in(run: Run, entry: KnownFailure) -> bool:
-    """Whether anything in the run is what the entry speaks of."""
+    """Whether a finding of the run matches the entry."""
     return any(entry.excuses(finding, record.id) for record in run.scenarios for finding in record.findings)
 
 
 def complaints(runs: Sequence[Run], entries: Sequence[KnownFailure], ledger: Ledger) -> Iterator[str]:
-    """What keeps the list from being tight, and whole."""
+    """Reasons why the list is incomplete or not tight."""
     for run in runs:
         judgement = judged_with(run, entries, ledger)
         if judgement.exit_code != HOLDS:
@@ -116,17 +123,17 @@ def complaints(runs: Sequence[Run], entries: Sequence[KnownFailure], ledger: Led
     for number, (entry, needed) in enumerate(zip(entries, answers, strict=True), start=1):
         met = any(met_in(run, entry) for run in runs)
         if not any(needed) and (met or not entry.sometimes):
-            yield f"entry {number} can be taken away: {_named(entry)}"
+            yield f"entry {number} can be removed: {_named(entry)}"
 
 
 def _named(entry: KnownFailure) -> str:
     narrowed = {"where": entry.where, "message": entry.message, "scenario": entry.scenario}
-    told = ", ".join(f"{name} {value!r}" for name, value in narrowed.items() if value not in ("", "*"))
-    return entry.requirement + (f" ({told})" if told else "")
+    filters = ", ".join(f"{name} {value!r}" for name, value in narrowed.items() if value not in ("", "*"))
+    return entry.requirement + (f" ({filters})" if filters else "")
 
 
 def main() -> int:
-    """Judge the runs, and say what was found."""
+    """Judge the runs, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("list", type=Path)
     parser.add_argument("runs", type=Path, nargs="+")
@@ -141,18 +148,22 @@ def main() -> int:
     ledger = load_ledger(oracles.pop())
     file = load_known_file(options.list, load_ledger())
     entries = file.known
-    found = list(complaints(runs, entries, ledger))
-    for sentence in found:
-        print(sentence)
-    for entry in entries:
+    problems = list(complaints(runs, entries, ledger))
+    for line in [*problems, *_unmet(runs, file)]:
+        print(line)
+    needed = "not tight" if problems else "tight: without any one of them, a run ends with 1"
+    print(f"{options.list}: {len(entries)} entries, {needed}")
+    return FAILS if problems else HOLDS
+
+
+def _unmet(runs: Sequence[Run], file: KnownFile) -> Iterator[str]:
+    """A line for each intermittent entry that matches nothing in these runs."""
+    for entry in file.known:
         if entry.sometimes and not any(met_in(run, entry) for run in runs):
-            print(f"not met in these runs, as it says of itself: {_named(entry)}")
+            yield f"not seen in these runs, which is allowed: {_named(entry)}"
     for unsteady in file.unsteady:
         if not any(record.unsteady == unsteady.reason for run in runs for record in run.scenarios):
-            print(f"not met in these runs, as it says of itself: {unsteady.operation}, {unsteady.reason}")
-    needed = "not tight" if found else "tight: without any one of them, a run ends with 1"
-    print(f"{options.list}: {len(entries)} entries, {needed}")
-    return FAILS if found else HOLDS
+            yield f"not seen in these runs, which is allowed: {unsteady.operation}, {unsteady.reason}"
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from conformance.upstream.package import driver_command, ensure_package
 from tests.reference_impl.queue_under_test import OUTCOME_EVENTS, Steps, Until, WithQueue, run_with_queue
 
 NOW = 1_700_000_000_000
-"""Where the clocks of both clients stand still."""
+"""The fixed time of both clients' clocks."""
 
 
 @pytest.fixture(scope="session")
@@ -190,7 +190,7 @@ def wait_until() -> Callable[..., Any]:
 
 @pytest.fixture
 def observer(server: RedisInstance, oracle_driver: DriverConnection) -> Iterator[Callable[[], ComparedClient]]:
-    """Make clients on prefixes of their own, only to see what somebody leaves there."""
+    """Make clients on prefixes of their own, only to see what they leave there."""
     clients: list[ComparedClient] = []
 
     def make() -> ComparedClient:

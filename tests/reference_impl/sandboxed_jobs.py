@@ -45,7 +45,7 @@ def by_name(job: Job) -> Any:
 
 
 def blocks(_job: Job) -> None:
-    """Hold the process for longer than anybody waits."""
+    """Block the process for longer than any test waits."""
     print("blocked", flush=True)
     time.sleep(600)
 

@@ -1,4 +1,4 @@
-"""What users of other BullMQ clients look for: names, listeners, counts, context managers, signals and limits."""
+"""Features that users of other clients expect: names, listeners, counts, context managers, signals and limits."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_blocks_that_close_what_they_open(connection: dict[str, Any], prefix: st
         ):
             await flows.add({"name": "a", "queueName": "q", "data": 1})
             await until(lambda: done == [1], lambda: done)
-        assert all(each.closing for each in (queue, flows, events, worker))
+        assert all(part.closing for part in (queue, flows, events, worker))
         with pytest.raises(RedisConnectionError):
             await queue.count()
 
@@ -297,10 +297,10 @@ def test_the_patience_of_a_producer_ends(scripts: ScriptTexts) -> None:
     async def steps() -> None:
         policy = Policy(wait_unsent_s=0.3, reconnect=ReconnectPolicy(first_s=0.05))
         queue = Queue("q", {"connection": {"port": 1}, "policy": policy}, scripts=scripts)
-        begun = time.monotonic()
+        started = time.monotonic()
         with pytest.raises(RedisConnectionError, match="no connection to"):
             await queue.add("a", 1)
-        assert time.monotonic() - begun >= 0.05, "it has tried again at least once"
+        assert time.monotonic() - started >= 0.05, "it has tried again at least once"
         await queue.close()
 
     asyncio.run(steps())
@@ -327,7 +327,7 @@ import asyncio, sys
 from conformance.reference_impl import Worker
 
 async def process(job):
-    print("began", job.id, flush=True)
+    print("started", job.id, flush=True)
     await asyncio.sleep(float(job.data))
     return "done"
 
@@ -358,7 +358,7 @@ def test_a_signal_closes_gracefully_and_a_second_one_at_once(
         process = _started(opts["connection"], prefix)
         assert process.stdout is not None
         try:
-            assert [process.stdout.readline(), process.stdout.readline()] == ["ready\n", "began 1\n"]
+            assert [process.stdout.readline(), process.stdout.readline()] == ["ready\n", "started 1\n"]
             for name in signals:
                 os.kill(process.pid, getattr(signal, name))
                 await asyncio.to_thread(time.sleep, 0.3)  # two of a kind that are pending at once are one

@@ -54,7 +54,7 @@ def test_a_strategy_without_an_answer_means_at_once(with_queue: WithQueue) -> No
     with_queue(steps)
 
 
-# --- whatever a processor throws -----------------------------------------------------------------------------------
+# --- errors of a processor -------------------------------------------------------------------------------------------
 
 
 def _throws(error: BaseException) -> Any:
@@ -98,7 +98,7 @@ class Odd(BaseException):
     ],
     ids=["inner-cancelled", "self-cancelled", "system-exit", "sync-exit", "odd", "without-text", "empty-text"],
 )
-def test_whatever_a_processor_throws_is_a_failed_attempt(
+def test_anything_that_a_processor_throws_is_a_failed_attempt(
     process: Any, reason: str | None, with_queue: WithQueue
 ) -> None:
     async def steps(tested: QueueUnderTest) -> None:
@@ -132,7 +132,7 @@ def test_jobs_of_a_worker_that_is_given_up_stay_active(with_queue: WithQueue) ->
 def test_jobs_of_a_program_that_ends_stay_active(
     connection: dict[str, Any], prefix: str, scripts: ScriptTexts, server: RedisInstance
 ) -> None:
-    """asyncio.run cancels what still runs: nobody can say that such an attempt has failed."""
+    """asyncio.run cancels the running tasks: it is unknown whether such an attempt has failed."""
     opts = {"connection": connection, "prefix": prefix}
 
     async def program() -> None:

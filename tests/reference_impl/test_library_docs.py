@@ -46,14 +46,14 @@ def test_every_policy_is_explained() -> None:
     assert fields <= explained
 
 
-def test_every_claim_stands_once_in_the_table() -> None:
+def test_every_claim_is_once_in_the_table() -> None:
     claims = [claim for row in ROW.findall(CLAIMS) for claim in row[0].split(", ")]
     assert len(CLAIM_IDS) == 184
     assert sorted(claims) == sorted(CLAIM_IDS)
 
 
 @pytest.mark.parametrize("damage", ["missing", "twice"])
-def test_a_claim_that_is_missing_or_told_twice_would_be_noticed(damage: str) -> None:
+def test_a_missing_or_repeated_claim_would_be_noticed(damage: str) -> None:
     page = CLAIMS.replace("| FR-2.4, DEP-4 |", "| FR-2.4 |" if damage == "missing" else "| FR-2.4, DEP-4, DEP-4 |")
     claims = [claim for row in ROW.findall(page) for claim in row[0].split(", ")]
     assert sorted(claims) != sorted(CLAIM_IDS)

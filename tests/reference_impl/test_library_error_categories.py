@@ -126,7 +126,7 @@ def test_the_user_has_the_first_word() -> None:
     assert ErrorPolicy(unknown=ErrorCategory.TRANSIENT).category_of(RuntimeError("?")) is ErrorCategory.TRANSIENT
 
 
-def test_categories_decide_only_where_asked_to() -> None:
+def test_categories_decide_only_if_configured() -> None:
     assert not ErrorPolicy().ends_the_job(ValueError())
     assert ErrorPolicy().ends_the_job(PermanentError("no"))
     assert ErrorPolicy(fail_permanent=True).ends_the_job(ValueError())

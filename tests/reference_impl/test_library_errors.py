@@ -1,4 +1,4 @@
-"""What goes wrong is told in one line that says what, and a failed job is logged once."""
+"""A problem is reported in one line that names it, and a failed job is logged once."""
 
 from __future__ import annotations
 

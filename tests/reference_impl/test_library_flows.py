@@ -68,7 +68,7 @@ REFUSED = ResponseError("OOM command not allowed when used memory > 'maxmemory'.
 def test_a_flow_that_redis_refuses_is_not_added(
     replies: list[Any], raised: type[Exception], steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Node resolves all the same (chaos.flow-refused-unnoticed); errors of Redis are errors of the call."""
+    """Node.js still resolves (chaos.flow-refused-unnoticed); errors of Redis are errors of the call."""
 
     async def refusing(*_: object) -> list[Any]:
         return replies

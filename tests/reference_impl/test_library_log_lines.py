@@ -71,7 +71,7 @@ def test_the_life_of_jobs_is_logged(opts: dict[str, Any], scripts: ScriptTexts, 
     assert all((values["worker_id"], values["queue"]) == ("w-1", "q") for _, _, values in lines.written)
 
 
-def test_single_jobs_are_not_logged_unless_asked_for(
+def test_single_jobs_are_logged_only_on_request(
     opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "bullmq")

@@ -86,7 +86,7 @@ def test_metrics_are_scraped_under_the_names_of_the_specification(
         await tested.hear("failed", "2")
         await tested.hear("failed", "3", times=2)
         await tested.hear("heartbeat", "['1']")
-        # Whoever deletes the lock makes the next renewal fail; the job goes on and loses it for good.
+        # Without the lock the next renewal fails; the job continues and loses its lock permanently.
         await tested.queue.connection.command("DEL", tested.queue.keys.of_job("1", "lock"))
         await tested.hear("heartbeatFailed", "1")
         worker.emit("stalledCheckSkipped")
@@ -216,7 +216,7 @@ def test_lengths_of_a_queue_without_a_worker(opts: dict[str, Any], scripts: Scri
     run_with_queue(opts, scripts, wait_until, steps)
 
 
-def test_a_failing_measurement_is_told(opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until) -> None:
+def test_a_failing_measurement_is_reported(opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until) -> None:
     async def steps(tested: QueueUnderTest) -> None:
         await tested.queue.connection.command("SET", tested.queue.toKey("completed"), "no zset")
         collector = PrometheusCollector(CollectorRegistry())

@@ -54,7 +54,7 @@ def test_worker_resumes_after_redis_was_killed(
         mortal.start()
         await tested.hear("reconnected")
         await tested.queue.add("after", 3)
-        # Everything was lost with the server, so ids begin again: the job that was refused was never repeated.
+        # Everything was lost with the server, so ids restart: the job that was refused was never repeated.
         await tested.hear("completed", "1", times=2)
         assert (await tested.job("1")).name == "after"
         assert tested.count("completed") == 2
@@ -95,7 +95,7 @@ def test_a_job_outlives_an_outage_that_its_lock_survives(
         gate.set()
         await tested.hear("reconnecting", times=2)
         assert not tested.count("completed")
-        await proxy.mend()
+        await proxy.repair()
         await tested.hear("completed", "1")
         assert not tested.count("error"), tested.heard
         await worker.close()
@@ -135,21 +135,21 @@ def test_events_go_on_after_redis_was_killed(
     mortal: MortalRedis, opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until
 ) -> None:
     async def steps(tested: QueueUnderTest) -> None:
-        told: list[str] = []
+        delivered: list[str] = []
         events = QueueEvents("q", opts, scripts=scripts)
-        events.on("waiting", lambda fields, _id: told.append(fields["jobId"]))
+        events.on("waiting", lambda fields, _id: delivered.append(fields["jobId"]))
         links: list[str] = []
         for event in ("disconnected", "reconnected"):
             events.on(event, lambda *_, event=event: links.append(event))
         await events.waitUntilReady()
         await tested.queue.add("before", 1)
-        await tested.until(lambda: told == ["1"], lambda: told)
+        await tested.until(lambda: delivered == ["1"], lambda: delivered)
         mortal.kill()
         await tested.until(lambda: links == ["disconnected"], lambda: links)
         mortal.start()
         await tested.until(lambda: "reconnected" in links, lambda: links)
         await tested.queue.add("after", 2)
-        await tested.until(lambda: told == ["1", "1"], lambda: told)
+        await tested.until(lambda: delivered == ["1", "1"], lambda: delivered)
         await events.close()
 
     run_with_queue(opts, scripts, wait_until, steps)
@@ -200,23 +200,23 @@ def test_a_reader_that_fails_otherwise_says_so_and_goes_on(
 
     async def steps(tested: QueueUnderTest) -> None:
         await tested.queue.connection.command("SET", tested.queue.toKey("events"), "no stream")
-        errors, told = list[BaseException](), list[str]()
+        errors, delivered = list[BaseException](), list[str]()
         events = QueueEvents("q", tested.opts, scripts=scripts)
         events.on("error", errors.append)
-        events.on("waiting", lambda fields, _id: told.append(fields["jobId"]))
+        events.on("waiting", lambda fields, _id: delivered.append(fields["jobId"]))
         await tested.until(lambda: len(errors) >= 2, lambda: errors)
         assert "WRONGTYPE" in str(errors[0])
         await tested.queue.connection.command("DEL", tested.queue.toKey("events"))
         await events.waitUntilReady()
         await tested.queue.add("a", 1)
-        await tested.until(lambda: told == ["1"], lambda: told)
+        await tested.until(lambda: delivered == ["1"], lambda: delivered)
         await events.close()
 
     run_with_queue({"connection": {"nodes": list(server.nodes)}, "prefix": prefix}, scripts, wait_until, steps)
 
 
 def test_nothing_is_sent_twice() -> None:
-    """A server that takes a command and hangs up: nobody knows what became of it, so nobody repeats it."""
+    """A server that takes a command and hangs up: it is unknown whether the command ran, so nobody repeats it."""
     increments: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -277,7 +277,7 @@ def test_concerns_about_the_server_are_logged_with_the_worker_id(
     assert [vars(record).get("worker_id") for record in concerns] == [None, "w-1"]
 
 
-def test_errors_that_nobody_listens_to_are_logged_with_the_worker_id(
+def test_errors_without_a_listener_are_logged_with_the_worker_id(
     scripts: ScriptTexts, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def steps() -> None:
@@ -322,7 +322,7 @@ class CuttableProxy:
         for writer in list(self._writers):
             writer.transport.abort()
 
-    async def mend(self) -> None:
+    async def repair(self) -> None:
         self._is_cut = False
 
     async def close(self) -> None:

@@ -127,7 +127,7 @@ class RecordingOwner:
         self.heard.append((event, args[0] if args else None))
 
 
-def test_one_outage_is_told_once_however_many_notice_it() -> None:
+def test_one_outage_is_reported_once_however_many_notice_it() -> None:
     owner, error = RecordingOwner(), OSError("gone")
     link = Link(owner, ReconnectPolicy(first_s=60, longest_s=60))
     assert (link.is_lost, link.pause_s) == (False, 0)

@@ -70,8 +70,8 @@ from tests.reference_impl.secure_redis import (
         ({"db": -1}, "connection.db must be a number, not -1"),
         ({"nodes": ["h:p"]}, "connection.nodes must be a number, not 'p'"),
         ({"password": 1}, "connection.password must be a text, not int"),
-        ("localhost:6379", "the connection URL 'localhost:6379' must begin with redis://, rediss:// or unix://"),
-        ("http://h", "the connection URL 'http://h' must begin with redis://"),
+        ("localhost:6379", "the connection URL 'localhost:6379' must start with redis://, rediss:// or unix://"),
+        ("http://h", "the connection URL 'http://h' must start with redis://"),
         ("redis://u:secret@h/x", "the connection URL 'redis://h/x' must end with the number of a database, not 'x'"),
         ("redis://h:port", "the connection URL cannot be read: Port could not be cast to integer value as 'port'"),
         ("redis://[::1", "the connection URL cannot be read: Invalid IPv6 URL"),
@@ -80,21 +80,21 @@ from tests.reference_impl.secure_redis import (
         (7, "connection must be a URL, a dict, an Address or a redis.asyncio.Redis, not builtins.int"),
     ],
 )
-def test_a_connection_that_nobody_can_mean_is_refused(connection: Any, text: str) -> None:
+def test_an_invalid_connection_is_refused(connection: Any, text: str) -> None:
     with pytest.raises(InvalidArgument, match=re.escape(text)) as caught:
         Queue("q", {"connection": connection}, scripts={})
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_files_that_are_no_certificates_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_not_certificates_are_refused(tmp_path: Path) -> None:
     text, empty = tmp_path / "text", tmp_path / "empty.pem"
     text.write_text("hello")
     empty.write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
     for tls, said in (
         ({"ca": str(text)}, "is not in PEM format"),
         ({"ca": str(empty)}, "holds no certificates"),
-        ({"cert": str(empty)}, "are no certificate and its key"),
+        ({"cert": str(empty)}, "are not a certificate and its key"),
         ({"cert": "-----BEGIN CERTIFICATE-----"}, "must be the path of a file"),
     ):
         with pytest.raises(InvalidArgument, match=said):
@@ -208,7 +208,7 @@ def test_who_is_not_let_in_gets_an_error(secure: SecureRedis, changed: dict[str,
         asyncio.run(ping(connection))
 
 
-def test_whoever_proves_who_they_are_is_let_in(secure: SecureRedis) -> None:
+def test_a_client_with_valid_credentials_is_let_in(secure: SecureRedis) -> None:
     tls = secure.certificates.tls
     ca_text = secure.certificates.ca.read_text("utf-8")
     forms: list[Any] = [
@@ -246,7 +246,7 @@ def _redis_py_sentinel(secure: SecureRedis) -> Redis:
     return master
 
 
-def test_wrong_words_to_a_sentinel_are_told(secure: SecureRedis) -> None:
+def test_wrong_credentials_for_a_sentinel_are_reported(secure: SecureRedis) -> None:
     for changed, said in (
         ({"name": "other"}, "no sentinel leads to the master 'other': .* it does not know that master"),
         ({"sentinelPassword": "wrong"}, "no sentinel leads to the master 'mymaster': .* invalid username-password"),
@@ -392,7 +392,7 @@ def test_a_cluster_client_of_redis_py_is_handed_in(cluster: RedisInstance, scrip
     asyncio.run(steps())
 
 
-def test_a_credential_provider_is_asked(server: RedisInstance) -> None:
+def test_a_credential_provider_is_used(server: RedisInstance) -> None:
     class Asked:
         def __init__(self) -> None:
             self.times = 0

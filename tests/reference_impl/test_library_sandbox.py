@@ -89,7 +89,7 @@ REASONS = {
 CATEGORIES = {"transient": "transient", "http": "transient"}
 
 
-def test_whatever_ends_a_sandboxed_processor_is_a_failed_attempt(with_queue: WithQueue) -> None:
+def test_any_end_of_a_sandboxed_processor_is_a_failed_attempt(with_queue: WithQueue) -> None:
     async def steps(tested: QueueUnderTest) -> None:
         errors: dict[str, BaseException] = {}
         worker = tested.worker(f"{JOBS}:by_name", concurrency=2)
@@ -125,7 +125,7 @@ def test_a_processor_that_blocks_is_ended_with_its_process(with_queue: WithQueue
     with_queue(steps)
 
 
-def test_a_process_ends_with_its_worker_whatever_it_does() -> None:
+def test_a_busy_process_ends_with_its_worker() -> None:
     command = [sys.executable, "-m", CHILD_MODULE]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
@@ -164,14 +164,14 @@ def test_a_text_that_names_no_function_is_refused(processor: str) -> None:
         Worker("q", processor, {"autorun": False})
 
 
-def test_exit_codes_are_told_as_node_tells_them() -> None:
+def test_exit_codes_are_reported_as_in_node() -> None:
     assert exit_text(1) == "Unexpected exit code: 1 signal: null"
     assert exit_text(-15) == "Unexpected exit code: null signal: SIGTERM"
 
 
 def test_an_error_of_a_process_keeps_its_category_and_stack() -> None:
-    told = {"kind": None, "message": "gone", "stack": "OSError: gone\n    at there", "category": "transient"}
+    failure = {"kind": None, "message": "gone", "stack": "OSError: gone\n    at there", "category": "transient"}
     with pytest.raises(SandboxedError, match="gone") as caught:
-        result_of({"failed": told})
-    assert (caught.value.remote_stack, caught.value.category) == (told["stack"], ErrorCategory.TRANSIENT)
+        result_of({"failed": failure})
+    assert (caught.value.remote_stack, caught.value.category) == (failure["stack"], ErrorCategory.TRANSIENT)
     assert result_of({"completed": None}) is None

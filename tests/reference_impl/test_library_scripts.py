@@ -34,12 +34,12 @@ def test_the_event_loop_goes_on_while_scripts_are_fetched(
     server: RedisInstance,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    begun, served = threading.Event(), threading.Event()
+    started, served = threading.Event(), threading.Event()
     looked: list[str] = []
 
     def slow(**_: Any) -> ScriptTexts:
         looked.append(threading.current_thread().name)
-        begun.set()
+        started.set()
         assert served.wait(30)
         return scripts
 
@@ -49,7 +49,7 @@ def test_the_event_loop_goes_on_while_scripts_are_fetched(
         queues = [Queue("q", {"connection": connection, "prefix": prefix}) for _ in range(2)]
         adding = [asyncio.create_task(queues[0].add(str(number), number)) for number in range(20)]
         other = asyncio.create_task(queues[1].getJobCounts("waiting"))
-        await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(started.wait, 30)
         assert await queues[1].isPaused() is False, "what needs no script is not held up"
         adding[3].cancel()
         served.set()
@@ -64,7 +64,7 @@ def test_the_event_loop_goes_on_while_scripts_are_fetched(
     assert looked[0] != threading.main_thread().name
 
 
-class ToldTexts(OfficialTexts):
+class NotifyingTexts(OfficialTexts):
     """Says when they are found."""
 
     def __init__(self) -> None:
@@ -81,10 +81,10 @@ class ToldTexts(OfficialTexts):
 def test_who_comes_when_the_scripts_are_there_does_not_overtake_who_waited_for_them(
     connection: dict[str, Any], prefix: str, scripts: ScriptTexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, served, official = threading.Event(), threading.Event(), ToldTexts()
+    started, served, official = threading.Event(), threading.Event(), NotifyingTexts()
 
     def slow(**_: Any) -> ScriptTexts:
-        begun.set()
+        started.set()
         assert served.wait(30)
         return scripts
 
@@ -95,7 +95,7 @@ def test_who_comes_when_the_scripts_are_there_does_not_overtake_who_waited_for_t
         queue = Queue("q", {"connection": connection, "prefix": prefix})
         await queue.waitUntilReady()
         adding = [asyncio.create_task(queue.add("waits", number)) for number in range(20)]
-        await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(started.wait, 30)
         served.set()
         assert official.there.wait(30), "the event loop stands still meanwhile: nobody has been told yet"
         for number in range(20, 60):

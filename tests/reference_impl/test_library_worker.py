@@ -66,7 +66,7 @@ def test_without_a_policy_the_same_jobs_are_stored(with_queue: WithQueue) -> Non
     with_queue(steps)
 
 
-def test_strange_jobs_of_others_are_read_all_the_same(with_queue: WithQueue) -> None:
+def test_strange_jobs_of_other_clients_are_still_read(with_queue: WithQueue) -> None:
     async def steps(tested: QueueUnderTest) -> None:
         await tested.queue.add("a", 1, {"jobId": "x", "delay": 5})
         key = tested.queue.toKey("x")
@@ -78,7 +78,7 @@ def test_strange_jobs_of_others_are_read_all_the_same(with_queue: WithQueue) -> 
     with_queue(steps)
 
 
-def test_warnings_are_told(with_queue: WithQueue, caplog: pytest.LogCaptureFixture) -> None:
+def test_warnings_are_reported(with_queue: WithQueue, caplog: pytest.LogCaptureFixture) -> None:
     async def steps(tested: QueueUnderTest) -> None:
         await tested.queue.add("a", 1, {"removeOnFail": 10_001})
 
@@ -196,7 +196,7 @@ def test_lock_tokens_are_made_of_a_random_uuid(with_queue: WithQueue) -> None:
 # --- closing -------------------------------------------------------------------------------------------------------
 
 
-def test_closing_waits_only_so_long(with_queue: WithQueue, caplog: pytest.LogCaptureFixture) -> None:
+def test_closing_waits_for_a_limited_time(with_queue: WithQueue, caplog: pytest.LogCaptureFixture) -> None:
     async def steps(tested: QueueUnderTest) -> None:
         started = asyncio.Event()
 
@@ -271,7 +271,7 @@ def test_a_stalled_check_that_takes_too_long_is_not_doubled(
     assert any("Stalled check skipped" in record.getMessage() for record in caplog.records)
 
 
-def test_a_failing_stalled_check_is_told(with_queue: WithQueue) -> None:
+def test_a_failing_stalled_check_is_reported(with_queue: WithQueue) -> None:
     async def steps(tested: QueueUnderTest) -> None:
         await tested.queue.connection.command("SET", tested.queue.toKey("stalled"), "no set")
         tested.worker(lambda _job, _token: None, stalledInterval=10)
@@ -280,7 +280,7 @@ def test_a_failing_stalled_check_is_told(with_queue: WithQueue) -> None:
     with_queue(steps)
 
 
-def test_a_failing_renewal_is_told(with_queue: WithQueue) -> None:
+def test_a_failing_renewal_is_reported(with_queue: WithQueue) -> None:
     async def steps(tested: QueueUnderTest) -> None:
         gate = asyncio.Event()
 
@@ -305,20 +305,20 @@ def test_the_lock_of_a_second_run_is_renewed_when_the_first_run_ends(with_queue:
 
     async def steps(tested: QueueUnderTest) -> None:
         gates = [asyncio.Event(), asyncio.Event()]
-        begun: list[str] = []
+        tokens: list[str] = []
 
         async def process(job: Job, token: str) -> None:
-            gate = gates[len(begun)]
-            begun.append(token)
-            if len(begun) == 1:
+            gate = gates[len(tokens)]
+            tokens.append(token)
+            if len(tokens) == 1:
                 await tested.queue.connection.command("DEL", job.key("lock"))
             await gate.wait()
 
         await tested.queue.add("a", 1)
         tested.worker(process, concurrency=2, lockRenewTime=40, stalledInterval=20, maxStalledCount=9)
-        await tested.until(lambda: len(begun) == 2, lambda: (begun, tested.heard))
+        await tested.until(lambda: len(tokens) == 2, lambda: (tokens, tested.heard))
         await tested.hear("heartbeat", "['1']")
-        assert begun[0] != begun[1]
+        assert tokens[0] != tokens[1]
         assert tested.count("heartbeatFailed", "1") >= 1, "the first run's lock is the second's now"
         gates[ended].set()
         if ended:

@@ -108,7 +108,7 @@ def cron_parser() -> Iterator[CronParser]:
         yield CronParser(process)
 
 
-def asked_of_reference(case: Case) -> dict[str, Any]:
+def results_of_reference(case: Case) -> dict[str, Any]:
     pattern, zone, after = case
     try:
         return {"due": next_instant(pattern, after, tz=zone)}
@@ -118,7 +118,7 @@ def asked_of_reference(case: Case) -> dict[str, Any]:
 
 def differences(cron_parser: CronParser, cases: Sequence[Case]) -> list[tuple[Case, dict[str, Any], dict[str, Any]]]:
     """Cases in which the two do not agree: the case, what Node says, what the reference says."""
-    pairs = zip(cases, cron_parser(cases), map(asked_of_reference, cases), strict=True)
+    pairs = zip(cases, cron_parser(cases), map(results_of_reference, cases), strict=True)
     return [(case, expected, actual) for case, expected, actual in pairs if expected != actual]
 
 
@@ -183,7 +183,7 @@ def test_a_difference_is_noticed(cron_parser: CronParser, monkeypatch: pytest.Mo
     assert differences(cron_parser, [("0 0 * * *", "UTC", 1_700_000_000_000)])
 
 
-def test_the_end_is_the_last_instant_that_is_looked_at() -> None:
+def test_the_end_is_the_last_instant_that_is_checked() -> None:
     assert next_instant("0 0 * * *", 0, tz="UTC", end=86_400_000) == 86_400_000
     with pytest.raises(NoNextInstant, match="Out of the timespan range"):
         next_instant("0 0 * * *", 0, tz="UTC", end=86_399_999)

@@ -243,7 +243,7 @@ def test_a_date_alone_is_utc() -> None:
 
 
 @pytest.mark.parametrize("given", ["soon", "", None, [], "2023-13-01"], ids=repr)
-def test_what_is_no_date_is_refused(given: Any) -> None:
+def test_an_invalid_date_is_refused(given: Any) -> None:
     with pytest.raises(InvalidArgument, match="Invalid date"):
         milliseconds(given)
 

@@ -105,13 +105,13 @@ def test_what_is_packed_once_is_packed_the_same(known: dict[str, Any], text: str
 
 
 @pytest.mark.parametrize("alike", [(1, 1.5), (1, True), (0, False), (0, -0.0), (1, 1.0), (None, False), ("1", 1)])
-def test_options_that_are_equal_in_python_only_are_told_apart(alike: tuple[Any, Any]) -> None:
+def test_options_that_are_equal_in_python_only_are_distinguished(alike: tuple[Any, Any]) -> None:
     for value in (*alike, *reversed(alike)):
         assert pack_known({"attempts": value}) == pack({"attempts": value})
         assert pack_with("token", "t", {"attempts": value}) == pack({"token": "t", "attempts": value})
 
 
-def test_options_that_nobody_can_remember_are_packed_each_time() -> None:
+def test_options_that_cannot_be_cached_are_packed_each_time() -> None:
     for strange in ({"a": MappingProxyType({"b": 1})}, {"a": SpanKind.CONSUMER}, {"a": "x" * 2000}):
         assert pack_known(strange) == pack(strange)
         assert pack_with("token", "t", strange) == pack({"token": "t", **strange})
@@ -124,7 +124,7 @@ def test_what_cannot_be_packed_is_refused_as_before(refused: dict[str, Any]) -> 
             pack_known(refused)
 
 
-def test_options_that_have_changed_are_packed_anew() -> None:
+def test_changed_options_are_packed_again() -> None:
     options_of_a_worker: dict[str, Any] = {"limiter": {"max": 1}}
     before = pack_known(options_of_a_worker)
     options_of_a_worker["limiter"]["max"] = 2
@@ -311,13 +311,13 @@ def test_addresses() -> None:
     assert "p@ss" not in repr(url)
 
 
-def test_stacks_begin_with_the_message() -> None:
+def test_stacks_start_with_the_message() -> None:
     try:
         raise InvalidArgument("boom")  # noqa: TRY301 - a traceback is wanted
     except InvalidArgument as error:
         first, second = stack_of(error).split("\n")[:2]
     assert first == "InvalidArgument: boom"
-    assert second.startswith("    at test_stacks_begin_with_the_message (")
+    assert second.startswith("    at test_stacks_start_with_the_message (")
 
 
 def test_flat_replies() -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ORACLE = Path(__file__).parent / "repeat_oracle.mjs"
 NOW = 1_700_000_000_000
 SHOWN = ("key", "name", "endDate", "tz", "pattern", "every", "next")
-"""What Node tells of a repeat key."""
+"""The fields of a repeat key that Node.js returns."""
 
 Call = list[Any]
 EVERY = {"every": 5000}
@@ -60,7 +60,7 @@ STORIES: dict[str, list[Call]] = {
 }
 
 
-def asked_of_node(server: RedisInstance, prefix: str, calls: list[Call]) -> list[Any]:
+def results_of_node(server: RedisInstance, prefix: str, calls: list[Call]) -> list[Any]:
     node = find_node(None)
     root = ensure_package(node, announce=print).root
     port = int(server.nodes[0].rpartition(":")[2])
@@ -71,7 +71,7 @@ def asked_of_node(server: RedisInstance, prefix: str, calls: list[Call]) -> list
     return answers
 
 
-async def asked_of_reference(options: dict[str, Any], scripts: ScriptTexts, calls: list[Call]) -> list[Any]:
+async def results_of_reference(options: dict[str, Any], scripts: ScriptTexts, calls: list[Call]) -> list[Any]:
     clock = AdjustableClock()
     clock.stop_at(NOW)
     queue = Queue("q", options, scripts=scripts, clock=clock)
@@ -86,8 +86,8 @@ def _shown(answer: Any) -> Any:
     if isinstance(answer, Job):
         return answer.id
     if isinstance(answer, SchedulerRecord):
-        told = {name: value for name, value in asdict(answer).items() if name in SHOWN}
-        return {**told, "every": None if told["every"] is None else str(told["every"])}
+        shown = {name: value for name, value in asdict(answer).items() if name in SHOWN}
+        return {**shown, "every": None if shown["every"] is None else str(shown["every"])}
     return [_shown(record) for record in answer] if isinstance(answer, list) else answer
 
 
@@ -100,9 +100,9 @@ def test_repeat_keys(
     observer: Callable[[], ComparedClient],
 ) -> None:
     theirs, ours = observer(), observer()
-    expected = asked_of_node(server, theirs.prefix, STORIES[name])
+    expected = results_of_node(server, theirs.prefix, STORIES[name])
     options = {"connection": connection, "prefix": ours.prefix}
-    assert asyncio.run(asked_of_reference(options, scripts, STORIES[name])) == expected
+    assert asyncio.run(results_of_reference(options, scripts, STORIES[name])) == expected
     assert ours.state() == theirs.state()
 
 
@@ -111,7 +111,7 @@ def test_options_that_allow_no_iteration_are_refused(
 ) -> None:
     calls = [["add", "never", {}, {"repeat": {"every": 1000, "limit": 0}}]]
     with pytest.raises(InvalidArgument, match="allow no iteration"):
-        asyncio.run(asked_of_reference({"connection": connection, "prefix": prefix}, scripts, calls))
+        asyncio.run(results_of_reference({"connection": connection, "prefix": prefix}, scripts, calls))
 
 
 def test_a_strategy_of_ones_own(connection: dict[str, Any], prefix: str, scripts: ScriptTexts) -> None:
@@ -124,4 +124,4 @@ def test_a_strategy_of_ones_own(connection: dict[str, Any], prefix: str, scripts
         ["add", "own", {}, {"repeat": {"pattern": "whenever", "key": "k"}}],
         ["upsertJobScheduler", "s", {"pattern": "whenever"}, {"name": "own"}],
     ]
-    assert asyncio.run(asked_of_reference(options, scripts, calls)) == [f"repeat:{key}:{NOW + 1234}" for key in "ks"]
+    assert asyncio.run(results_of_reference(options, scripts, calls)) == [f"repeat:{key}:{NOW + 1234}" for key in "ks"]

@@ -81,7 +81,7 @@ def test_commands_are_those_that_hiredis_packs(words: list[str | bytes]) -> None
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n", b":seven\r\n", b"$five\r\nabcde\r\n"])
-def test_what_is_no_reply_is_an_error(answer: bytes) -> None:
+def test_an_invalid_reply_is_an_error(answer: bytes) -> None:
     for reader in both_readers():
         reader.feed(answer)
         with pytest.raises(InvalidResponse):

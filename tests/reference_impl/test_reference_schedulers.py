@@ -318,7 +318,7 @@ def test_slots_that_are_taken(compare: Compare) -> None:
     compare(steps)
 
 
-def test_a_stored_pattern_that_nobody_can_read_delays_the_job(compare: Compare) -> None:
+def test_an_invalid_stored_pattern_delays_the_job(compare: Compare) -> None:
     def steps(client: ComparedClient) -> None:
         open_all(client)
         upsert(client, repeat={"pattern": "*/10 * * * * *"})

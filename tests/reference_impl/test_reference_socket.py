@@ -64,7 +64,7 @@ def serve_with(answer: Answer, steps: Callable[[SingleSocket, ScriptedServer], C
 
 
 async def until_blocked(connection: SingleSocket, clients: int) -> None:
-    """Wait until so many clients of the Redis wait in a blocking command."""
+    """Wait until this number of clients waits in a blocking command."""
     deadline = asyncio.get_running_loop().time() + 3
     while b"blocked_clients:%d\r" % clients not in (seen := await connection.command(("INFO", "clients"))):
         assert asyncio.get_running_loop().time() < deadline, seen
@@ -284,7 +284,7 @@ def test_a_lost_socket_fails_what_is_due_and_the_next_command_opens_another() ->
     serve_with(answer, steps)
 
 
-def test_what_is_no_resp_ends_the_connection() -> None:
+def test_invalid_resp_ends_the_connection() -> None:
     async def answer(_words: list[bytes]) -> bytes | None:
         return b"HTTP/1.1 400 Bad Request\r\n"
 
@@ -296,7 +296,7 @@ def test_what_is_no_resp_ends_the_connection() -> None:
 
 
 def test_a_cancelled_command_that_blocks_takes_its_socket_with_it(server: RedisInstance, prefix: str) -> None:
-    """Else the marker that comes later would be popped by nobody."""
+    """Otherwise a dead connection would pop a later marker."""
 
     async def steps() -> None:
         connection, other, key = on(server), on(server), f"{prefix}:marker"
@@ -352,7 +352,7 @@ def test_a_closed_connection_refuses(server: RedisInstance) -> None:
     run_for(5, steps())
 
 
-def test_nobody_listening_is_a_lost_connection() -> None:
+def test_a_closed_port_is_a_lost_connection() -> None:
     async def steps() -> None:
         listener = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
         address = Address(nodes=(listener.sockets[0].getsockname()[:2],))
@@ -382,23 +382,23 @@ def test_it_introduces_itself_before_anything_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "is_sent"),
     [("bull:cQ==:w:me", True), ("two words", False), ("caf\u00e9", False), ("a\n", False), ("", False)],
 )
-def test_a_name_that_redis_would_refuse_is_not_told(name: str, told: bool) -> None:
+def test_a_name_that_redis_would_refuse_is_not_sent(name: str, is_sent: bool) -> None:
     async def steps() -> None:
         own = ScriptedServer(echo)
         listener = await asyncio.start_server(own.serve, "127.0.0.1", 0)
         connection = Connection(Address(nodes=(listener.sockets[0].getsockname()[:2],)), name=name)
         await connection.command("ECHO", "x")
-        assert (len(own.heard[0]) == 2) == told
+        assert (len(own.heard[0]) == 2) == is_sent
         await connection.close()
         listener.close()
 
     run_for(5, steps())
 
 
-def test_a_refused_login_is_told_to_whoever_asked(server: RedisInstance) -> None:
+def test_a_refused_login_is_raised_at_the_caller(server: RedisInstance) -> None:
     async def steps() -> None:
         connection = on(server, password="wrong", username="nobody")
         with pytest.raises(AuthenticationError):

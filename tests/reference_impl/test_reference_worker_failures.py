@@ -1,4 +1,4 @@
-"""What a worker does when attempts fail, locks are lost, jobs stall, connections are killed and scripts forgotten."""
+"""The worker when attempts fail, locks are lost, jobs stall, connections are killed and scripts forgotten."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_too_many_starts_fail_the_job_unseen(with_queue: WithQueue) -> None:
     with_queue(steps)
 
 
-def test_unreadable_job_is_told_and_the_next_one_runs(with_queue: WithQueue) -> None:
+def test_an_unreadable_job_is_reported_and_the_next_one_runs(with_queue: WithQueue) -> None:
     async def steps(tested: QueueUnderTest) -> None:
         await tested.queue.addBulk([{"name": "a", "data": 1}, {"name": "b", "data": 2}])
         await tested.queue.connection.command("HSET", tested.queue.toKey("1"), "data", "{broken")
@@ -161,7 +161,7 @@ def test_killed_connections_are_replaced(with_queue: WithQueue, server: RedisIns
 
 
 async def _add_again(queue: Queue) -> None:
-    """The queue's own connection was killed too: whoever uses it sees one error at most."""
+    """The queue's own connection was killed too: its user sees one error at most."""
     try:
         await queue.add("b", 2)
     except RedisConnectionError:
@@ -179,7 +179,7 @@ def test_scripts_are_loaded_again_after_a_flush(with_queue: WithQueue, server: R
     with_queue(steps)
 
 
-def test_finished_jobs_are_reported_to_whoever_waits(with_queue: WithQueue) -> None:
+def test_finished_jobs_are_reported_to_their_waiters(with_queue: WithQueue) -> None:
     async def steps(tested: QueueUnderTest) -> None:
         def process(job: Job, _token: str) -> Any:
             if job.name == "bad":
@@ -205,11 +205,11 @@ def test_finished_jobs_are_reported_to_whoever_waits(with_queue: WithQueue) -> N
 def test_events_are_read_from_where_one_wants(with_queue: WithQueue) -> None:
     async def steps(tested: QueueUnderTest) -> None:
         await tested.queue.add("a", 1)
-        told: list[tuple[str, Any]] = []
+        entries: list[tuple[str, Any]] = []
         events = QueueEvents("q", {**tested.opts, "lastEventId": "0"}, scripts=tested.scripts)
-        events.on("*", lambda event, fields, _id: told.append((event, dict(fields))))
-        await tested.until(lambda: len(told) == 2, lambda: told)
-        assert told == [("added", {"jobId": "1", "name": "a"}), ("waiting", {"jobId": "1"})]
+        events.on("*", lambda event, fields, _id: entries.append((event, dict(fields))))
+        await tested.until(lambda: len(entries) == 2, lambda: entries)
+        assert entries == [("added", {"jobId": "1", "name": "a"}), ("waiting", {"jobId": "1"})]
         await events.close()
 
     with_queue(steps)

@@ -16,7 +16,7 @@ PATIENCE_S = 10
 def test_a_job_that_comes_when_the_rate_limit_ends_is_started() -> None:
     """It came with the end of the one before; both are told to the loop in one turn of the event loop."""
 
-    async def play() -> object:
+    async def scenario() -> object:
         started: asyncio.Queue[object] = asyncio.Queue()
         worker = SimpleNamespace(is_open=True, concurrency=2)
 
@@ -49,4 +49,4 @@ def test_a_job_that_comes_when_the_rate_limit_ends_is_started() -> None:
             await running
         return job
 
-    assert asyncio.run(play()) == "the next job"
+    assert asyncio.run(scenario()) == "the next job"

@@ -39,7 +39,7 @@ def outcomes(output: str) -> dict[str, bool]:
 
 
 def surprises(found: dict[str, bool], expected_failures: Iterable[str]) -> list[str]:
-    """What did not end as expected, a line each; no tests at all are a surprise, too."""
+    """A line for each test that did not end as expected; no tests at all are a surprise, too."""
     failed = {name for name, passed in found.items() if not passed}
     return [
         *([] if found else ["no test was run"]),

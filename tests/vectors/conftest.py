@@ -1,4 +1,4 @@
-"""Toolchains that the examples need: what is missing is skipped, or a failure where it is required."""
+"""Toolchains of the examples: a missing one skips the test, or fails it if the toolchain is required."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Program = Callable[[str, str], str]
 
 @pytest.fixture
 def program() -> Program:
-    """Find a program of a toolchain (both by name): skip the test where it is missing, or fail it if it is required."""
+    """Find a program of a toolchain (both by name): skip the test if it is missing, or fail it if it is required."""
 
     def find(name: str, toolchain: str) -> str:
         found = shutil.which(name)

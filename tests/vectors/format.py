@@ -1,7 +1,7 @@
-"""What the files in `vectors/` look like, as types; `schema_text` is the same for validators that are not Python.
+"""The format of the files in `vectors/`, as types; `schema_text` is the same as a JSON Schema.
 
 Everything is plain JSON that any language reads: bytes are hex digits, times are Unix ms, and scores are the doubles
-that Redis holds (some are beyond 2**53). The schema is published beside the files (`vectors/schema.json`).
+that Redis holds (some are beyond 2**53). The schema is published with the files (`vectors/schema.json`).
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ FILES: dict[str, type[msgspec.Struct]] = {
     "scores.json": ScoreFile,
     "manifest.json": VectorManifest,
 }
-"""What each file holds, by the pattern of its name."""
+"""The content of each file, by the pattern of its name."""
 
 
 def schema_text() -> str:

@@ -26,7 +26,7 @@ DAMAGES = {
     "a key": ("calls/queue.add.json", "bull:q:marker", "bull:q:marked", "add-no-options/2"),
     "data": ("calls/queue.add.json", '{"text":"{\\"a\\":1}"}', '{"text":"{}"}', "add-no-options/2"),
 }
-"""File, what stands there, what is put in its place, and what the failure names."""
+"""File, its text, the replacement, and the text that the failure contains."""
 
 
 @pytest.fixture(params=["go", "rust"])

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,20 @@ from conformance.driver.transports import ChildProcess
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers import open_server
 from tests.reference_impl.corpus.all_cases import cases_for_every_operation
-from tests.vectors.checking import broken_files, kept_calls, outdated
+from tests.vectors.checks import broken_files, kept_calls, outdated
 from tests.vectors.format import PackingFile, ScoreFile, StoredKey, schema_text
-from tests.vectors.playing import VectorPlayer, has_uuids
-from tests.vectors.recording import VectorRecorder, vector_recorder
+from tests.vectors.recorder import VectorRecorder, vector_recorder
+from tests.vectors.runner import VectorRunner, has_uuids
 from tests.vectors.unit_values import packed_values, scores
 from tests.vectors.writing import FOLDER, VECTOR_CASES, recorded_calls
 
-PLAYED_PER_OPERATION = 2
+RUN_PER_OPERATION = 2
 
 MOST_OPERATIONS = 60
 """Of 71: the vectors of a few operations come from cases whose first ones are too long to be kept."""
 
 WITHOUT_VECTORS = {
-    "queue.getRateLimitTtl": "its answer is told by the server's clock",
+    "queue.getRateLimitTtl": "its answer depends on the server's clock",
     "queue.trimEvents": "what is trimmed depends on how Redis stores the stream",
     "job.removeDeduplicationKey": "BullMQ 5.62.0 has no such method",
     "resolve": "an answer to a worker's own loop",
@@ -42,10 +43,10 @@ WITHOUT_VECTORS = {
 }
 
 CALLS = kept_calls()
-PLAYABLE = [
+RUNNABLE = [
     pytest.param(operation, vector, id=f"{operation}, {vector.name}")
     for operation, vectors in CALLS.items()
-    for vector in [each for each in vectors if not has_uuids(each)][:: max(1, len(vectors) // PLAYED_PER_OPERATION)]
+    for vector in list(filterfalse(has_uuids, vectors))[:: max(1, len(vectors) // RUN_PER_OPERATION)]
 ]
 
 
@@ -56,10 +57,10 @@ def recorder() -> Iterator[VectorRecorder]:
 
 
 @pytest.fixture(scope="module")
-def reference() -> Iterator[VectorPlayer]:
+def reference() -> Iterator[VectorRunner]:
     driver = ChildProcess.start([sys.executable, "-m", "conformance.reference_impl.driver"], seed=1)
     with open_server(None, announce=print) as server, server.connect() as redis:
-        yield VectorPlayer(driver, server.nodes, redis)
+        yield VectorRunner(driver, server.nodes, redis)
     driver.close()
 
 
@@ -67,7 +68,7 @@ def test_a_part_that_is_recorded_again_is_the_same(recorder: VectorRecorder) -> 
     recorded = recorded_calls(recorder, cases_for_every_operation(VECTOR_CASES))
     assert len(set(recorded) & set(CALLS)) > MOST_OPERATIONS, "the part is too small to say anything"
     found = list(outdated(CALLS, recorded))
-    assert not found, "make vectors writes them anew:\n" + "\n".join(found)
+    assert not found, "run `make vectors` to write them again:\n" + "\n".join(found)
     _, vector = _one_call("queue.add")
     damaged = msgspec.structs.replace(vector, answer={"id": "2"})
     assert [line.partition(":")[0] for line in outdated({"queue.add": [damaged]}, {"queue.add": [vector]})] == [
@@ -90,13 +91,13 @@ def test_every_operation_has_vectors() -> None:
     assert on_objects - set(CALLS) == set(WITHOUT_VECTORS)
 
 
-@pytest.mark.parametrize(("operation", "vector"), PLAYABLE)
-def test_another_client_gets_there_from_the_vector_alone(reference: VectorPlayer, operation: str, vector: Any) -> None:
+@pytest.mark.parametrize(("operation", "vector"), RUNNABLE)
+def test_another_client_passes_with_the_vector_alone(reference: VectorRunner, operation: str, vector: Any) -> None:
     found = reference.differences(operation, vector)
     assert not found, "\n".join(found)
 
 
-def test_a_vector_that_is_wrong_is_noticed(reference: VectorPlayer) -> None:
+def test_a_vector_that_is_wrong_is_noticed(reference: VectorRunner) -> None:
     operation, vector = _one_call("queue.add")
     answer = msgspec.structs.replace(vector, answer={"id": "7"})
     assert any("expected ('answer', {'id': '7'})" in line for line in reference.differences(operation, answer))
@@ -118,7 +119,7 @@ def test_the_schema_is_current_and_fits_every_file() -> None:
     assert all(definition for _, definition in described), described
 
 
-def test_the_schema_refuses_what_is_no_vector() -> None:
+def test_the_schema_refuses_an_invalid_vector() -> None:
     definition = _definition(json.loads(schema_text()), "calls/queue.add.json")
     assert definition is not None
     with pytest.raises(jsonschema.ValidationError):

@@ -12,7 +12,7 @@ from conformance.upstream.package import ensure_package
 from tests.reference_impl.corpus.steps import CorpusCase, case, one, queue
 from tests.reference_impl.corpus.steps import add_bulk as added
 from tests.vectors.format import PREFIX, CallVector, DelayedScore, PackedValue, PriorityScore
-from tests.vectors.recording import NOW, VectorRecorder, with_changes
+from tests.vectors.recorder import NOW, VectorRecorder, with_changes
 
 WRITE = """
 const { Packr } = require(process.argv[1]);
@@ -23,7 +23,7 @@ process.stdout.write(JSON.stringify(values.map(([name, value]) => [name, value, 
 """The options of Packr are those of BullMQ (upstream `src/classes/scripts.ts`)."""
 
 BIT_WIDTHS = (5, 7, 8, 15, 16, 31, 32, 53, 64)
-"""Where MessagePack has another form for a number; beyond 32 bits BullMQ writes doubles."""
+"""The widths at which MessagePack changes the form of a number; beyond 32 bits BullMQ writes doubles."""
 
 TEXT_LENGTHS = (0, 1, 31, 32, 63, 64, 255, 256)
 SIZES = (0, 1, 15, 16, 17)
@@ -84,7 +84,7 @@ def _score_case() -> CorpusCase:
 
 
 def scores(recorder: VectorRecorder) -> tuple[list[DelayedScore], list[PriorityScore]]:
-    """What real jobs have got as scores, one after the other."""
+    """The scores of real jobs, in the order in which they were added."""
     delayed: list[DelayedScore] = []
     prioritized: list[PriorityScore] = []
     for _, vector in recorder.record("scores", _score_case()):

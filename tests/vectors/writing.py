@@ -1,8 +1,8 @@
-"""`vectors/`, written from what the oracle does.
+"""Writes `vectors/` from recorded calls of the oracle.
 
     python -m tests.vectors.writing --write     # after a change of the corpus; read the difference before committing it
 
-Needs Node and a Redis of its own. Twice in a row it writes the same bytes, on whatever machine.
+Needs Node.js and starts a private Redis. It writes the same bytes on every run and machine.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from tests.vectors.format import (
     VectorScript,
     schema_text,
 )
-from tests.vectors.recording import VectorRecorder, is_repeatable, vector_recorder
+from tests.vectors.recorder import VectorRecorder, is_repeatable, vector_recorder
 from tests.vectors.unit_values import packed_values, scores
 
 FOLDER = Path(__file__).resolve().parents[2] / "vectors"
 
 LONGEST_BYTES = 5000
-"""A longer vector is nothing to read; what the corpus has of huge values, it plays."""
+"""Longer vectors are not readable and are left out; the corpus still tests huge values."""
 
 NEVER_OPENED = frozenset({"refused-queue-name-with-colon", "refused-queue-name-empty", "limit-options-out-of-range"})
-"""Cases about objects that cannot even be made: there is no call to record."""
+"""Cases about objects that cannot be constructed, so there is no call to record."""
 
 VECTOR_CASES = tuple(name for name, case in CASES.items() if name not in NEVER_OPENED and is_repeatable(case))
 
@@ -50,7 +50,7 @@ Calls = dict[str, list[CallVector]]
 
 
 def recorded_calls(recorder: VectorRecorder, names: Iterable[str] = VECTOR_CASES) -> Calls:
-    """The calls of these cases, by operation. Of calls that are alike, on the same state, the first is kept."""
+    """The calls of these cases, by operation. Of equal calls on the same state, the first is kept."""
     calls: dict[str, dict[bytes, CallVector]] = {}
     for name in names:
         for operation, vector in recorder.record(name, CASES[name]):
@@ -94,7 +94,7 @@ def _json(value: Any) -> str:
 
 
 def manifest_of(written: Mapping[str, tuple[str, int]]) -> VectorManifest:
-    """What says whose vectors these are, and with which bytes."""
+    """The manifest: the BullMQ version of the vectors, and the hash of each file."""
     files = {
         name: VectorFile(sha256=_sha256(text), vectors=vectors) for name, (text, vectors) in sorted(written.items())
     }
@@ -118,7 +118,7 @@ def _sha256(text: str) -> str:
 
 
 def write(folder: Path = FOLDER) -> None:
-    """Write every file of the folder anew; calls of operations that are no more go."""
+    """Write every file of the folder; files of removed operations are deleted."""
     with vector_recorder() as recorder:
         written = documents(recorder)
     for path in (folder / "calls").glob("*.json"):

@@ -32,7 +32,7 @@ from tests.reference_impl.corpus.steps import (
 from tests.reference_impl.corpus.traffic import RecordedCommand, SentCommand, TrafficReader, TrafficRecorder
 
 NOW = 1_700_000_000_000
-"""Where the clocks of both clients stand when a case begins (Unix ms)."""
+"""The clocks of both clients at the start of a case (Unix ms)."""
 
 DEADLINE_S = 15
 """A worker that was paused just before a job came may sleep through its marker, as in Node: for `drainDelay`, 5 s."""
@@ -97,7 +97,7 @@ class CaseRunner:
                 self._redis.execute_command(*(self._own(word) for word in step.words))
 
     def _carried_out(self, step: DriverCall) -> Any:
-        """What an operation answers; a refusal is an answer too."""
+        """The answer of an operation; a refusal is an answer too."""
         args = self._own(step.args)
         if step.op == "open":
             nodes = list(self.server.nodes) if self.recorder is None else [self.recorder.address]

@@ -12,7 +12,7 @@ from conformance.observe.tap.tap import Tap
 from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.servers import RedisInstance
 from tests.reference_impl.corpus.client_runs import CaseResult, CaseRunner
-from tests.reference_impl.corpus.comparing import compare
+from tests.reference_impl.corpus.comparison import compare
 from tests.reference_impl.corpus.steps import CorpusCase
 from tests.reference_impl.corpus.traffic import EVERY_BYTE, TrafficRecorder
 

@@ -50,7 +50,7 @@ def _preset(processor: str, *, data: str = '{"a":[1]}', given: object = None, **
     )
 
 
-def _asked(name: str, outcome: str, *after: Step, **more: object) -> CorpusCase:
+def _ask(name: str, outcome: str, *after: Step, **more: object) -> CorpusCase:
     """A worker asks what shall become of its job."""
     resolve = do("resolve", job="1", outcome=outcome, **more)
     return case(name, queue(), add("a", attempts=2), running("ask"), wait("job"), resolve, *after, rest(), close("w"))
@@ -76,12 +76,12 @@ RUN_CASES = (
         rest(),
         close("w"),
     ),
-    _asked("asked-complete", "complete", wait("completed"), value_raw='{"v":1}'),
-    _asked("asked-fail", "fail", wait("failed"), *_AGAIN, message="as told"),
-    _asked("asked-unrecoverable", "unrecoverable", wait("failed"), message="never"),
-    _asked("asked-wait", "wait", *_AGAIN),
-    _asked("asked-delay", "delay", ms=3_600_000),
-    _asked("asked-waiting-children", "waiting-children", wait("completed"), value_raw="7"),
+    _ask("asked-complete", "complete", wait("completed"), value_raw='{"v":1}'),
+    _ask("asked-fail", "fail", wait("failed"), *_AGAIN, message="as told"),
+    _ask("asked-unrecoverable", "unrecoverable", wait("failed"), message="never"),
+    _ask("asked-wait", "wait", *_AGAIN),
+    _ask("asked-delay", "delay", ms=3_600_000),
+    _ask("asked-waiting-children", "waiting-children", wait("completed"), value_raw="7"),
     case(
         "asked-twice",
         queue(),

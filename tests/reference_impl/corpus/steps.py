@@ -22,7 +22,7 @@ class DriverCall:
 
 @dataclass(frozen=True)
 class ClockStep:
-    """Both clocks go on by so many ms."""
+    """Advance both clocks by this number of ms."""
 
     ms: int
 
@@ -167,7 +167,7 @@ def rest(workers: int = 1, *, active: int = 0, of: str = "q") -> RestWait:
 
 
 def connected(workers: int) -> ConnectionWait:
-    """Wait until Redis knows of so many workers under the prefix."""
+    """Wait until Redis lists this number of workers under the prefix."""
     return ConnectionWait(workers)
 
 

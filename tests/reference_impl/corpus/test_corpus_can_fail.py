@@ -10,7 +10,7 @@ import pytest
 
 from conformance.observe.canonical_rules import CanonicalContext
 from tests.reference_impl.corpus.client_runs import CaseResult
-from tests.reference_impl.corpus.comparing import compare_answers, compare_snapshots, compare_traffic
+from tests.reference_impl.corpus.comparison import compare_answers, compare_snapshots, compare_traffic
 from tests.reference_impl.corpus.steps import PREFIX, CorpusCase, add, case, complete, do, queue, redis, take, worker
 from tests.reference_impl.corpus.traffic import SentCommand
 

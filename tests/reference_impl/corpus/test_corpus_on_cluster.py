@@ -21,7 +21,7 @@ from conformance.reference_impl.workers.worker import Worker
 from conformance.servers import RedisInstance
 from tests.reference_impl.corpus.all_cases import CASES, cases_for_every_operation, operations
 from tests.reference_impl.corpus.client_runs import CaseRunner
-from tests.reference_impl.corpus.comparing import compare_answers, compare_snapshots
+from tests.reference_impl.corpus.comparison import compare_answers, compare_snapshots
 
 STANDALONE_ONLY = {"limit-workers-by-name"}
 """BullMQ 5.62.0 names no connection to a cluster, so nobody sees the workers."""

@@ -1,4 +1,4 @@
-"""What a client sent, recorded by a tap and made comparable: scripts by name, arguments decoded, names replaced."""
+"""The commands of a client, recorded by a tap and normalised: scripts by name, arguments decoded, names replaced."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TrafficRecorder:
 
     @property
     def address(self) -> str:
-        """Where the client is to connect to."""
+        """The address for the client."""
         return self._tap.address
 
     def attribute_to(self, opener: str) -> None:

@@ -66,18 +66,18 @@ def main() -> int:
 
 def _steps(server: RedisInstance, *, write: bool) -> list[str]:
     peer = node_peer(server)
-    told = compared(*peer.play("steps"), peer.prefix)
+    trees = compared(*peer.run("steps"), peer.prefix)
     if write:
-        record(told)
-    return [] if told == recorded() else ["Node does not do what is recorded: `make telemetry WRITE=1`, git diff"]
+        record(trees)
+    return [] if trees == recorded() else ["Node does not do what is recorded: `make telemetry WRITE=1`, git diff"]
 
 
 def _crossings(server: RedisInstance) -> list[str]:
     to_python, to_node = node_peer(server), node_peer(server)
-    added_by_node, _ = to_python.play("add")
+    added_by_node, _ = to_python.run("add")
     worked_by_python = asyncio.run(_spans_of(work_one, to_python))
     added_by_python = asyncio.run(_spans_of(add_one, to_node))
-    worked_by_node, _ = to_node.play("work")
+    worked_by_node, _ = to_node.run("work")
     return [
         *(f"Node to Python: {what}" for what in broken_crossings(added_by_node, worked_by_python)),
         *(f"Python to Node: {what}" for what in broken_crossings(added_by_python, worked_by_node)),

@@ -27,13 +27,13 @@ class NodePeer:
     address: str
     prefix: str
 
-    def play(self, role: str) -> tuple[list[SeenSpan], dict[str, Any]]:
+    def run(self, role: str) -> tuple[list[SeenSpan], dict[str, Any]]:
         """Take the `steps`, `add` a job or `work` one off; returns the spans, and what was seen in Redis."""
         command = [str(self.node), str(HERE / "peer.mjs"), str(self.packages), self.address, self.prefix, role]
         run = subprocess.run(command, capture_output=True, text=True, timeout=_WITHIN_S, check=False)
         assert run.returncode == 0, run.stderr
-        told = json.loads(run.stdout.splitlines()[-1])
-        return seen_in_node(told["spans"]), told["seen"]
+        result = json.loads(run.stdout.splitlines()[-1])
+        return seen_in_node(result["spans"]), result["seen"]
 
 
 def recorded() -> dict[str, Any]:
@@ -41,8 +41,8 @@ def recorded() -> dict[str, Any]:
     return read
 
 
-def record(told: Mapping[str, Any]) -> None:
+def record(comparison: Mapping[str, Any]) -> None:
     """Write what was compared: a line for each tree of spans."""
-    trees = ",\n".join(json.dumps(tree) for tree in told["spans"])
-    seen = json.dumps(told["seen"], indent=1)
+    trees = ",\n".join(json.dumps(tree) for tree in comparison["spans"])
+    seen = json.dumps(comparison["seen"], indent=1)
     RECORDED.write_text(f'{{"spans": [\n{trees}\n],\n"seen": {seen}}}\n', "utf-8")

@@ -70,7 +70,7 @@ def _plain(attributes: Any) -> dict[str, Any]:
 def compared(spans: Sequence[SeenSpan], seen: dict[str, Any], prefix: str) -> dict[str, Any]:
     """Return what two clients must have in common: trees of spans, and what was seen in Redis.
 
-    A span that a job carries is told by its name.
+    A span that a job carries is identified by its name.
     """
     children: dict[str | None, list[SeenSpan]] = {}
     for span in spans:
@@ -79,10 +79,10 @@ def compared(spans: Sequence[SeenSpan], seen: dict[str, Any], prefix: str) -> di
     text = json.dumps({"spans": trees, "seen": seen}, sort_keys=True).replace(f"{prefix}:", "P:")
     for span in spans:
         text = re.sub(f"00-{span.trace}-{span.id}-{_SAMPLED}", f"the span of {span.label}", text)
-    for by_chance, told in _BY_CHANCE.items():
-        text = by_chance.sub(told, text)
-    told_apart: dict[str, Any] = json.loads(text)
-    return _in_order(told_apart)
+    for random_value, replacement in _BY_CHANCE.items():
+        text = random_value.sub(replacement, text)
+    masked: dict[str, Any] = json.loads(text)
+    return _in_order(masked)
 
 
 def _trees(children: dict[str | None, list[SeenSpan]], parent: str | None, trace: str | None) -> list[Any]:
@@ -101,8 +101,8 @@ def _without_stack(attributes: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if name not in language_own}
 
 
-def _in_order(told: dict[str, Any]) -> dict[str, Any]:
-    return {**told, "spans": _sorted(told["spans"])}
+def _in_order(comparison: dict[str, Any]) -> dict[str, Any]:
+    return {**comparison, "spans": _sorted(comparison["spans"])}
 
 
 def _sorted(trees: list[Any]) -> list[Any]:

@@ -58,11 +58,11 @@ class TracedProgram:
         return self._keep(FlowProducer(self.opts, scripts=self._scripts))
 
     async def close(self) -> None:
-        for each in reversed(self._opened):
-            await each.close()
+        for opened in reversed(self._opened):
+            await opened.close()
 
     async def ended(self, queue: Queue, count: int) -> None:
-        """Wait until so many jobs of a queue have ended."""
+        """Wait until this number of jobs of a queue has ended."""
         ended = 0
 
         async def look() -> None:
@@ -235,7 +235,7 @@ async def take_steps(program: TracedProgram) -> None:
 
 
 async def add_one(program: TracedProgram) -> None:
-    """Add a job inside a span, for somebody else to work off."""
+    """Add a job inside a span, for the other client to process."""
     try:
         queue = program.queue("q")
         with program.in_span("request"):
@@ -246,7 +246,7 @@ async def add_one(program: TracedProgram) -> None:
 
 
 async def work_one(program: TracedProgram) -> None:
-    """Work off the job that somebody else has added."""
+    """Process the job that the other client has added."""
 
     async def process(_job: Job) -> str:
         with program.in_span("inside"):

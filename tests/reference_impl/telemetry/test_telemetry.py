@@ -122,9 +122,9 @@ def test_baggage_crosses_with_the_trace(traced: Traced) -> None:
 UNREADABLE = ("mine", "5", "[]", '{"traceparent":5}', '{"traceparent":"00-00-00-00"}', '{"traceparent"', 7, True)
 
 
-def test_a_trace_that_nobody_can_read_does_not_keep_a_job_from_being_processed(traced: Traced) -> None:
+def test_an_unreadable_trace_does_not_keep_a_job_from_being_processed(traced: Traced) -> None:
     async def steps(program: TracedProgram) -> None:
-        jobs = [{"name": "a", "data": 1, "opts": {"telemetry": {"metadata": told}}} for told in UNREADABLE]
+        jobs = [{"name": "a", "data": 1, "opts": {"telemetry": {"metadata": metadata}}} for metadata in UNREADABLE]
         await program.queue("q", telemetry=None).addBulk(jobs)
         program.worker("q", lambda _job: None)
         await program.ended(program.queue("q"), len(UNREADABLE))
@@ -134,7 +134,7 @@ def test_a_trace_that_nobody_can_read_does_not_keep_a_job_from_being_processed(t
     assert [span.parent for span in spans if span.name == "process q"] == [None] * len(UNREADABLE)
 
 
-def test_a_result_that_is_no_json_is_an_error_of_the_span_and_fails_the_job(traced: Traced) -> None:
+def test_a_result_that_is_not_json_is_an_error_of_the_span_and_fails_the_job(traced: Traced) -> None:
     async def steps(program: TracedProgram) -> None:
         await program.queue("q").add("a", 1)
         program.worker("q", lambda _job: object()).on("error", lambda _error: None)
@@ -209,8 +209,8 @@ except BullMQError as error:
 
 def test_without_the_package_the_error_says_what_to_install() -> None:
     run = subprocess.run([sys.executable, "-c", MISSING], capture_output=True, text=True, timeout=120, check=False)
-    told = "telemetry needs it: pip install opentelemetry-api opentelemetry-sdk\n"
-    assert (run.returncode, run.stdout, run.stderr) == (0, told, "")
+    message = "telemetry needs it: pip install opentelemetry-api opentelemetry-sdk\n"
+    assert (run.returncode, run.stdout, run.stderr) == (0, message, "")
 
 
 @pytest.mark.parametrize("telemetry", [True, {"tracer": 1}, BullMQOtel])

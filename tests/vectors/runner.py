@@ -1,6 +1,6 @@
-"""Vectors as a client's author uses them: the state is loaded, the call is made, and what came of it is compared.
+"""Runs vectors as the author of a client would: load the state, make the call, compare the outcome.
 
-Nothing but the vector is known here: neither the case that it comes from nor the oracle.
+It uses only the vector, neither the case behind it nor the oracle.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from conformance.driver.errors import OperationFailed
 from conformance.driver.ops import REGISTRY
 from conformance.driver.ops.lifecycle import RedisAddress
 from tests.vectors.format import PREFIX, CallVector, State, StoredKey
-from tests.vectors.recording import state_of, with_changes
+from tests.vectors.recorder import state_of, with_changes
 
 LIFE_MS = 3_600_000
-"""What a key that expires gets as its time to live: longer than any test."""
+"""Time to live of keys that expire: longer than any test."""
 
 _NUMBERED_UUID = re.compile(rb"00000000-0000-4000-8000-\d{12}")
 
 
 def has_uuids(vector: CallVector) -> bool:
-    """Whether the client draws ids of its own, which are others in every run."""
+    """Whether the client makes random ids, which differ in every run."""
     return _NUMBERED_UUID.search(msgspec.json.encode(vector)) is not None
 
 
 @dataclass(frozen=True)
-class VectorPlayer:
-    """A client behind its driver, on a Redis that nobody else uses. `redis`: a connection of the test's own to it."""
+class VectorRunner:
+    """A client behind its driver, on a private Redis. `redis`: the test's own connection to it."""
 
     driver: DriverConnection
     nodes: Sequence[str]
     redis: Any
 
     def differences(self, operation: str, vector: CallVector) -> list[str]:
-        """What the client does otherwise than the vector says, a line each. Leaves nothing behind."""
+        """A line for each difference between client and vector. Empties the Redis."""
         try:
             _open(self.driver, self.nodes, vector)
-            self.redis.flushdb()  # what it has written by that is in the state before the call
+            self.redis.flushdb()  # the vector's state already contains what opening writes
             load(self.redis, vector.before)
             outcome = _outcome(self.driver, operation, vector)
             return [*_of_outcome(vector, outcome), *_of_states(with_changes(vector), state_of(self.redis))]
@@ -85,7 +85,7 @@ def _write(redis: Any, key: str, stored: StoredKey) -> None:
 
 
 def _outcome(driver: DriverConnection, operation: str, vector: CallVector) -> tuple[str, Any]:
-    """What it answers; a refusal is an answer too."""
+    """The answer of the call; a refusal is an answer too."""
     request = msgspec.convert(vector.arguments, REGISTRY[operation])
     try:
         answer = msgspec.to_builtins(driver.call(request, handle="client", now_ms=vector.now_ms))
@@ -111,7 +111,7 @@ def _of_states(expected: State, actual: State) -> Iterator[str]:
 
 
 def _without_stack(stored: StoredKey | None) -> StoredKey | None:
-    """A stack trace is written by the language: how many there are stays."""
+    """Replace stack traces, which depend on the language, but keep their number."""
     if stored is None or stored.type != "hash" or "stacktrace" not in stored.value:
         return stored
     traces = len(json.loads(stored.value["stacktrace"]))

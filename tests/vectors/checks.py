@@ -1,4 +1,4 @@
-"""What may be wrong with the files in `vectors/`: bytes that the manifest does not have, outcomes of another day."""
+"""Checks of the files in `vectors/`: bytes that differ from the manifest, and outdated outcomes."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ def kept_calls(folder: Path = FOLDER) -> Calls:
 
 
 def outdated(kept: Calls, recorded: Calls) -> Iterator[str]:
-    """A line for each recorded call that is not among the kept ones, or that ended otherwise."""
+    """A line for each recorded call without a stored vector or with another outcome."""
     for operation, vectors in recorded.items():
         known = {occasion(vector): vector for vector in kept.get(operation, [])}
         for vector in vectors:
             before = known.get(occasion(vector))
             if before is None:
                 yield f"{operation}, {vector.name}: there is no such vector"
-            elif _told(before) != _told(vector):
-                yield f"{operation}, {before.name}: kept {_told(before)!r}, now {_told(vector)!r}"
+            elif _content(before) != _content(vector):
+                yield f"{operation}, {before.name}: kept {_content(before)!r}, now {_content(vector)!r}"
 
 
-def _told(vector: CallVector) -> bytes:
-    """All that a vector says beside its name: alike calls of several cases are kept once, under the first one's."""
+def _content(vector: CallVector) -> bytes:
+    """The content of a vector without its name: equal calls of several cases are stored once, under the first name."""
     return msgspec.json.encode(msgspec.structs.replace(vector, name=""), order="sorted")
 
 
 def broken_files(folder: Path = FOLDER) -> Iterator[str]:
-    """A line for each file that is not as the manifest says, is missing, or is too many."""
+    """A line for each file that differs from the manifest, is missing, or is not listed there."""
     manifest = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=VectorManifest)
     found = {path.relative_to(folder).as_posix(): path for path in folder.glob("**/*.json")}
     for name in sorted({*found, *manifest.files} - {"manifest.json", "schema.json"}):

@@ -1,10 +1,9 @@
-"""Cases of the corpus, taken by the oracle one call at a time: what was in Redis before and after, and what was sent.
+"""Records cases of the corpus on the oracle, one call at a time: the state before and after, and the commands sent.
 
-Only what every run gives alike is a vector. The clock stands still, the prefix is always the same, and stack traces are
-cut to their first line (V8 is told so, and BullMQ packs what it gets). What is left is replaced byte for byte by
-something equally long or equally true: uuids are numbered, ids of stream entries are numbered, and times to live only
-say that they are there. Cases with workers that run their own loop are left out: which command comes first there is
-decided by the moment.
+Vectors only contain what is the same in every run. The clock is fixed, the prefix is always the same, and stack traces
+are cut to their first line by an option of V8. Other random values are replaced, byte for byte, by values of equal
+length or meaning: uuids and ids of stream entries are numbered, and a time to live is only noted as present. Cases with
+workers that run their own loop are left out, because the order of their commands varies.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ from tests.vectors.format import (
 )
 
 NOW = 1_700_000_000_000
-"""Where the client's clock stands when a case begins (Unix ms)."""
+"""The client's clock at the start of a case (Unix ms)."""
 
 FIRST_LINE_OF_STACKS = "--stack-trace-limit=0"
-"""An option of V8: an error's stack is its name and message, and no paths of this machine."""
+"""An option of V8: the stack of an error is its name and message, without paths of this machine."""
 
 Stored = TypeVar("Stored", StoredKey, StoredKey | None)
 
@@ -74,7 +73,7 @@ def _is_repeatable(step: Step) -> bool:
 
 @contextmanager
 def vector_recorder() -> Iterator[VectorRecorder]:
-    """The oracle behind a tap, on a private Redis that knows all scripts. Raises a Problem for what is missing."""
+    """The oracle behind a tap, on a private Redis that knows all scripts. Raises a Problem if something is missing."""
     node = find_node(None)
     package = ensure_package(node, announce=print)
     scripts = load_scripts(package, node)
@@ -95,14 +94,14 @@ def vector_recorder() -> Iterator[VectorRecorder]:
 
 
 def _load(redis: Any, scripts: Mapping[str, OfficialScript]) -> None:
-    """Whether a server knows a script already is no part of a vector."""
+    """Drop commands that load scripts: whether the server knows a script is not part of a vector."""
     for script in scripts.values():
         redis.execute_command("SCRIPT", "LOAD", script.text)
 
 
 @dataclass
 class VectorRecorder:
-    """Takes cases, one after the other. `redis`: a connection of the kit's own, past the tap."""
+    """Records cases, one after the other. `redis`: the kit's own connection, not through the tap."""
 
     driver: DriverConnection
     redis: Any
@@ -112,7 +111,7 @@ class VectorRecorder:
     uuids: dict[bytes, bytes] = field(default_factory=dict)
 
     def record(self, name: str, case: CorpusCase) -> list[tuple[str, CallVector]]:
-        """The operation and the vector of each call of a case. Leaves nothing behind."""
+        """The operation and the vector of each call of a case. Empties the Redis."""
         self.now_ms, self.clients, self.uuids = NOW, {}, {}
         try:
             return list(self._calls(name, case))
@@ -138,7 +137,7 @@ class VectorRecorder:
                 self._call(step.op, step.handle, _own(step.args))
                 del self.clients[step.handle]
             case DriverCall() if step.handle not in self.clients:
-                self._outcome(step, _own(step.args))  # on an object that is closed: nobody can open it like that
+                self._outcome(step, _own(step.args))  # on a closed object, which a vector cannot describe
             case DriverCall():
                 return self._recorded(step)
         return None
@@ -200,11 +199,11 @@ class VectorRecorder:
         return SentArgument(text=written.decode())
 
     def _without_uuids(self, vector: CallVector) -> CallVector:
-        """Numbered also in the state and the answer; a uuid is ASCII, so that JSON shows it as it is."""
+        """Number uuids in the state and the answer as well; a uuid is ASCII, so JSON shows it unchanged."""
         return msgspec.json.decode(self._numbered(msgspec.json.encode(vector)), type=CallVector)
 
     def _sorted(self, vector: CallVector) -> CallVector:
-        """Keys and members of sets come sorted by the uuids in them, which are others now."""
+        """Sort keys and members of sets again, because they were sorted by the original uuids."""
         return msgspec.structs.replace(vector, before=_in_order(vector.before), changes=_in_order(vector.changes))
 
     def _numbered(self, text: bytes) -> bytes:
@@ -231,18 +230,18 @@ def _with_sorted_members(stored: Stored) -> Stored:
 
 
 def with_changes(vector: CallVector) -> State:
-    """What is under the prefix after the call."""
+    """The state under the prefix after the call."""
     merged = {**vector.before, **vector.changes}
     return {key: stored for key, stored in merged.items() if stored is not None}
 
 
 def _own(value: Any) -> Any:
-    """Replace the corpus' word for the prefix."""
+    """Replace the corpus' placeholder for the prefix."""
     return msgspec.json.decode(msgspec.json.encode(value).replace(steps.PREFIX.encode(), PREFIX.encode()))
 
 
 def _with_sorted_set(answer: Any) -> Any:
-    """`unprocessed` of a job's dependencies is a Redis set: in what order it comes is not BullMQ's affair."""
+    """`unprocessed` of a job's dependencies is a Redis set, so its order is not defined."""
     if isinstance(answer, dict) and isinstance(answer.get("unprocessed"), list):
         return {**answer, "unprocessed": sorted(answer["unprocessed"])}
     return answer
