@@ -185,23 +185,25 @@ class Lines:
 
     def wait_for_answers(self, ids: list[int]) -> None:
         """Read until these calls are answered. Answers to other calls may come in between."""
-        while ids := [number for number in ids if number not in self._answered]:
-            line = self._next()
-            if line["type"] == "result":
-                assert line["status"] == "ok", line
-                self._answered.add(line["id"])
-            elif line["name"] == "job":
-                self.received = line["args"]["job"]["id"]
+        while not self._answered.issuperset(ids):
+            self._read()
+
+    def _read(self) -> None:
+        line = self._next()
+        if line["type"] == "result":
+            assert line["status"] == "ok", line
+            self._answered.add(line["id"])
+        elif line["name"] == "job":
+            self.received = line["args"]["job"]["id"]
 
     def open(self, role: str, queue: str, **more: Any) -> None:
         where = {"role": role, "queue": queue, "prefix": "begin", "redis": self._address}
         self.call(("open", role, {**where, **more}))
 
     def wait_for_job(self) -> str:
+        # Through `_read`: an answer to an earlier `close` may come first, and must not be lost.
         while not self.received:
-            line = self._next()
-            if line.get("name") == "job":
-                self.received = line["args"]["job"]["id"]
+            self._read()
         return self.received
 
     received = ""
