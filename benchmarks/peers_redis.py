@@ -250,8 +250,8 @@ def _resident_mb(pid: int) -> float:
     total = 0
     try:
         process = psutil.Process(pid)
-        for each in [process, *process.children(recursive=True)]:
-            total += each.memory_info().rss
+        for member in [process, *process.children(recursive=True)]:
+            total += member.memory_info().rss
     except psutil.Error:
         pass
     return total / 2**20

@@ -79,12 +79,12 @@ def timed(processor: Process) -> Process:
     """Return a processor that stores its duration (s) in `job.processing_s`."""
 
     async def run(job: BoundJob, token: str) -> Any:
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
             outcome = processor(job, token)
             return await outcome if inspect.isawaitable(outcome) else outcome
         finally:
-            job.processing_s = time.monotonic() - begun
+            job.processing_s = time.monotonic() - started
 
     return run
 

@@ -24,7 +24,7 @@ from conformance.servers import RedisInstance
 
 from .conftest import FOLDER, Bench, eventually
 
-# What ships
+# Packaging
 
 
 def test_the_folder_is_a_client_with_pinned_and_hashed_requirements() -> None:
@@ -140,7 +140,7 @@ def test_a_redis_that_is_not_there_is_a_lost_connection(bench: Bench) -> None:
 
 
 def test_what_the_client_does_not_finish_is_undecided_in_time(bench: Bench) -> None:
-    """A worker that is closed waits for its job: the kit is told so instead of having to kill the driver."""
+    """A closing worker waits for its job: the driver answers so, and the kit does not have to kill it."""
     bench.open("worker", "w", processor="ask")
     added = bench.call(queue.Add(name="n")).id
     bench.event("w", "job")

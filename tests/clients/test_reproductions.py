@@ -1,4 +1,4 @@
-"""What a bug report says to do, done: its script alone, in an empty folder, with nothing but the client installed."""
+"""Runs the script of a bug report in an empty folder, with only the client installed."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_a_failed_job_is_logged_once_with_its_traceback(
 def test_an_error_while_completing_is_one_line(
     spoil: str, said: str, opts: dict[str, Any], scripts: ScriptTexts, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A result that is no JSON fails its job; a lock that is gone leaves it as it is. Nobody listens to `error`."""
+    """A result that is not JSON fails its job; a missing lock leaves it unchanged. `error` has no listener."""
 
     async def steps() -> None:
         async def spoilt(job: Job, _token: str) -> float:

@@ -1,4 +1,4 @@
-"""Log lines: their names and values are a contract, and who asks for none pays nothing."""
+"""Log lines: their names and values are a contract, and without them there is no cost."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def test_a_reader_that_fails_otherwise_says_so_and_goes_on(
 
 
 def test_nothing_is_sent_twice() -> None:
-    """A server that takes a command and hangs up: it is unknown whether the command ran, so nobody repeats it."""
+    """A server that takes a command and hangs up: it is unknown whether the command ran, so it is not repeated."""
     increments: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -320,7 +320,7 @@ def raise_first(replies: Any) -> None:
 
 
 async def _deposed_master(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Play a sentinel that names itself as the master, which calls itself one, and then refuses to write."""
+    """Simulate a sentinel that names itself as the master, which calls itself one, and then refuses to write."""
     while data := await reader.read(1000):
         port = writer.get_extra_info("sockname")[1]
         if b"GET-MASTER" in data:

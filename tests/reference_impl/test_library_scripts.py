@@ -97,7 +97,7 @@ def test_who_comes_when_the_scripts_are_there_does_not_overtake_who_waited_for_t
         adding = [asyncio.create_task(queue.add("waits", number)) for number in range(20)]
         await asyncio.to_thread(started.wait, 30)
         served.set()
-        assert official.there.wait(30), "the event loop stands still meanwhile: nobody has been told yet"
+        assert official.there.wait(30), "the event loop is blocked meanwhile: nobody has been told yet"
         for number in range(20, 60):
             adding.append(asyncio.create_task(queue.add("comes", number)))
             await asyncio.sleep(0)
@@ -122,7 +122,7 @@ def test_who_comes_after_the_opening_does_not_overtake_who_waited_for_it(
 
 
 async def data_in_order(adding: Iterable[Awaitable[Job]]) -> list[Any]:
-    """What the jobs hold, in the order in which Redis added them."""
+    """The data of the jobs, in the order in which Redis added them."""
     return [job.data for job in sorted(await asyncio.gather(*adding), key=lambda job: int(job.id or 0))]
 
 

@@ -43,7 +43,7 @@ def open_all(client: ComparedClient) -> None:
 
 
 def get_flow(client: ComparedClient, job: str, **limits: int) -> Any:
-    """FlowProducer.getFlow; Redis scans children in an order of its own, which is no answer of the client."""
+    """FlowProducer.getFlow; Redis scans children in an undefined order, so the result is sorted."""
     answer = client.do("flow.getFlow", "f", job=job, queue="q", **limits)
     client.answers[-1] = ["flow.getFlow", in_order(answer["flow"])]
     return answer["flow"]

@@ -14,7 +14,7 @@ PATIENCE_S = 10
 
 
 def test_a_job_that_comes_when_the_rate_limit_ends_is_started() -> None:
-    """It came with the end of the one before; both are told to the loop in one turn of the event loop."""
+    """The job came with the end of the previous one; the loop learns of both in one turn of the event loop."""
 
     async def scenario() -> object:
         started: asyncio.Queue[object] = asyncio.Queue()

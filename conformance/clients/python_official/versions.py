@@ -35,7 +35,7 @@ def has(owner: Any, method: str) -> bool:
 
 
 def backend_of(owner: Any) -> Any:
-    """What runs the scripts for a Queue, Worker or FlowProducer: `backend` from 3.0 on, `scripts` before."""
+    """The object that runs the scripts of a Queue, Worker or FlowProducer: `backend` from 3.0 on, `scripts` before."""
     return owner.backend if hasattr(owner, "backend") else owner.scripts
 
 

@@ -1,4 +1,4 @@
-//! What the drivers of both Rust clients share. Each takes this folder by its path, next to `serve.rs`:
+//! Code shared by the drivers of both Rust clients. Each takes this folder by its path, next to `serve.rs`:
 //!
 //! ```ignore
 //! #[path = "../../../driver/serve.rs"]

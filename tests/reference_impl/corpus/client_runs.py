@@ -1,4 +1,4 @@
-"""One client going through a case: what it returned, what it sent, what it left in Redis."""
+"""One client running a case: its answers, its commands, and its state in Redis."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOW = 1_700_000_000_000
 """The clocks of both clients at the start of a case (Unix ms)."""
 
 DEADLINE_S = 15
-"""A worker that was paused just before a job came may sleep through its marker, as in Node: for `drainDelay`, 5 s."""
+"""A worker that was paused just before a job came may miss its marker, as in Node.js, for `drainDelay` (5 s)."""
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -63,9 +63,9 @@ class CaseRunner:
     commands: list[RecordedCommand] = field(default_factory=list)
 
     def run(self, case: CorpusCase) -> CaseResult:
-        """Go through a case under a prefix of its own, and leave nothing behind."""
+        """Run a case under a separate prefix, and remove its keys."""
         self.prefix, self.now, self.answers, self.commands = self.server.fresh_prefix(), NOW, [], []
-        self._sent()  # what the case before it sent while it was being closed
+        self._sent()  # discards commands of the last case's closing
         try:
             for step in case.steps:
                 self._take(step)
@@ -114,7 +114,7 @@ class CaseRunner:
         return [] if self.recorder is None else self.recorder.take()
 
     def _wait_for_rest(self, step: RestWait) -> None:
-        """Workers that have nothing to do block; before, the last wake-up token must be gone."""
+        """Idle workers block; the last wake-up token must be gone before."""
         base, deadline = f"{self.prefix}:{step.queue}", time.monotonic() + DEADLINE_S
         while not self._rests(base, step):
             assert time.monotonic() < deadline, f"still busy after {DEADLINE_S} s: {self._busy(base)}"
@@ -156,7 +156,7 @@ class CaseRunner:
         self.answers.append([what, self._without_prefix(result)])
 
     def _own(self, value: Any) -> Any:
-        """Replace the word for the prefix by this client's own."""
+        """Replace the placeholder by this client's prefix."""
         return msgspec.json.decode(msgspec.json.encode(value).replace(PREFIX.encode(), self.prefix.encode()))
 
     def _without_prefix(self, value: Any) -> Any:
@@ -164,12 +164,12 @@ class CaseRunner:
 
     @cached_property
     def _redis(self) -> Any:
-        """A connection of the test's own; redis-py leaves that to a cluster without types."""
+        """The test's own connection; redis-py has no types for a cluster here."""
         return self.server.connect()
 
 
 def _is_read(command: RecordedCommand) -> bool:
-    """While it opens a queue or a reader of events the oracle's driver reads something, to be sure of the order."""
+    """Drop the read with which the oracle's driver waits until a queue or event reader is open."""
     words = [word.upper() for word in command.words]
     return words[0] == b"XREVRANGE" or (words[0] == b"HGET" and words[2:] == [b"VERSION"])
 

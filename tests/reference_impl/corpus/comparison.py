@@ -1,4 +1,4 @@
-"""The three comparisons between what the oracle and what the reference did: snapshots, answers, traffic."""
+"""The three comparisons between oracle and reference: snapshots, answers, traffic."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ RULES: tuple[CanonicalRule, ...] = (
     GENERATED_UUIDS,
     LOCK_TOKEN,
     STACK_TRACE_TEXT,
-    # No client controls these: the server's clock gives stream ids and runs times to live down.
+    # No client controls these: the server's clock decides stream ids and remaining times to live.
     *(STREAM_IDS, LOCK_TTL, DEDUPLICATION_TTL, LIMITER_TTL, STALLED_CHECK_TTL),
 )
-"""All that may differ. Not among them: the bytes of `opts` and `parent`, `meta.version`, any time of a clock."""
+"""All allowed differences. Not among them: the bytes of `opts` and `parent`, `meta.version`, any time of a clock."""
 
 
 SHOWN = 3
-"""After one command too many all others differ too: so many differences of a table or connection are enough."""
+"""The most differences that are shown per table or connection: after one extra command all later ones differ."""
 
 
 ABSENT = "nothing"
 
 
 def compare(oracle: CaseResult, reference: CaseResult, context: CanonicalContext) -> list[str]:
-    """Every difference as a line; empty where the two clients cannot be told apart."""
+    """A line for each difference; empty if both clients did the same."""
     return [
         *compare_answers(oracle.answers, reference.answers),
         *compare_traffic(oracle.traffic, reference.traffic),
@@ -54,7 +54,7 @@ def compare(oracle: CaseResult, reference: CaseResult, context: CanonicalContext
 
 
 def compare_snapshots(oracle: Snapshot, reference: Snapshot, context: CanonicalContext) -> list[str]:
-    """Rows of all tables, compared as they stand after the rules."""
+    """Rows of all tables, compared after the rules."""
     expected, actual = (canonicalise(snapshot, RULES, context) for snapshot in (oracle, reference))
     lines: list[str] = []
     for table in TABLES:
@@ -75,7 +75,7 @@ def compare_answers(oracle: Sequence[Any], reference: Sequence[Any]) -> list[str
 
 
 def _without_arrivals(answer: Any) -> Any:
-    """Redis lists clients in the order in which they have connected, which is the machine's and no client's."""
+    """Redis lists clients in the order of their connections, which depends on the machine."""
     match answer:
         case [status, {"names": list() as names, **others}]:
             return [status, {"names": sorted(names), **others}]
@@ -131,5 +131,5 @@ def _differences(expected: Any, actual: Any, where: str = "") -> Iterator[str]:
 
 
 def _name(row: Any) -> Any:
-    """Commands of different names have nothing in common that would be worth comparing."""
+    """The details of commands with different names are not compared."""
     return getattr(row, "name", None)

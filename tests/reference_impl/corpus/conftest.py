@@ -19,7 +19,7 @@ from tests.reference_impl.corpus.traffic import EVERY_BYTE, TrafficRecorder
 
 @pytest.fixture(scope="session")
 def script_names(server: RedisInstance, scripts: ScriptTexts) -> dict[str, str]:
-    """Names of scripts by SHA-1 and text. All are loaded: whether a server knows a script is no part of a case."""
+    """Names of scripts by SHA-1 and text. All are loaded: whether a server knows a script is not part of a case."""
     client: Any = server.connect()
     for script in scripts.values():
         client.execute_command("SCRIPT", "LOAD", script.text)
@@ -67,7 +67,7 @@ def reference_on_cluster(reference_driver: DriverConnection, cluster: RedisInsta
 
 @pytest.fixture
 def both(oracle: CaseRunner, reference: CaseRunner) -> Callable[[CorpusCase], tuple[CaseResult, CaseResult]]:
-    """Take a case through both clients."""
+    """Run a case on both clients."""
     return lambda case: (oracle.run(case), reference.run(case))
 
 

@@ -1,7 +1,7 @@
 """FlowProducer: adding trees of jobs, reading them back, and how they end.
 
 A tree that is read back has at most one child of each kind: the order of the members of a Redis set depends on the
-prefix, which is the one thing in which the two sides must differ.
+prefix, which always differs between the two sides.
 """
 
 from __future__ import annotations

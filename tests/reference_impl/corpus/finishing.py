@@ -25,7 +25,7 @@ _NAMED = worker(name="n", metrics={"maxDataPoints": 3})
 
 
 def _five(name: str, *, on_failure: bool = False, worker_keeps: Any = None, **opts: Any) -> CorpusCase:
-    """Finish five jobs, one second apart, under a rule about what to keep."""
+    """Finish five jobs, one second apart, with a retention rule."""
     option = "removeOnFail" if on_failure else "removeOnComplete"
     options: dict[str, Any] = {} if worker_keeps is None else {option: worker_keeps}
     finish = fail if on_failure else complete
@@ -202,7 +202,7 @@ _COMPLETED = (add("a"), add("b"), take(), complete("1", "1"), tick(10), take(), 
 
 
 def _attempts(name: str, count: int, wait_ms: int = 0, **opts: Any) -> CorpusCase:
-    """Fail as often as there are attempts, waiting so long (ms) before each further one."""
+    """Fail every attempt; wait `wait_ms` before the next one."""
     rounds: list[Step] = [
         step for n in range(count) for step in (take(f"t{n}"), fail("1", f"no {n}", token=f"t{n}"), tick(wait_ms))
     ]

@@ -1,4 +1,4 @@
-"""Workers that run their own loop, and what holds them up or back: stalled jobs, rate limits, concurrency."""
+"""Workers that run their own loop: stalled jobs, rate limits, concurrency."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ENDING_BADLY = json.dumps(
 
 
 def _preset(processor: str, *, data: str = '{"a":[1]}', given: object = None, **opts: object) -> CorpusCase:
-    """A preset processor works off two jobs that were there before it."""
+    """A preset processor runs two jobs that were added before it."""
     return case(
         f"preset-{processor}",
         *(
@@ -51,7 +51,7 @@ def _preset(processor: str, *, data: str = '{"a":[1]}', given: object = None, **
 
 
 def _ask(name: str, outcome: str, *after: Step, **more: object) -> CorpusCase:
-    """A worker asks what shall become of its job."""
+    """A worker with processor `ask`."""
     resolve = do("resolve", job="1", outcome=outcome, **more)
     return case(name, queue(), add("a", attempts=2), running("ask"), wait("job"), resolve, *after, rest(), close("w"))
 
@@ -165,7 +165,7 @@ RUN_CASES = (
     case(
         "delayed-job",
         *(queue(), add("a", delay=60_000), running("noop"), rest(), tick(60_000)),
-        # The clock stands still for the worker that waits: another job must wake it.
+        # The waiting worker's clock is fixed, so another job must wake it.
         *(add("wake"), wait("completed"), wait("completed"), rest(), close("w")),
     ),
     case(

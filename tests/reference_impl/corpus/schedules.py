@@ -39,7 +39,7 @@ def _first(name: str, *, opts: Any = None, **repeat: Any) -> CorpusCase:
 
 
 def _iterations(name: str, gaps: tuple[int, ...], *, opts: Any = None, **repeat: Any) -> CorpusCase:
-    """Take and complete what a scheduler makes, waiting so long (ms) before each claim."""
+    """Claim and complete iterations of a scheduler; each of `gaps` is the time (ms) before a claim."""
     rounds: list[Step] = []
     for number, gap in enumerate(gaps):
         rounds += [tick(gap), take(f"t{number}"), do("queue.getJobs", types=["active", "delayed"])]
@@ -253,7 +253,7 @@ SCHEDULE_CASES = (
     case(
         "run-by-a-worker",
         *(queue(), _upsert(every=60_000, name="n"), running("noop"), wait("completed"), rest(), tick(60_000)),
-        # The clock stands still for the worker that waits: another job must wake it.
+        # The waiting worker's clock is fixed, so another job must wake it.
         *(add("wake"), wait("completed"), wait("completed"), rest(), close("w"), *_READ),
     ),
     case("legacy-repeat-every", queue(), add("n", repeat={"every": 5000}), do("queue.getJobs", types=["delayed"])),

@@ -1,4 +1,4 @@
-"""A case of the corpus as data: its name and the steps that both clients take, in the words of the driver protocol."""
+"""A case of the corpus as data: its name, and steps as operations of the driver protocol."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from conformance.observe.canonical_rules import CanonicalContext
 
 PREFIX = "<prefix>"
-"""Stands for a client's own key prefix, in arguments, answers and commands alike."""
+"""Placeholder for a client's key prefix in arguments, answers and commands."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ClockStep:
 
 @dataclass(frozen=True)
 class EventWait:
-    """Wait for the next event of one of these names at a handle; what it says is compared like an answer."""
+    """Wait for the next event of one of these names at a handle; its arguments are compared like an answer."""
 
     handle: str
     names: tuple[str, ...]
@@ -37,7 +37,7 @@ class EventWait:
 
 @dataclass(frozen=True)
 class RestWait:
-    """Wait until so many workers wait for work, and so many jobs of this queue are active."""
+    """Wait until `workers` workers are idle and `active` jobs of this queue are active."""
 
     workers: int
     active: int
@@ -46,7 +46,7 @@ class RestWait:
 
 @dataclass(frozen=True)
 class ConnectionWait:
-    """Wait until Redis lists so many connections with the name of a worker: it notices later that one was closed."""
+    """Wait until Redis lists this number of named worker connections, because it notices a closed one late."""
 
     workers: int
 
@@ -92,7 +92,7 @@ def queue(handle: str = "q", *, name: str | None = None, **options: Any) -> Driv
 
 
 def worker(handle: str = "w", *, of: str = "q", **options: Any) -> DriverCall:
-    """Open a worker that does nothing by itself."""
+    """Open a manual worker."""
     return _open(handle, "worker", of, processor="manual", options=options)
 
 
@@ -152,7 +152,7 @@ def node(name: str, of: str = "q", *children: dict[str, Any], data: str = "{}", 
 
 
 def tick(ms: int) -> ClockStep:
-    """Let both clocks go on."""
+    """Advance both clocks."""
     return ClockStep(ms)
 
 
@@ -162,7 +162,7 @@ def wait(*names: str, at: str = "w") -> EventWait:
 
 
 def rest(workers: int = 1, *, active: int = 0, of: str = "q") -> RestWait:
-    """Wait until the workers have nothing left to do but the jobs that they ask about."""
+    """Wait until the workers have no jobs left except those of processor `ask`."""
     return RestWait(workers, active, of)
 
 
@@ -172,7 +172,7 @@ def connected(workers: int) -> ConnectionWait:
 
 
 def redis(*words: str | int) -> RedisCommand:
-    """Do something to Redis behind the clients' backs."""
+    """Send a command to Redis that neither client sends."""
     return RedisCommand(words)
 
 

@@ -50,7 +50,7 @@ KEYS = ("0", "1", "10", "9", "01", "-1", "4294967294", "4294967295", "a", "", "Ã
 
 
 class ValueGenerator:
-    """Makes values at random, with a liking for the edges of both formats."""
+    """Makes random values, with many at the limits of both formats."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -95,7 +95,7 @@ def _double_of(value: int) -> float:
 
 
 def finite(value: Any) -> Any:
-    """What is not finite is null in JavaScript's JSON, and refused in Python."""
+    """Numbers that are not finite are null in JavaScript's JSON, and refused in Python."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
@@ -104,7 +104,7 @@ def finite(value: Any) -> Any:
 
 
 def for_node(value: Any) -> Any:
-    """JSON has no word for some doubles; Node gets an object with one."""
+    """JSON cannot express some doubles; Node.js gets an object with a name instead."""
     if isinstance(value, float) and not math.isfinite(value):
         return {"$number": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
     if isinstance(value, dict):
@@ -145,7 +145,7 @@ def test_the_same_text_of_json(values: list[Any], written_by_node: list[tuple[by
 def test_an_ordinary_packer_and_writer_would_be_noticed(
     values: list[Any], written_by_node: list[tuple[bytes, str]]
 ) -> None:
-    """The values are such that the easy way does not work: with neither format."""
+    """The values detect a naive encoder of either format."""
     pairs = list(zip(values, written_by_node, strict=True))
     plain = [(value, node) for value, node in pairs if not isinstance(value, int) or abs(value) < 2**63]
     assert sum(_packed_plainly(value) != packed for value, (packed, _) in plain) > COUNT / 10

@@ -14,7 +14,7 @@ from tests.reference_impl.corpus.client_runs import CaseRunner
 from tests.reference_impl.corpus.steps import CorpusCase, DriverCall
 
 BY_THE_RUNNER = {"reset"}
-"""Operations that no case has to name, because they are carried out after each."""
+"""Operations that need no case, because they run after each one."""
 
 JOB_OPTIONS = {
     *("attempts", "backoff", "continueParentOnFailure", "debounce", "deduplication", "delay", "failParentOnFailure"),
@@ -38,7 +38,7 @@ HANDLE_OPTIONS = {
     },
     "events": {"autorun", "lastEventId"},
 }
-"""Options of queues, workers and readers that Redis or an answer can tell of; what is about connections aside."""
+"""Options of queues, workers and readers whose effect is visible in Redis or in an answer, except for connections."""
 
 
 SHOWN_BY = {
@@ -56,7 +56,7 @@ SHOWN_BY = {
     "job-failed": "listen-failed-before",
     "timeout": "listen-not-in-time",
 }
-"""Where each error comes up: all of the scripts' and those that the client finds by itself."""
+"""The cases of each error: all errors of the scripts, and those that the client raises itself."""
 
 
 @pytest.mark.parametrize("name", CASES)

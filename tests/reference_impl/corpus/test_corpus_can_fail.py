@@ -1,4 +1,4 @@
-"""Each of the three comparisons notices what it is there for, and nothing else does."""
+"""Each of the three comparisons finds its kind of difference, and the others do not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_without_a_difference_nothing_is_found(pair: tuple[CaseResult, CaseResul
 
 
 def test_what_is_in_redis_is_compared(both: Both, pair: tuple[CaseResult, CaseResult]) -> None:
-    """A field that somebody else wrote: both clients said and sent the same."""
+    """A field of another writer: both clients gave the same answers and sent the same commands."""
     other, _ = both(case("life", *LIFE, redis("HSET", f"{PREFIX}:q:1", "extra", "1")))
     assert differing(pair[1], other) == (False, False, True)
 
@@ -53,7 +53,7 @@ def test_what_is_answered_is_compared(pair: tuple[CaseResult, CaseResult]) -> No
 
 
 def test_what_is_sent_is_compared(both: Both, pair: tuple[CaseResult, CaseResult]) -> None:
-    """One question more, whose answer is not looked at."""
+    """One more command, whose answer is not compared."""
     _, curious = both(case("life", *LIFE, do("queue.count")))
     shorter = replace(curious, answers=curious.answers[:-1])
     assert differing(pair[0], shorter) == (False, True, False)

@@ -24,7 +24,7 @@ from tests.reference_impl.corpus.client_runs import CaseRunner
 from tests.reference_impl.corpus.comparison import compare_answers, compare_snapshots
 
 STANDALONE_ONLY = {"limit-workers-by-name"}
-"""BullMQ 5.62.0 names no connection to a cluster, so nobody sees the workers."""
+"""BullMQ 5.62.0 does not name connections to a cluster, so getWorkers does not list the workers."""
 
 CHOSEN = cases_for_every_operation(name for name in CASES if name not in STANDALONE_ONLY)
 

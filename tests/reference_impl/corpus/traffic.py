@@ -15,7 +15,7 @@ from conformance.observe.tap.tap import Tap
 from tests.reference_impl.corpus.steps import PREFIX
 
 EVERY_BYTE = 1 << 30
-"""What the tap is to keep of each word, in bytes: more than Redis takes (512 MiB)."""
+"""The bytes of each word that the tap records: more than Redis accepts (512 MiB)."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class RecordedCommand:
 
 
 class TrafficRecorder:
-    """Records all commands of one client: whoever has the reply to a command finds the command recorded."""
+    """Records all commands of one client. A command is recorded before its reply arrives."""
 
     def __init__(self, tap: Tap) -> None:
         self._tap = tap
@@ -76,15 +76,15 @@ PACKED: Mapping[str, frozenset[int]] = {
     "retryJob": frozenset({5}),
     "extendLocks": frozenset({1, 2}),
 }
-"""Which arguments (from 0) of a script are MessagePack; an empty one stands for nothing."""
+"""Which arguments (from 0) of a script are MessagePack; an empty one means no value."""
 
 CHATTER = frozenset(
     {"INFO", "HELLO", "PING", "SELECT", "AUTH", "QUIT", "COMMAND", "CLIENT SETINFO", "SCRIPT EXISTS", "SCRIPT LOAD"}
 )
-"""How a client gets a connection ready and makes scripts known; says nothing about queues."""
+"""Commands that prepare a connection or load scripts; they do not depend on queues."""
 
 COMMANDS_APART = frozenset({"BZPOPMIN", "XREAD", "CLIENT SETNAME"})
-"""Commands that wait, and the name of their connection, which a client may open when it is first needed."""
+"""Blocking commands, and the name of their connection, which a client may open on first use."""
 
 _SUBCOMMANDS = frozenset({"CLIENT", "SCRIPT"})
 _UUID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -94,7 +94,7 @@ _STACK = "<stack>"
 
 @dataclass(frozen=True)
 class SentCommand:
-    """One command. `name` is that of the script or of the command, `lane` tells connections apart.
+    """One command. `name` is that of the script or of the command, `lane` identifies its connection.
 
     `arguments` are decoded values, `raw` the same as bytes: equal values may be written in different ways.
     """
@@ -163,7 +163,7 @@ class TrafficReader:
         return "NaN" if isinstance(value, float) and math.isnan(value) else value
 
     def without_names(self, word: bytes) -> bytes:
-        """Replace what each client has for itself."""
+        """Replace the values that are specific to each client."""
         return _UUID.sub(self._numbered, word.replace(self._prefix, PREFIX.encode()))
 
     def _numbered(self, found: re.Match[bytes]) -> bytes:
@@ -176,7 +176,7 @@ def _name(words: Sequence[bytes]) -> str:
 
 
 def _without_stack(value: Any) -> Any:
-    """Stack traces are written by the language: of the flat field list only how many there are stays."""
+    """Replace stack traces, which depend on the language; only their number stays in the flat field list."""
     if isinstance(value, list) and b"stacktrace" in value[::2]:
         place = value.index(b"stacktrace") + 1
         return [*value[:place], _traces(value[place]), *value[place + 1 :]]
@@ -184,7 +184,7 @@ def _without_stack(value: Any) -> Any:
 
 
 def _without_stack_bytes(word: bytes) -> bytes:
-    """Cut the same out of the bytes, its length included."""
+    """Cut the stack traces out of the bytes, with their length."""
     before, found, after = word.partition(_STACK_FIELD)
     if not found:
         return word

@@ -40,7 +40,7 @@ def node_peer(server: RedisInstance) -> NodePeer:
 
 
 def broken_crossings(adder: list[SeenSpan], worker: list[SeenSpan]) -> list[str]:
-    """Say what keeps the two sides of a crossing from being one trace: request, add, process, inside."""
+    """A line for each missing link of a crossing's trace: request, add, process, inside."""
     spans = {span.name: span for span in [*adder, *worker]}
     chain = ["request", "add q.crossing", "process q", "inside"]
     missing = [name for name in chain if name not in spans]
@@ -54,7 +54,7 @@ def broken_crossings(adder: list[SeenSpan], worker: list[SeenSpan]) -> list[str]
 
 
 def main() -> int:
-    """Play everything; returns 1 where something is not as it should be."""
+    """Run everything; returns 1 if a comparison fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="record what Node does, instead of comparing it")
     chosen = parser.parse_args()

@@ -1,4 +1,4 @@
-"""`peer.mjs` as a child process: real BullMQ for Node.js with bullmq-otel, and what is recorded of it."""
+"""`peer.mjs` as a child process: real BullMQ for Node.js with bullmq-otel, and its recorded results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.reference_impl.telemetry.spans import SeenSpan, seen_in_node
 
 HERE: Final = Path(__file__).parent
 RECORDED: Final = HERE / "recorded.json"
-"""What `compared` makes of the steps that Node took; `make telemetry WRITE=1` writes it anew."""
+"""The result of `compared` for the steps in Node.js; `make telemetry WRITE=1` writes it again."""
 
 _WITHIN_S: Final = 120
 
@@ -28,7 +28,7 @@ class NodePeer:
     prefix: str
 
     def run(self, role: str) -> tuple[list[SeenSpan], dict[str, Any]]:
-        """Take the `steps`, `add` a job or `work` one off; returns the spans, and what was seen in Redis."""
+        """Run `steps`, `add` a job, or `work` (process one); returns the spans, and the state of Redis."""
         command = [str(self.node), str(HERE / "peer.mjs"), str(self.packages), self.address, self.prefix, role]
         run = subprocess.run(command, capture_output=True, text=True, timeout=_WITHIN_S, check=False)
         assert run.returncode == 0, run.stderr
@@ -42,7 +42,7 @@ def recorded() -> dict[str, Any]:
 
 
 def record(comparison: Mapping[str, Any]) -> None:
-    """Write what was compared: a line for each tree of spans."""
+    """Write the comparison: a line for each tree of spans."""
     trees = ",\n".join(json.dumps(tree) for tree in comparison["spans"])
     seen = json.dumps(comparison["seen"], indent=1)
     RECORDED.write_text(f'{{"spans": [\n{trees}\n],\n"seen": {seen}}}\n', "utf-8")

@@ -96,7 +96,7 @@ def _trees(children: dict[str | None, list[SeenSpan]], parent: str | None, trace
 
 
 def _without_stack(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Where an error comes from, and what it is called, is different in each language."""
+    """Replace the class and stack of an error, which differ between languages."""
     language_own = {"exception.stacktrace", "exception.type", "exception.escaped"}
     return {name: value for name, value in attributes.items() if name not in language_own}
 

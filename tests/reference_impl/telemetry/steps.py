@@ -106,8 +106,8 @@ async def adding(program: TracedProgram) -> None:
             {"name": "silent", "data": 1, "opts": {"telemetry": {"omitContext": True}, "lifo": True}},
             {"name": "both", "data": 1, "opts": {"telemetry": {"metadata": "mine", "omitContext": True}}},
         ]
-        for each in (queue, with_defaults):
-            ids += [job.id for job in await each.addBulk(several)]
+        for opened in (queue, with_defaults):
+            ids += [job.id for job in await opened.addBulk(several)]
     untraced = program.queue("q", telemetry=None, defaultJobOptions={"telemetry": {"omitContext": True}})
     ids.append((await untraced.add("untraced", 1)).id)
     ids += [job.id for job in await untraced.addBulk([{"name": "untraced", "data": 1}])]

@@ -1,4 +1,4 @@
-// Package client stands for your own: what it packs, which scores it gives, which keys it names.
+// Package client takes the place of your own client: its MessagePack, scores and key names.
 package client
 
 import (
@@ -71,7 +71,7 @@ func sized(kind byte, value uint64, width int) []byte {
 	return append([]byte{kind}, binary.BigEndian.AppendUint64(nil, value)[8-width:]...)
 }
 
-// DelayedScore is the score of a job that is due at a time (Unix ms), after so many others of the same ms.
+// DelayedScore is the score of a job that is due at a time (Unix ms), after `before` others of the same ms.
 func DelayedScore(dueMs int64, before int) float64 { return float64(dueMs*0x1000 + int64(before)) }
 
 // PriorityScore is the score of a job with a priority; counter is the queue's key `pc`.

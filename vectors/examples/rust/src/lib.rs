@@ -1,4 +1,4 @@
-//! Stands for your own client: what it packs, which scores it gives, which keys it names.
+//! Takes the place of your own client: its MessagePack, scores and key names.
 
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ fn sized(kind: u8, value: u64, width: usize) -> Vec<u8> {
     [&[kind], &value.to_be_bytes()[8 - width..]].concat()
 }
 
-/// The score of a job that is due at a time (Unix ms), after so many others of the same ms.
+/// The score of a job that is due at a time (Unix ms), after a number of others of the same ms.
 pub fn delayed_score(due_ms: i64, before: i64) -> f64 {
     (due_ms * 0x1000 + before) as f64
 }

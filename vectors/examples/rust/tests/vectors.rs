@@ -1,4 +1,4 @@
-//! What a client in Rust checks with the vectors of BullMQ, in its own unit tests: `cargo test`.
+//! Unit tests of a Rust client that use the vectors of BullMQ: `cargo test`.
 
 use bullmq_vectors::{add_keys, delayed_score, pack, priority_score};
 use serde_json::Value;
