@@ -71,21 +71,21 @@ def test_a_list_each_of_whose_entries_is_needed_is_tight() -> None:
 def test_what_another_entry_excuses_as_well_is_named(entries: list[KnownFailure], superfluous: list[int]) -> None:
     said = list(complaints([TWO], entries, LEDGER))
     assert [int(sentence.split()[1]) for sentence in said] == superfluous
-    assert all("can be taken away" in sentence for sentence in said)
+    assert all("can be removed" in sentence for sentence in said)
 
 
 def test_an_entry_that_one_of_several_runs_needs_is_needed() -> None:
     core, full = run_of(found("add/limit", against(LIMIT))), TWO
     entries = [known(LIMIT), known(SIZE)]
     assert list(complaints([core, full], entries, LEDGER)) == []
-    assert list(complaints([core], entries, LEDGER)) == [f"entry 2 can be taken away: {SIZE}"]
+    assert list(complaints([core], entries, LEDGER)) == [f"entry 2 can be removed: {SIZE}"]
 
 
 def test_an_unseen_race_is_not_a_fault_and_a_seen_one_must_be_needed() -> None:
     entries = [known(LIMIT), known(SIZE), known(PAUSED, sometimes=True)]
     assert list(complaints([TWO], entries, LEDGER)) == []
     met_twice = [known(LIMIT), known(SIZE), known(SIZE, where="answer", sometimes=True)]
-    assert list(complaints([TWO], met_twice, LEDGER)) == [f"entry 3 can be taken away: {SIZE} (where 'answer')"]
+    assert list(complaints([TWO], met_twice, LEDGER)) == [f"entry 3 can be removed: {SIZE} (where 'answer')"]
 
 
 def test_what_only_warns_needs_no_entry() -> None:
@@ -93,7 +93,7 @@ def test_what_only_warns_needs_no_entry() -> None:
     assert LEDGER.row(WARNS).level == "SHOULD"
     entries = [known(LIMIT), known(SIZE), known(WARNS)]
     said = list(complaints([run_of(*TWO.scenarios, warned)], entries, LEDGER))
-    assert said == [f"entry 3 can be taken away: {WARNS}"]
+    assert said == [f"entry 3 can be removed: {WARNS}"]
 
 
 def test_a_list_that_does_not_hold_is_said() -> None:
@@ -107,8 +107,8 @@ def test_a_run_that_fails_anyway_does_not_make_every_entry_needed() -> None:
     entries = [known(LIMIT), known(LIMIT, where="answer")]
     assert list(complaints([TWO], entries, LEDGER)) == [
         f"with the whole list, run sample ends with 1: {SIZE} not excused",
-        f"entry 1 can be taken away: {LIMIT}",
-        f"entry 2 can be taken away: {LIMIT} (where 'answer')",
+        f"entry 1 can be removed: {LIMIT}",
+        f"entry 2 can be removed: {LIMIT} (where 'answer')",
     ]
 
 
@@ -155,7 +155,7 @@ def test_the_command_ends_with_0_for_a_tight_list_and_with_1_for_another(
     assert judge(TWO, ENTRY.format(LIMIT) + ENTRY.format(SIZE)) == 0
     assert "2 entries, tight" in capsys.readouterr().out
     assert judge(TWO, ENTRY.format(LIMIT) + ENTRY.format(SIZE) * 2) == 1
-    assert f"entry 3 can be taken away: {SIZE}\n" in capsys.readouterr().out
+    assert f"entry 3 can be removed: {SIZE}\n" in capsys.readouterr().out
 
 
 UNSTEADY = '[[unsteady]]\noperation = "worker.*"\nreason = "now and then"\nat_most = 2\n'
@@ -166,7 +166,7 @@ def test_what_is_unsteady_and_was_not_met_is_named_and_no_fault(
 ) -> None:
     text = ENTRY.format(LIMIT) + ENTRY.format(SIZE) + UNSTEADY
     assert judge(TWO, text) == 0
-    assert "not met in these runs, as it says of itself: worker.*, now and then" in capsys.readouterr().out
+    assert "not seen in these runs, which is allowed: worker.*, now and then" in capsys.readouterr().out
     held = msgspec.structs.replace(scenario("add/one", "pass"), unsteady="now and then")
     assert judge(run_of(*TWO.scenarios, held), text) == 0
     assert "not met" not in capsys.readouterr().out
