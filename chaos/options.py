@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from chaos.config import ChaosConfig, TopologyName
 from chaos.faults.base import Fault
 from chaos.redis_servers import Persistence
-from chaos.topologies import TopologyName
 from chaos.workload import WorkloadMix
 from conformance.environment.clients import Launch
+from conformance.options import DurationMs, command_line, option_words
 
 DRAIN_DEADLINE_S = 45.0
 ALONE_MS = 25_000
@@ -121,24 +121,25 @@ class ChaosOptions:
     @property
     def reproduce(self) -> str:
         """The command that runs the same once more."""
-        words = ["bullmq-conformance", "chaos", "--faults", ",".join(fault.name for fault in self.faults) or "none"]
-        words += ["--topology", self.topology, "--seed", str(self.seed)]
-        words += ["--together"] if self.together else []
-        words += ["--at-once", str(self.at_once)] if self.at_once > 1 else []
-        words += ["--duration", f"{self.duration_ms / 1000:g}s"] if self.duration_ms else []
-        words += ["--hold", f"{self.hold_ms / 1000:g}s"] if self.hold_ms is not None else []
-        words += ["--redis", self.redis] if self.redis else []
-        words += ["--partner", self.partner.text] if self.partner is not None else []
-        return shlex.join([*words, *self._parties])
+        config = ChaosConfig(
+            faults=",".join(fault.name for fault in self.faults) or "none",
+            topology=self.topology,
+            duration_ms=DurationMs(self.duration_ms),
+            hold_ms=None if self.hold_ms is None else DurationMs(self.hold_ms),
+            together=self.together,
+            at_once=self.at_once,
+            seed=self.seed,
+            redis=self.redis,
+            partner=self.partner.text if self.partner is not None else "",
+            oracle=self.oracle,
+        )
+        return command_line("chaos", [*option_words(config), *self.client.words])
 
     @property
     def reproduce_crash_points(self) -> str:
         """The command that tries all crash points once more."""
-        return shlex.join(["bullmq-conformance", "chaos", "--crash-points", *self._parties])
-
-    @property
-    def _parties(self) -> list[str]:
-        return [*(["--oracle", self.oracle] if self.oracle else []), *self.client.words]
+        config = ChaosConfig(crash_points=True, oracle=self.oracle)
+        return command_line("chaos", [*option_words(config), *self.client.words])
 
 
 def topology_for(wanted: TopologyName, faults: Sequence[Fault]) -> TopologyName:

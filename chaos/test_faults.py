@@ -8,13 +8,13 @@ import time
 
 import pytest
 
+from chaos.config import TopologyName
 from chaos.conftest import complaint
 from chaos.faults.base import FAULTS, select_faults
 from chaos.images.build import NODE_WORKER, PYTHON_WORKER
 from chaos.options import ChaosOptions
 from chaos.results import ResultRow, result_row
 from chaos.runner import run_chaos
-from chaos.topologies import TopologyName
 from conformance.environment.prepare import Environment, EnvironmentOptions, prepare
 from conformance.problems import EnvironmentProblem
 from conformance.servers.setting import DEFAULT_IMAGE

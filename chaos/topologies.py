@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 import redis
 
+from chaos.config import TopologyName
 from chaos.redis_servers import ContainerServer, Persistence, RedisProcess, RedisServer, Relay
 from conformance.environment.prepare import RedisProgram
 from conformance.observe.tap.tap import Tap
@@ -30,8 +30,6 @@ SENTINEL_LOOK_S = 0.1
 PRIMARIES = 3
 FORM_DEADLINE_S = 60.0
 CLUSTER_LOOK_S = 0.05
-
-TopologyName: TypeAlias = Literal["single", "replica", "sentinel", "cluster"]
 
 
 @dataclass

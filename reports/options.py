@@ -1,68 +1,165 @@
-"""What the verbs `load`, `snapshot` and `diff` share on the command line. No Spark: it may not even be installed."""
+"""The options of the verbs `load`, `snapshot`, `diff`, `check` and `history`.
+
+Does not import Spark, which may not be installed.
+"""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated
 
-import click
+import msgspec
 
+from conformance.environment.prepare import EnvironmentOptions, client_under_test
+from conformance.gate.options import AnyRedis, Packages
+from conformance.gate.records import redacted
+from conformance.options import DurationMs, Option, command_line, option_words
 from conformance.problems import EnvironmentProblem, UsageProblem
 
-Verb = TypeVar("Verb", bound=Callable[..., Any])
-
 _NEEDED = ("pyspark", "pyarrow", "pandas", "hdrh", "matplotlib")
-
 
 ARCHIVES = "spark.archives"
 """Spark's property for files that executors unpack."""
 
 UNPACKED = "environment"
-"""The folder into which they unpack what was packed for them."""
+"""The folder into which executors unpack the archive of `reports.packed`."""
+
+OnlyQueue = Annotated[str, Option("Only this queue; default: all.")]
 
 
-def _remember(context: click.Context, _: click.Parameter, archives: Path | None) -> None:
-    context.meta[ARCHIVES] = archives
+class SparkConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The options about Spark itself. `memory`: of the driver, as in `2g`; `conf`: Spark properties, NAME=VALUE."""
+
+    master: Annotated[str, Option("Spark master: local[N], spark://…, yarn.")] = "local[*]"
+    memory: Annotated[str, Option("Memory of Spark's driver.")] = "2g"
+    conf: Annotated[Sequence[str], Option("Further Spark property; repeatable.", metavar="NAME=VALUE")] = ()
+    archives: Annotated[
+        Path | None,
+        Option("Archive made by `python -m reports.packed`, for executors without the kit.", existing_file=True),
+    ] = None
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The Spark properties, and the archive as one of them. Raises UsageProblem for a text without `=`."""
+        for setting in self.conf:
+            if "=" not in setting:
+                raise UsageProblem(
+                    f"invalid --conf {setting!r}: no `=`", hint="example: --conf spark.executor.memory=4g"
+                )
+        packed = {} if self.archives is None else {ARCHIVES: f"{self.archives.absolute()}#{UNPACKED}"}
+        return {**packed, **dict(setting.split("=", 1) for setting in self.conf)}
 
 
-def spark_options(verb: Verb) -> Verb:
-    """Options about Spark itself; the verb takes `master`, `memory` and `conf`, which `--archives` is a part of."""
-    for option in (
-        click.option(
-            "--archives",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            expose_value=False,
-            callback=_remember,
-            help="What `python -m reports.packed` has packed, for executors that have nothing installed.",
+class LoadConfig(SparkConfig, frozen=True, kw_only=True):
+    """All options of `load`.
+
+    `jobs`, `seed`, `queues`, `rate`: replace the values of the workload file. `producer` empty: the driver given as a
+    command, else the reference. `find_rate`: the threshold to search the highest rate for; empty for a single load.
+    """
+
+    workload: Annotated[Path | None, Option("YAML description of the workload; options override it.")] = None
+    jobs: Annotated[int | None, Option("Number of jobs.", at_least=1)] = None
+    seed: Annotated[int | None, Option("Seed of everything random.")] = None
+    queues: Annotated[int | None, Option("Number of queues.", at_least=1)] = None
+    rate: Annotated[float | None, Option("Jobs per second, on a fixed schedule; 0: as fast as possible.")] = None
+    producer: Annotated[str, Option("Client that adds the jobs; default: reference, or the driver given.")] = ""
+    workers: Annotated[
+        Sequence[str], Option("Workers; repeatable for a mix.", "--worker", metavar="CLIENT[:PROCESSES]")
+    ] = ()
+    packages: Packages = ()
+    concurrency: Annotated[int, Option("Concurrency of each worker.", at_least=1)] = 100
+    partitions: Annotated[int, Option("Producers at the same time.", at_least=1)] = 2
+    redis: AnyRedis = ""
+    prefix: Annotated[str, Option("Key prefix; default: a new one.")] = ""
+    events: Annotated[int | None, Option("Events that a queue keeps; default: all.", at_least=1)] = None
+    resume: Annotated[bool, Option("Continue an interrupted load.")] = False
+    thresholds: Annotated[
+        Sequence[str],
+        Option(
+            "Required result, as in 'p99<50ms', 'scheduled-to-added:p99.9<1s' or 'rate>=1000'; repeatable.",
+            "--threshold",
+            metavar="BOUND",
         ),
-        click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Further Spark property; repeatable."),
-        click.option("--memory", default="2g", show_default=True, help="Memory of Spark's driver."),
-        click.option(
-            "--master", default="local[*]", show_default=True, help="Spark master: local[N], spark://…, yarn."
-        ),
-    ):
-        verb = option(verb)
-    return verb
+    ] = ()
+    find_rate: Annotated[str, Option("Find the highest rate that keeps this threshold.", metavar="BOUND")] = ""
+    trial_ms: Annotated[DurationMs, Option("Length of each load of --find-rate.", "--trial", positive=True)] = (
+        DurationMs(10_000)
+    )
+    out: Annotated[str, Option("Folder for the snapshot and the reports: a path, s3://…, hdfs://….")]
+    command: Sequence[str] = ()
+
+    @property
+    def driver_name(self) -> str:
+        """The name of the client whose driver was given as a command, empty if none was."""
+        return client_under_test("", self.command) if self.command else ""
+
+    @property
+    def environment(self) -> EnvironmentOptions:
+        """What the load needs of this machine."""
+        return EnvironmentOptions(redis=self.redis, client=self.driver_name, command=self.command)
+
+    @property
+    def reproduce(self) -> str:
+        """The command line that runs this load again; passwords are left out."""
+        return command_line("load", redacted([*option_words(self), *(["--", *self.command] if self.command else [])]))
+
+
+class SnapshotConfig(SparkConfig, frozen=True, kw_only=True):
+    """All options of `snapshot`. Exactly one of `redis` and `rdb` names the store."""
+
+    redis: Annotated[str, Option("URL of the Redis, or of a replica.")] = ""
+    replicate: Annotated[bool, Option("Take the RDB file that --redis gives to a new replica: one instant.")] = False
+    rdb: Annotated[
+        Sequence[Path], Option("An RDB file instead of --redis; one for each node of a cluster.", metavar="FILE")
+    ] = ()
+    database: Annotated[int, Option("Number of the database in --rdb.", at_least=0)] = 0
+    prefix: Annotated[str, Option("Key prefix of the queues.")] = "bull"
+    queue: Annotated[str, Option("Only this queue; default: all under the prefix.")] = ""
+    out: Annotated[str, Option("Folder for the Parquet files: a path, s3://…, hdfs://….")]
+
+    def check(self) -> None:
+        """Raise UsageProblem for options that contradict each other."""
+        if bool(self.redis) == bool(self.rdb):
+            raise UsageProblem("specify exactly one of --redis or --rdb", hint="a snapshot is of one store")
+        if self.rdb and self.replicate:
+            raise UsageProblem("--replicate does not apply to --rdb", hint="use it with --redis")
+        if self.database and not self.rdb:
+            raise UsageProblem("--database applies only to --rdb", hint="put it into the URL: redis://127.0.0.1:6379/2")
+
+
+class DiffConfig(SparkConfig, frozen=True, kw_only=True):
+    """All options of `diff`. `out` None: reports are not kept."""
+
+    queue: OnlyQueue = ""
+    replicate: Annotated[bool, Option("Take the RDB file that a Redis gives to a new replica: one instant.")] = False
+    job: Annotated[str, Option("Only this job: shows everything that both sides store of it; needs --queue.")] = ""
+    no_rule: Annotated[
+        Sequence[str], Option("Canonical rule to switch off (`list --rules` names them); repeatable.")
+    ] = ()
+    out: Annotated[str | None, Option("Folder for differences and reports: a path, s3://…, hdfs://….")] = None
+
+
+class CheckConfig(SparkConfig, frozen=True, kw_only=True):
+    """All options of `check`. `out` None: reports are not kept."""
+
+    queue: OnlyQueue = ""
+    out: Annotated[str | None, Option("Folder for check.json and junit.xml: a path, s3://…, hdfs://….")] = None
+
+
+class HistoryConfig(SparkConfig, frozen=True, kw_only=True):
+    """All options of `history`. `out` None: reports are not kept."""
+
+    snapshot: Annotated[str | None, Option("Folder of the snapshot taken after the run.")] = None
+    out: Annotated[str | None, Option("Folder for history.json and junit.xml: a path, s3://…, hdfs://….")] = None
 
 
 def require_spark() -> None:
-    """Raise EnvironmentProblem where the extra `spark` is not installed."""
+    """Raise EnvironmentProblem if the extra `spark` is not installed."""
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise EnvironmentProblem(
-            f"this needs the extra `spark`, which is not installed (missing: {', '.join(missing)})",
+            f"this verb needs the extra `spark`, which is not installed (missing: {', '.join(missing)})",
             hint="pip install 'WHERE[spark]', where WHERE is the kit's checkout or wheel",
         )
-
-
-def properties(conf: tuple[str, ...]) -> dict[str, str]:
-    """`NAME=VALUE` as a mapping, with the archive that was given. Raises UsageProblem."""
-    for setting in conf:
-        if "=" not in setting:
-            raise UsageProblem(f"--conf {setting}: there is no `=`", hint="as in --conf spark.executor.memory=4g")
-    context = click.get_current_context(silent=True)
-    archives: Path | None = context.meta.get(ARCHIVES) if context is not None else None
-    packed = {} if archives is None else {ARCHIVES: f"{archives.absolute()}#{UNPACKED}"}
-    return {**packed, **dict(setting.split("=", 1) for setting in conf)}

@@ -12,12 +12,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark import SparkContext
@@ -27,7 +26,7 @@ from pyspark.sql import SparkSession
 from conformance import interruption
 from conformance.problems import EnvironmentProblem, UsageProblem
 from reports.class_archive import SHORT_LIVED, options_to_use_it
-from reports.options import ARCHIVES, UNPACKED
+from reports.options import ARCHIVES, UNPACKED, SparkConfig
 from reports.packed import PYTHON
 from reports.spark_problems import explain_spark, require_java
 
@@ -81,9 +80,9 @@ class SparkSettings:
         return replace(self, master=f"local[{max(least, os.cpu_count() or 1)}]")
 
 
-def settings_of(spark: Mapping[str, Any], rows: int | None = None) -> SparkSettings:
-    """The options about Spark as a value; `rows` as in SparkSettings."""
-    return SparkSettings(master=spark["master"], memory=spark["memory"], properties=dict(spark["conf"]), rows=rows)
+def settings_of(config: SparkConfig, rows: int | None = None) -> SparkSettings:
+    """The settings that the options ask for; `rows` as in SparkSettings. Raises UsageProblem for an invalid --conf."""
+    return SparkSettings(master=config.master, memory=config.memory, properties=config.properties, rows=rows)
 
 
 @contextmanager

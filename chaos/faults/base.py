@@ -21,10 +21,11 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from chaos.clients import ChaosProducer, ChaosWorker
+from chaos.config import TopologyName
 from chaos.processes import ClientProcess
 from chaos.recorder import HistoryRecorder
 from chaos.redis_servers import Persistence, RedisProcess, RedisServer
-from chaos.topologies import Topology, TopologyName
+from chaos.topologies import Topology
 from chaos.workload import WorkloadMix
 from conformance.checkers.histories.evidence import REDIS
 from conformance.checkers.histories.history import FaultEnded, FaultStarted

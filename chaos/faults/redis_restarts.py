@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from chaos.config import TopologyName
 from chaos.faults.base import EVERYTHING, ChaosSystem, fault
 from chaos.redis_servers import ContainerServer, RedisProcess
-from chaos.topologies import TopologyName
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers.connection import send
 

@@ -1,66 +1,71 @@
-"""`bench`: how fast a client is beside the oracle."""
+"""`bench`: how fast a client is, compared with the oracle."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import click
 import msgspec
 from rich.console import Console
 
-from conformance.cli.options import run_options_of
+from conformance.cli.options import configured
 from conformance.environment.prepare import EnvironmentOptions, announce, client_under_test, prepare, settled
+from conformance.gate.options import AnyRedis, ClientName, NodeProgram, OracleVersion, Packages
+from conformance.options import Option
 from conformance.out_folder import prove_writable
 from conformance.report.speed import SPEED_FORMATS, print_speed, speed_formats, write_speed
 from conformance.speed.gates import parse_gates
 from conformance.speed.measures import MEASURE_NAMES, MEASURES
 from conformance.speed.session import SpeedOptions, measure_speed
 
-_MEASURE = "Only this measure; repeatable. There are " + ", ".join(MEASURE_NAMES) + "."
 
-_FORMAT = "Report to write to --out: " + ", ".join(SPEED_FORMATS) + "; repeatable, default: all."
+class BenchConfig(EnvironmentOptions, frozen=True, kw_only=True):
+    """All options of `bench`."""
+
+    client: ClientName = ""
+    packages: Packages = ()
+    oracle: OracleVersion = ""
+    redis: AnyRedis = ""
+    node: NodeProgram = ""
+    seed: Annotated[int, Option("Seed of everything random.")] = 0
+    rounds: Annotated[int, Option("Rounds that count.", at_least=1)] = 5
+    jobs: Annotated[int, Option("Jobs of one measurement.", at_least=20)] = 1000
+    measure: Annotated[
+        Sequence[str],
+        Option(
+            f"Only this measure; repeatable: {', '.join(MEASURE_NAMES)}.", metavar="NAME", choices=tuple(MEASURE_NAMES)
+        ),
+    ] = ()
+    at_least: Annotated[
+        Sequence[str], Option("Required ratio, as in worker=0.5; repeatable.", metavar="MEASURE=RATIO")
+    ] = ()
+    out: Annotated[Path | None, Option("Folder for the reports.")] = None
+    format: Annotated[
+        Sequence[str],
+        Option(f"Report to write to --out: {', '.join(SPEED_FORMATS)}; repeatable, default: all.", metavar="NAME"),
+    ] = ()
 
 
 @click.command()
-@run_options_of("client", "packages", "oracle", "redis", "node", "seed")
-@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Rounds that are counted.")
-@click.option("--jobs", type=click.IntRange(20), default=1000, show_default=True, help="Jobs of one measurement.")
-@click.option("--measure", "chosen", multiple=True, type=click.Choice(MEASURE_NAMES), help=_MEASURE, metavar="NAME")
-@click.option(
-    "--at-least", multiple=True, metavar="MEASURE=RATIO", help="What must hold, as in worker=0.5; repeatable."
-)
-@click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for the reports.")
-@click.option("--format", "formats", multiple=True, metavar="NAME", help=_FORMAT)
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def bench(  # noqa: PLR0917 - click passes options by name
-    client: str,
-    rounds: int,
-    jobs: int,
-    chosen: tuple[str, ...],
-    at_least: tuple[str, ...],
-    out: Path | None,
-    formats: tuple[str, ...],
-    command: tuple[str, ...],
-    **options: Any,
-) -> int:
-    """Measure a client beside the oracle, in one session: a named one, or the driver started by COMMAND (after `--`).
+@configured(BenchConfig)
+def bench(config: BenchConfig) -> int:
+    """Measure a client next to the oracle, in one session: a named one, or the driver started by COMMAND (after `--`).
 
     A ratio of 0.5 is half as fast, or twice the memory. Exit codes: 0 every --at-least holds, 1 one fails, 4 one cannot
     be decided.
     """
-    bounds = parse_gates(at_least, [name for name in MEASURE_NAMES if not chosen or name in chosen])
-    written = speed_formats(list(formats))
-    name = client_under_test(client, command)
-    wanted = msgspec.convert({"client": name, "command": command, **options}, EnvironmentOptions)
-    if out is not None:
-        prove_writable(out)
-    measures = [measure for measure in MEASURES if not chosen or measure.name in chosen]
-    with prepare(settled(wanted), announce, prove=True) as environment:
-        report = measure_speed(
-            environment, SpeedOptions(measures=measures, rounds=rounds, jobs=jobs, at_least=bounds), announce
-        )
+    bounds = parse_gates(config.at_least, config.measure or MEASURE_NAMES)
+    written = speed_formats(list(config.format))
+    config = msgspec.structs.replace(config, client=client_under_test(config.client, config.command))
+    if config.out is not None:
+        prove_writable(config.out)
+    measures = [measure for measure in MEASURES if not config.measure or measure.name in config.measure]
+    options = SpeedOptions(measures=measures, rounds=config.rounds, jobs=config.jobs, at_least=bounds)
+    with prepare(settled(config), announce, prove=True) as environment:
+        report = measure_speed(environment, options, announce)
     print_speed(report, Console())
-    for path in write_speed(report, out, written) if out is not None else ():
+    for path in write_speed(report, config.out, written) if config.out is not None else ():
         announce(str(path))
     return report.exit_code

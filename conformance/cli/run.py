@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import click
 import msgspec
@@ -17,7 +15,7 @@ from _pytest.terminal import TerminalReporter
 from rich.console import Console
 
 from conformance import interruption
-from conformance.cli.options import run_options_of
+from conformance.cli.options import configured
 from conformance.environment.prepare import KeptDrivers, announce, client_under_test, prepare, settled
 from conformance.environment.prerequisites import insist, required_names
 from conformance.gate.bench import client_log
@@ -32,18 +30,14 @@ MOST_JOBS = 8
 
 
 @click.command()
-@run_options_of()
+@configured(RunConfig)
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Processes that run scenarios; default: cores + 1.")
 @click.option("--require", default="", help="Prerequisites that must not be missing, e.g. docker,java,node.")
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def run(client: str, command: tuple[str, ...], jobs: int | None, require: str, **options: Any) -> int:
+def run(config: RunConfig, jobs: int | None, require: str) -> int:
     """Check a client: a named one, or the driver started by COMMAND (after `--`)."""
-    name = client_under_test(client, command)
-    insist(required_names(require), node=str(options["node"]))
-    config = msgspec.convert(
-        {"client": name, "command": command, "invocation": ["bullmq-conformance", *sys.argv[1:]], **options}, RunConfig
-    )
-    return run_gate(config, jobs or usual_jobs())
+    insist(required_names(require), node=config.node)
+    name = client_under_test(config.client, config.command)
+    return run_gate(msgspec.structs.replace(config, client=name), jobs or usual_jobs())
 
 
 def usual_jobs() -> int:

@@ -1,20 +1,22 @@
-"""`versions diff` and `versions bisect`: what is different between two versions of BullMQ, and since which release."""
+"""`versions diff` and `versions bisect`: how two versions of BullMQ differ, and since which release."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated
 
 import click
+import msgspec
 
-from conformance.cli.options import run_options_of
+from conformance.cli.options import configured
 from conformance.environment.prepare import announce
+from conformance.gate.options import AnyRedis, ChosenTier, NodeProgram
 from conformance.ledger.loader import load_ledger
-from conformance.participants.marks import Tier
+from conformance.options import Option
 from conformance.problems import UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.report.versions import VERSION_FORMATS, write_version_pages
@@ -28,89 +30,88 @@ from conformance.versions.pair_runner import PairRunner
 
 ALIKE, DIFFERENT, UNDECIDED = 0, 1, 4
 RUNS = "runs"
-"""Folder below `--out` in which what was played is kept."""
+"""Folder below `--out` for the runs."""
 
 
 @click.group()
 def versions() -> None:
-    """Say what is different between two versions of BullMQ, and in which release it came."""
+    """Show how two versions of BullMQ differ, and which release changed it."""
 
 
-def _comparing(verb: Callable[..., int]) -> Callable[..., int]:
-    """The options of both verbs."""
-    options = (
-        click.option("--out", default="", help="Folder of the pages, and of the runs, which are kept there."),
-        click.option(
-            "--format",
-            "form",
-            type=click.Choice(list(VERSION_FORMATS)),
-            default="terminal",
-            show_default=True,
-            help="What is printed; --out gets all of them.",
-        ),
-        click.option("--jobs", type=click.IntRange(1), default=None, help="Processes of each run; default: cores + 1."),
-        run_options_of("tier", "redis", "node"),
+class ComparisonConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of both verbs. `out` empty: nothing is kept."""
+
+    out: Annotated[str, Option("Folder for the pages, and for the runs, which are kept.")] = ""
+    format: Annotated[str, Option("Format to print; --out gets all of them.", choices=tuple(VERSION_FORMATS))] = (
+        "terminal"
     )
-    for option in reversed(options):
-        verb = option(verb)
-    return verb
+    jobs: Annotated[int | None, Option("Processes of each run; default: cores + 1.", at_least=1)] = None
+    tier: ChosenTier = "core"
+    redis: AnyRedis = ""
+    node: NodeProgram = ""
+
+
+class DifferenceConfig(ComparisonConfig, frozen=True, kw_only=True):
+    """The options of `versions diff`."""
+
+    releases: Annotated[bool, Option("Find the release of each change as well: dozens of shorter runs.")] = False
+    select: Annotated[Sequence[str], Option("Glob over requirement ids, areas or scenario ids; repeatable.")] = ()
+
+
+class BisectConfig(ComparisonConfig, frozen=True, kw_only=True):
+    """The options of `versions bisect`."""
+
+    older: Annotated[str, Option("Version before the change.", "--from")] = BULLMQ_VERSION
+    newer: Annotated[str, Option("Version that has the change.", "--to")] = "newest"
 
 
 @versions.command()
 @click.argument("older")
 @click.argument("newer")
-@click.option("--releases", is_flag=True, help="Find the release of each change as well: dozens of shorter runs.")
-@run_options_of("select")
-@_comparing
-def diff(  # noqa: PLR0917 - click passes options by name
-    older: str, newer: str, releases: bool, select: tuple[str, ...], form: str, out: str, **options: Any
-) -> int:
-    """Play the scenarios with two versions, and say what is different in Redis, events, answers and scripts.
+@configured(DifferenceConfig)
+def diff(config: DifferenceConfig, older: str, newer: str) -> int:
+    """Run the scenarios with two versions, and show how Redis, events, results and scripts differ.
 
-    OLDER and NEWER are versions such as 5.62.0, or newest, newest-5. The last part says what a client that speaks OLDER
-    must change to speak NEWER. Exit codes: 0 nothing is different, 1 something is, 2 wrong usage, 3 environment.
+    OLDER and NEWER are versions such as 5.62.0, or newest, newest-5. The last part lists what a client for OLDER must
+    change to support NEWER. Exit codes: 0 nothing differs, 1 something does, 2 wrong usage, 3 environment.
     """
-    found = _compared(older, newer, select, releases=releases, out=out, **options)
-    click.echo(VERSION_FORMATS[form].render(found))
-    return DIFFERENT if found.changes or found.scripts else ALIKE
+    difference = _compared(config, older, newer, config.select, releases=config.releases)
+    click.echo(VERSION_FORMATS[config.format].render(difference))
+    return DIFFERENT if difference.changes or difference.scripts else ALIKE
 
 
 @versions.command()
 @click.argument("row")
-@click.option("--from", "older", default=BULLMQ_VERSION, show_default=True, help="Version before the change.")
-@click.option("--to", "newer", default="newest", show_default=True, help="Version that has it.")
-@_comparing
-def bisect(row: str, older: str, newer: str, form: str, out: str, **options: Any) -> int:
-    """Find the releases in which BullMQ changed what requirement ROW is about, by playing its scenarios.
+@configured(BisectConfig)
+def bisect(config: BisectConfig, row: str) -> int:
+    """Find the releases that changed the behaviour described by requirement ROW, by running its scenarios.
 
     Exit codes: 0 the release of each change was found, or nothing has changed, 2 wrong usage, 3 environment, 4 a
     release was not found.
     """
     if row not in load_ledger():
-        raise UsageProblem(f"no requirement is called {row!r}", hint="`bullmq-conformance list` names them")
-    found = _compared(older, newer, (row,), releases=True, out=out, **options)
-    click.echo(VERSION_FORMATS[form].render(found))
-    return UNDECIDED if found.undecided or any(change.unknown for change in found.changes) else ALIKE
+        raise UsageProblem(f"unknown requirement {row!r}", hint="`bullmq-conformance list` prints every id")
+    difference = _compared(config, config.older, config.newer, (row,), releases=True)
+    click.echo(VERSION_FORMATS[config.format].render(difference))
+    return UNDECIDED if difference.undecided or any(change.unknown for change in difference.changes) else ALIKE
 
 
 def _compared(
-    older: str,
-    newer: str,
-    select: Sequence[str],
-    *,
-    releases: bool,
-    out: str,
-    tier: Tier,
-    redis: str,
-    node: str,
-    jobs: int | None,
+    config: ComparisonConfig, older: str, newer: str, select: Sequence[str], *, releases: bool
 ) -> VersionDiff:
-    """Compare, and write the pages where a folder was named."""
+    """Compare two versions, and write the pages if --out names a folder."""
     with ExitStack() as stack:
-        folder = Path(out or stack.enter_context(TemporaryDirectory(prefix="bullmq-conformance-versions-")))
-        found_node = find_node(node or None)
+        folder = Path(config.out or stack.enter_context(TemporaryDirectory(prefix="bullmq-conformance-versions-")))
+        found_node = find_node(config.node or None)
         first, last = exact_version(found_node, older), exact_version(found_node, newer)
-        runner = PairRunner(runs=folder / RUNS, announce=announce, tier=tier, redis=redis, node=node, jobs=jobs)
+        runner = PairRunner(
+            runs=folder / RUNS,
+            announce=announce,
+            tier=config.tier,
+            redis=config.redis,
+            node=config.node,
+            jobs=config.jobs,
+        )
         comparison = Comparison(
             runner=runner,
             scripts=_script_reader(found_node),
@@ -120,14 +121,14 @@ def _compared(
             select=select,
             releases=_between(published_versions(found_node), first, last) if releases else (),
         )
-        found = comparison.compare()
-        if out:
-            write_version_pages(found, folder)
-        return found
+        difference = comparison.compare()
+        if config.out:
+            write_version_pages(difference, folder)
+        return difference
 
 
 def _between(published: Sequence[str], first: str, last: str) -> list[str]:
-    """The releases from the first to the last. Raises UsageProblem for one that npm does not have, or a wrong order."""
+    """The releases from the first to the last. Raises UsageProblem for an unpublished version or a wrong order."""
     for version in (first, last):
         if version not in published:
             raise UsageProblem(f"npm has no bullmq {version}", hint="only published releases can be searched")

@@ -17,11 +17,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from conformance.environment.prepare import EnvironmentOptions
 from conformance.fuzz.campaign import Campaign, CampaignListener, CampaignOptions, CampaignProgress, FuzzFinding
 from conformance.fuzz.comparison import KnownDifferences
+from conformance.fuzz.options import FuzzConfig
 from conformance.fuzz.replay import Replay, ReplayHeader, file_name, read_replay, run_replay, write_replay
-from conformance.fuzz.steps import Mode
 from conformance.fuzz.strategies.exploring import legal_pairs
 from conformance.fuzz.target import FuzzTarget, open_target
 from conformance.gate.records import KIT_VERSION
@@ -37,40 +36,26 @@ HEARTBEAT_S = 10.0
 MOST_PAIRS_SHOWN, MOST_FINDINGS_SHOWN = 10, 12
 
 
-@dataclass(frozen=True)
-class FuzzOptions:
-    """What was asked for. `out`: folder of findings, examples and coverage."""
-
-    mode: Mode
-    budget_s: float
-    seed: int
-    out: Path
-    environment: EnvironmentOptions
-    ignore: tuple[str, ...] = ()
-    """Places (glob) where differences are no findings."""
-    without: tuple[str, ...] = ()
-    """Operations (glob) that are not called."""
-
-
-def run_fuzz(options: FuzzOptions, console: Console) -> bool:
+def run_fuzz(config: FuzzConfig, console: Console) -> bool:
     """Play earlier findings again, then a campaign; show both, write the folder; return whether there are findings.
 
     Raises a Problem for what a user can mend.
     """
-    prove_writable(options.out)
-    folder = FuzzFolder(options.out)
+    out = Path(config.out)
+    prove_writable(out)
+    folder = FuzzFolder(out)
     with ExitStack() as stack:
         # Else Hypothesis makes a folder of its own where the user stands.
         set_hypothesis_home_dir(folder.of_hypothesis)
         stack.callback(set_hypothesis_home_dir, None)
-        target = open_target(options.environment, stack, options.mode)
+        target = open_target(config, stack, config.mode)
         view = CampaignView(console, lambda finding: folder.save(finding, target))
         campaign = Campaign(
             target,
-            CampaignOptions(options.budget_s, options.seed, options.without, folder.examples),
+            CampaignOptions(config.budget_ms / 1000, config.seed, tuple(config.without), folder.examples),
             view,
-            KnownDifferences(places=options.ignore),
-            CampaignProgress(rounds=folder.rounds_done(options.seed)),
+            KnownDifferences(places=tuple(config.ignore)),
+            CampaignProgress(rounds=folder.rounds_done(config.seed)),
         )
         console.print(Text(target.parties), soft_wrap=True)
         still_shown = _run_replays(folder, campaign, console)

@@ -13,11 +13,12 @@ import pytest
 
 from conformance.findings import Finding
 from conformance.gate.known import KnownFailure, excuse
-from conformance.gate.options import RunConfig, run_options
+from conformance.gate.options import RunConfig
 from conformance.gate.records import ScenarioRecord, Verdict, redacted, worst
 from conformance.gate.selection import area_of, scenario_id, tier_of_item
 from conformance.gate.trial import TrialResult
 from conformance.ledger.loader import Ledger
+from conformance.options import options_of
 from conformance.participants.marks import Scenario
 
 
@@ -118,7 +119,7 @@ def unblamed(result: TrialResult) -> Verdict:
 def reproduce_line(scenario: str, config: RunConfig) -> str:
     """The command that runs this scenario again in the same way; a password in it has to be filled in again."""
     words = ["bullmq-conformance", "run", "--select", scenario, "--tier", config.tier]
-    words += [word for option in run_options() if option.reproduce for word in option.words(config)]
+    words += [word for option in options_of(RunConfig) if option.reproduce for word in option.words(config)]
     words += ["--", *config.command] if config.command else ["--client", config.client]
     return shlex.join(redacted([without_local_folder(word) for word in words]))
 

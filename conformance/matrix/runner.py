@@ -7,31 +7,41 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from conformance.environment.clients import Launch, Toolchain, oracle_version
 from conformance.environment.drivers import introduced
+from conformance.gate.options import AnyRedis, ChosenTier, NodeProgram
 from conformance.gate.separate_run import kit_hash, play_run
 from conformance.matrix.cell_store import StoredCell, cell_folder, load_cell, store_cell
 from conformance.matrix.cells import Cell, Entrant
-from conformance.participants.marks import Tier
+from conformance.options import DurationMs, Option
 
 Announce = Callable[[str], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class MatrixOptions:
-    """What is played. `redis` and `node` as users write them; `jobs`: processes of each cell, None for the usual.
+class MatrixConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """All options of `matrix`. `jobs`: None for the default of `run`."""
 
-    `cell_limit_s`: after so many seconds a cell is ended, and is no run. `anew`: play also what is kept.
-    """
-
-    out: Path
-    tier: Tier = "core"
-    redis: str = ""
-    node: str = ""
-    jobs: int | None = None
-    cell_limit_s: float = 1800
-    anew: bool = False
+    clients: Annotated[
+        str,
+        Option(
+            "Names such as node@6.7.0, or commands of drivers; ORACLE is the BullMQ to compare the client with.",
+            metavar="CLIENT[=ORACLE],…",
+        ),
+    ]
+    out: Annotated[Path, Option("Folder for the page, the JSON next to it, and the runs, which are kept.")]
+    cell: Annotated[Sequence[str], Option("Only this cell: A alone, or A with B; repeatable.", metavar="A[,B]")] = ()
+    anew: Annotated[bool, Option("Run finished cells again.")] = False
+    jobs: Annotated[int | None, Option("Processes of each cell; default: cores + 1.", at_least=1)] = None
+    cell_limit: Annotated[DurationMs, Option("A cell that takes longer is stopped.", positive=True)] = DurationMs(
+        1_800_000
+    )
+    tier: ChosenTier = "core"
+    redis: AnyRedis = ""
+    node: NodeProgram = ""
 
     @property
     def settings(self) -> dict[str, str]:
@@ -43,7 +53,7 @@ class MatrixOptions:
 class MatrixRunner:
     """Plays cells on one machine, one after the other; each starts its own Redis."""
 
-    options: MatrixOptions
+    config: MatrixConfig
     toolchain: Toolchain
     announce: Announce
     _known: dict[Entrant, str] = field(default_factory=dict)
@@ -61,17 +71,17 @@ class MatrixRunner:
         """Play the cells that are not kept as they are now, in this order. Raises what `introduce` raises."""
         wanted = {cell: self._versions(cell) for cell in cells}
         for number, cell in enumerate(cells, start=1):
-            before = None if self.options.anew else load_cell(self.options.out, cell)
+            before = None if self.config.anew else load_cell(self.config.out, cell)
             if before is not None and self._is_current(before, wanted[cell]):
                 self.announce(f"cell {number} of {len(cells)}: {cell.name}: kept")
                 continue
             played = self._run_cell(cell, wanted[cell])
-            store_cell(self.options.out, cell, played)
+            store_cell(self.config.out, cell, played)
             how = played.problem or "played"
             self.announce(f"cell {number} of {len(cells)}: {cell.name}: {how}, {played.took_ms / 1000:.0f} s")
 
     def _is_current(self, before: StoredCell, versions: Mapping[str, str]) -> bool:
-        return before.is_whole and (before.versions, before.settings) == (versions, self.options.settings)
+        return before.is_whole and (before.versions, before.settings) == (versions, self.config.settings)
 
     def _versions(self, cell: Cell) -> dict[str, str]:
         partner = {"partner": self._introduced(cell.partner)} if cell.partner else {}
@@ -96,16 +106,16 @@ class MatrixRunner:
         return oracle_version(self.toolchain.node, entrant.oracle) if entrant.oracle else ""
 
     def _run_cell(self, cell: Cell, versions: dict[str, str]) -> StoredCell:
-        folder = cell_folder(self.options.out, cell)
+        folder = cell_folder(self.config.out, cell)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         began = time.monotonic()
-        how = play_run(self._words(cell), folder, within_s=self.options.cell_limit_s)
+        how = play_run(self._words(cell), folder, within_s=self.config.cell_limit / 1000)
         return StoredCell(
             client=cell.client.client,
             partner=cell.partner.client if cell.partner else None,
             versions=versions,
-            settings=self.options.settings,
+            settings=self.config.settings,
             ended=how.ended,
             problem=how.problem,
             ended_ms=time.time_ns() // 1_000_000,
@@ -117,9 +127,9 @@ class MatrixRunner:
 
     def _settings(self, cell: Cell) -> Iterator[str]:
         # What a client's own list excuses is one client's affair: in a matrix all are judged alike.
-        yield from ("--no-known", "--tier", self.options.tier, "--format", "html")
-        given = {"--oracle": self._oracle(cell.client), "--redis": self.options.redis, "--node": self.options.node}
-        given |= {"--jobs": str(self.options.jobs or "")}
+        yield from ("--no-known", "--tier", self.config.tier, "--format", "html")
+        given = {"--oracle": self._oracle(cell.client), "--redis": self.config.redis, "--node": self.config.node}
+        given |= {"--jobs": str(self.config.jobs or "")}
         if cell.partner is not None:
             yield "--handovers"
             given |= {"--partner": cell.partner.client}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import functions as sql
 from rich.console import Console
@@ -14,23 +12,27 @@ from reports.diff.checking import broken_in
 from reports.diff.summary import summarise_checks
 from reports.history import check_jobs, header_of, result_of
 from reports.named_stores import named_stores
+from reports.options import CheckConfig, HistoryConfig
 from reports.rendering import print_checks, print_history, write_check_reports, write_history_reports
 from reports.session import settings_of, spark_session
-from reports.snapshot.folders import Folder
+from reports.snapshot.folders import folder_at
 from reports.snapshot.format import read_manifest
 from reports.snapshot.store import open_stored
 from reports.verbs.store_readings import output_folder, store_readings
 
 
-def check_store(snapshot: str, out: Folder | None, *, queue: str, spark: Mapping[str, Any]) -> int:
+def check_store(config: CheckConfig, store: str) -> int:
     """Check one store, print the outcome, write reports; returns the exit code. Raises Problems."""
-    stores = named_stores(snapshot, queue=queue)
-    settings = settings_of(spark, rows=stores[0].rows_about())
+    stores = named_stores(store, queue=config.queue)
+    settings = settings_of(config, rows=stores[0].rows_about())
+    out = None if config.out is None else folder_at(config.out)
     with output_folder(out) as reports:
         with store_readings(stores, ("snapshot",), reports.out) as readings, spark_session(settings) as session:
             stored = readings[0].stored(session)
             broken = broken_in(session, stored)
-            summary = summarise_checks(stored, broken.where(sql.col("queue") == queue) if queue else broken)
+            summary = summarise_checks(
+                stored, broken.where(sql.col("queue") == config.queue) if config.queue else broken
+            )
         print_checks(summary, Console())
         written = write_check_reports(reports.local, summary) if out is not None else ()
         for address in reports.addresses_of(written):
@@ -38,14 +40,15 @@ def check_store(snapshot: str, out: Folder | None, *, queue: str, spark: Mapping
     return 1 if summary.total else 0
 
 
-def check_history(history: Path, snapshot: Folder | None, out: Folder | None, *, spark: Mapping[str, Any]) -> int:
+def check_history(config: HistoryConfig, history: Path) -> int:
     """Check a history job by job, print the outcome, write reports; returns the exit code. Raises Problems."""
+    snapshot, out = (None if named is None else folder_at(named) for named in (config.snapshot, config.out))
     # Both files are read before Spark starts, so that a wrong name is reported at once.
     header_of(history)
     if snapshot is not None:
         read_manifest(snapshot)
     with output_folder(out) as reports:
-        with spark_session(settings_of(spark)) as session:
+        with spark_session(settings_of(config)) as session:
             stored = None if snapshot is None else open_stored(session, snapshot)
             result = result_of(check_jobs(session, history, stored), str(history), str(snapshot or ""))
         print_history(result, Console())

@@ -17,9 +17,10 @@ from reports.diff.nearby import compare_nearby
 from reports.diff.plan import compare_snapshots
 from reports.diff.summary import DiffSummary, summarise, summarise_nearby
 from reports.named_stores import named_stores
+from reports.options import DiffConfig
 from reports.rendering import print_diff, write_diff_reports
 from reports.session import settings_of, size_queries, spark_session
-from reports.snapshot.folders import Folder, explained_folder
+from reports.snapshot.folders import Folder, explained_folder, folder_at
 from reports.snapshot.format import KeptSnapshot, open_kept
 from reports.snapshot.rows import narrowed
 from reports.snapshot.store import StoredSnapshot
@@ -28,24 +29,15 @@ from reports.verbs.store_readings import output_folder, store_readings
 _Side = TypeVar("_Side", bound=KeptSnapshot)
 
 
-def compare_stores(
-    expected: str,
-    actual: str,
-    out: Folder | None,
-    *,
-    queue: str,
-    job: str,
-    replicate: bool,
-    switched_off: Sequence[str],
-    spark: Mapping[str, Any],
-) -> int:
+def compare_stores(config: DiffConfig, expected: str, actual: str) -> int:
     """Compare two stores, print the outcome, write reports; returns the exit code. Raises Problems."""
-    if job and not queue:
-        raise UsageProblem("--job needs --queue", hint="a job id means something only within its queue")
-    without(ALL_RULES, *switched_off)
-    sides = named_stores(expected, actual, queue=queue, replicate=replicate)
-    settings = settings_of(spark, rows=sum(side.rows_about() for side in sides))
-    narrowing = {"switched_off": tuple(switched_off), "queue": queue, "job": job}
+    if config.job and not config.queue:
+        raise UsageProblem("--job needs --queue", hint="job ids are unique only within a queue")
+    without(ALL_RULES, *config.no_rule)
+    sides = named_stores(expected, actual, queue=config.queue, replicate=config.replicate)
+    settings = settings_of(config, rows=sum(side.rows_about() for side in sides))
+    narrowing = {"switched_off": tuple(config.no_rule), "queue": config.queue, "job": config.job}
+    out = None if config.out is None else folder_at(config.out)
     with output_folder(out) as reports, store_readings(sides, ("expected", "actual"), reports.out) as readings:
         folder, summary = reports.out, None
         if settings.is_here and not any(side.needs_spark for side in sides):

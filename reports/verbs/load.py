@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -18,29 +17,34 @@ from reports.load.run import OnProgress, run_load
 from reports.load.target import LoadTarget, remove_load
 from reports.load.thresholds import Judged, Threshold, judge_threshold, parse_threshold, said_of
 from reports.load.workload import Workload
+from reports.options import LoadConfig
 from reports.rendering import write_load_reports, write_search_reports
 from reports.report_folder import ReportFolder, report_folder
 from reports.session import settings_of, spark_session
-from reports.verbs.load_plan import LoadOptions, PlannedLoad, check_resume, planned_load, workload_of
+from reports.snapshot.folders import folder_at
+from reports.verbs.load_plan import PlannedLoad, check_resume, planned_load, workload_of
 
 FIRST_RATE = 200.0
 """Jobs per second at which a search starts if the workload has no rate."""
 
 
-def load_queues(options: LoadOptions, spark: Mapping[str, Any]) -> int:
+def load_queues(config: LoadConfig) -> int:
     """Load queues, keep the final state, and write the reports; returns the exit code. Raises Problems."""
-    thresholds = [parse_threshold(text) for text in (*options.thresholds, *filter(None, [options.find_rate]))]
-    workload = workload_of(options)
-    check_resume(options)
-    with prepare(options.environment) as environment:
-        planned = planned_load(options, workload, environment)
+    thresholds = [parse_threshold(text) for text in (*config.thresholds, *filter(None, [config.find_rate]))]
+    workload = workload_of(config)
+    check_resume(config)
+    settings = settings_of(config)
+    with prepare(config.environment) as environment:
+        planned = planned_load(config, workload, environment)
         _announce_target(planned.target)
         # Producers wait for each other, so each needs a Spark task of its own at the same time.
-        settings = settings_of(spark).with_threads(planned.target.partitions)
         # The folder is made only after all names have been checked: a mistake leaves none behind.
-        with report_folder(options.out) as reports, spark_session(settings) as session:
-            if options.find_rate:
-                return _find_rate(session, planned, thresholds, reports, trial_s=options.trial_s)
+        with (
+            report_folder(folder_at(config.out)) as reports,
+            spark_session(settings.with_threads(planned.target.partitions)) as session,
+        ):
+            if config.find_rate:
+                return _find_rate(session, planned, thresholds, reports, trial_s=config.trial_ms / 1000)
             result = _one_load(session, planned, reports)
     return _exit_code([judge_threshold(threshold, result) for threshold in thresholds])
 

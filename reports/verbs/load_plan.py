@@ -3,63 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from conformance.environment.clients import Launch
-from conformance.environment.prepare import Environment, EnvironmentOptions, client_under_test
+from conformance.environment.prepare import Environment
 from conformance.problems import UsageProblem
 from reports.load.run import SNAPSHOT, LoadPlan, WorkerGroup
 from reports.load.target import KEEP_ALL_EVENTS, LoadTarget
 from reports.load.workload import Workload, checked_workload, read_workload
+from reports.options import LoadConfig
 from reports.report_folder import ReportFolder
-from reports.snapshot.folders import Folder
 
 REFERENCE = "reference"
 
 _WORKER_GROUP = re.compile(r"(?P<client>.+?)(?::(?P<processes>\d+))?")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadOptions:
-    """The options of the command line. `changes`: fields of the workload given as options.
-
-    `packages`: pinned packages for all clients except the reference. `driver`: the command of a client's driver;
-    `producer` empty: that driver, else the reference. `find_rate`: the threshold to search the highest rate for, in
-    loads of `trial_s`; empty for a single load.
-    """
-
-    workload: Path | None
-    changes: Mapping[str, Any]
-    producer: str
-    workers: tuple[str, ...]
-    packages: tuple[str, ...]
-    concurrency: int
-    partitions: int
-    redis: str
-    prefix: str
-    events: int | None
-    resume: bool
-    out: Folder
-    command: str
-    thresholds: tuple[str, ...] = ()
-    find_rate: str = ""
-    trial_s: float = 10.0
-    driver: tuple[str, ...] = ()
-
-    @property
-    def driver_name(self) -> str:
-        """The name of the client whose driver was given as a command, empty if none was."""
-        return client_under_test("", self.driver) if self.driver else ""
-
-    @property
-    def environment(self) -> EnvironmentOptions:
-        """What the load needs of this machine."""
-        return EnvironmentOptions(redis=self.redis, client=self.driver_name, command=self.driver)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,32 +58,34 @@ class PlannedLoad:
         return replace(self, target=target)
 
 
-def workload_of(options: LoadOptions) -> Workload:
-    """The workload of the YAML description, overridden by the options. Raises UsageProblem."""
-    described = read_workload(options.workload) if options.workload else Workload()
-    return checked_workload(msgspec.structs.replace(described, **options.changes))
+def workload_of(config: LoadConfig) -> Workload:
+    """The workload of the YAML description, overridden by the config. Raises UsageProblem."""
+    described = read_workload(config.workload) if config.workload else Workload()
+    given = {"jobs": config.jobs, "seed": config.seed, "queues": config.queues, "rate": config.rate}
+    changes = {name: value for name, value in given.items() if value is not None}
+    return checked_workload(msgspec.structs.replace(described, **changes))
 
 
-def check_resume(options: LoadOptions) -> None:
-    """Raise UsageProblem if `--resume` cannot work with the other options."""
-    if options.resume and options.find_rate:
+def check_resume(config: LoadConfig) -> None:
+    """Raise UsageProblem if `--resume` cannot work with the other config."""
+    if config.resume and config.find_rate:
         raise UsageProblem("--resume does not work with --find-rate", hint="start the search again without --resume")
-    if options.resume and not (options.prefix and options.redis):
+    if config.resume and not (config.prefix and config.redis):
         raise UsageProblem("--resume needs --redis and --prefix", hint="repeat those of the interrupted load")
 
 
-def planned_load(options: LoadOptions, workload: Workload, environment: Environment) -> PlannedLoad:
+def planned_load(config: LoadConfig, workload: Workload, environment: Environment) -> PlannedLoad:
     """The load in a prepared environment. Raises UsageProblem for unknown clients and for options without effect."""
-    launch = client_launcher(environment, options.packages)
-    names = options.workers or ((options.driver_name,) if options.driver else ())
-    workers = [worker_group(text, options.concurrency, launch) for text in names]
-    producer = options.producer or options.driver_name or REFERENCE
-    if options.packages and {producer, *(group.client.name for group in workers)} == {REFERENCE}:
+    launch = client_launcher(environment, config.packages)
+    names = config.workers or ((config.driver_name,) if config.command else ())
+    workers = [worker_group(text, config.concurrency, launch) for text in names]
+    producer = config.producer or config.driver_name or REFERENCE
+    if config.packages and {producer, *(group.client.name for group in workers)} == {REFERENCE}:
         raise UsageProblem(
             "--with does not apply to the reference", hint="name another client: --worker python-official"
         )
     server = environment.server
-    prefix = options.prefix or server.fresh_prefix().strip("{}")
+    prefix = config.prefix or server.fresh_prefix().strip("{}")
     # A cluster keeps all keys of a queue on one node only if its name has a hash tag.
     tagged = workload.tagged or (server.mode == "cluster" and "{" not in prefix)
     return PlannedLoad(
@@ -132,16 +94,16 @@ def planned_load(options: LoadOptions, workload: Workload, environment: Environm
             prefix=prefix,
             workload=msgspec.structs.replace(workload, tagged=tagged),
             producer=None if producer == REFERENCE else launch(producer),
-            event_limit=options.events or KEEP_ALL_EVENTS,
-            partitions=min(options.partitions, workload.jobs),
-            resume=options.resume,
+            event_limit=config.events or KEEP_ALL_EVENTS,
+            partitions=min(config.partitions, workload.jobs),
+            resume=config.resume,
         ),
         workers=workers,
-        command=options.command,
+        command=config.reproduce,
     )
 
 
-def client_launcher(environment: Environment, packages: tuple[str, ...]) -> Callable[[str], Launch]:
+def client_launcher(environment: Environment, packages: Sequence[str]) -> Callable[[str], Launch]:
     """A function that returns how to start a client, by its name; `packages` are not for the reference."""
 
     def launch(client: str) -> Launch:

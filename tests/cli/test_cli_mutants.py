@@ -33,7 +33,7 @@ def test_one_mutant_is_found_by_its_key() -> None:
 @pytest.mark.parametrize(
     ("words", "problem", "what"),
     [
-        (["--area", "nowhere"], UsageProblem, "--area nowhere: there is no such area"),
+        (["--area", "nowhere"], UsageProblem, "unknown area 'nowhere' for --area"),
         (["--file", "nothing.py"], UsageProblem, "--file nothing.py: there is no such script or module"),
         (["--mutant", "lua/nothing"], NothingSelected, "no mutant is as asked for"),
     ],

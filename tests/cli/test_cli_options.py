@@ -1,17 +1,30 @@
-"""What verbs share on the command line: one grammar for durations, and options of a run that are declared once."""
+"""The options of all verbs are declared once, and reach the command line, the reproduce lines and the run file."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Annotated, Any, cast, get_origin
+import argparse
+import shlex
+from pathlib import Path
+from typing import Annotated, Any, get_origin
 
 import msgspec
 import pytest
 
+from chaos.config import ChaosConfig
+from chaos.faults.base import select_faults
+from chaos.options import ChaosOptions
+from conformance.cli.bench import BenchConfig
 from conformance.cli.options import Duration
-from conformance.cli.run import run
-from conformance.gate.options import RunConfig, RunOption, recorded, run_options, words_of
+from conformance.cli.verbs import loaded_verbs
+from conformance.environment.clients import Launch
+from conformance.fuzz.options import FuzzConfig, ReplayConfig
+from conformance.gate.options import RunConfig, pytest_help, recorded, words_of
+from conformance.matrix.runner import MatrixConfig
+from conformance.mutants.generated.command import MutantConfig
+from conformance.options import DeclaredOption, DurationMs, duration_ms, duration_text, option_words, options_of
 from conformance.problems import UsageProblem
+from reports.options import CheckConfig, DiffConfig, HistoryConfig, LoadConfig, SnapshotConfig
+from tests.cli.parsing import parse_call
 
 from .cli_program import Program
 
@@ -34,13 +47,18 @@ def test_a_duration(text: str, duration_ms: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "s", "-1s", "1d", "5 m", "soon", "1e3"])
-def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(UsageProblem, match="is no time"):
+def test_an_invalid_duration(text: str) -> None:
+    with pytest.raises(UsageProblem, match="invalid duration"):
         Duration().convert(text, None, None)
 
 
+@pytest.mark.parametrize("duration", [0, 1, 999, 1000, 1500, 60_000, 90_000, 3_600_000, 5_400_000])
+def test_a_duration_as_text_is_read_as_the_same_duration(duration: float) -> None:
+    assert duration_ms(duration_text(duration), "--x", positive=False) == duration
+
+
 def test_a_duration_that_must_not_be_zero() -> None:
-    with pytest.raises(UsageProblem, match="is no time"):
+    with pytest.raises(UsageProblem, match="invalid duration"):
         Duration(positive=True).convert("0s", None, None)
 
 
@@ -50,41 +68,73 @@ def test_a_duration_that_must_not_be_zero() -> None:
 )
 def test_both_verbs_refuse_it_in_the_same_words(call: Program, words: tuple[str, ...], option: str) -> None:
     done = call(*words)
-    assert (done.code, f"{option} {words[-1]!r} is no time" in done.err) == (2, True)
+    assert (done.code, f"invalid duration {words[-1]!r} for {option}" in done.err) == (2, True)
 
 
-def another_value(option: RunOption) -> Any:
-    """Not the default."""
-    if option.repeatable:
-        return ["a", "b"]
-    if option.kind is not str:
-        return option.kind(option.default + 1)
-    return next((choice for choice in option.choices if choice != option.default), "other")
+CONFIGS: dict[str, type[msgspec.Struct]] = {
+    "run": RunConfig,
+    "chaos": ChaosConfig,
+    "fuzz": FuzzConfig,
+    "replay": ReplayConfig,
+    "load": LoadConfig,
+    "snapshot": SnapshotConfig,
+    "diff": DiffConfig,
+    "check": CheckConfig,
+    "history": HistoryConfig,
+    "bench": BenchConfig,
+    "matrix": MatrixConfig,
+    "mutants": MutantConfig,
+}
+REQUIRED = {"out": "out", "clients": "node"}
 
 
-def test_every_declared_option_is_on_both_command_lines_and_in_the_run_file() -> None:
-    declared = {field.name for field in msgspec.structs.fields(RunConfig) if get_origin(field.type) is Annotated}
-    assert {option.name for option in run_options()} == declared
-    assert declared <= {parameter.name for parameter in run.params}
-    other = RunConfig(**{option.name: another_value(option) for option in run_options()})
-    assert set(recorded(other)) == declared
-    words = words_of(other)
-    assert {option.flag for option in run_options()} <= set(words)
-    assert words.count("--select") == 2
+def another_value(option: DeclaredOption) -> Any:
+    """A valid value that is not the default."""
+    if option.kind in {int, float, DurationMs}:
+        default = option.default[0] if option.repeatable else option.default
+        value = option.kind((default or option.declared.at_least or 0) + 1)
+    elif option.kind is bool:
+        value = True
+    else:
+        value = next((choice for choice in option.choices if choice not in (option.default or ())), "other=1")
+    return (value, value) if option.repeatable else value
+
+
+@pytest.mark.parametrize("verb", CONFIGS)
+def test_every_declared_option_is_on_the_command_line_and_in_the_words(verb: str) -> None:
+    config = CONFIGS[verb]
+    declared = {field.name for field in msgspec.structs.fields(config) if get_origin(field.type) is Annotated}
+    assert {option.name for option in options_of(config)} == declared
+    command = next(command for command in loaded_verbs() if command.name == verb)
+    assert declared <= {parameter.name for parameter in command.params}
+    required = {option.name: REQUIRED[option.name] for option in options_of(config) if option.required}
+    words = option_words(config(**{option.name: another_value(option) for option in options_of(config)}))
+    assert {option.flag for option in options_of(config)} <= set(words)
+    assert len(option_words(config(**required))) == 2 * len(required)
+
+
+@pytest.mark.parametrize("verb", [verb for verb in CONFIGS if verb not in {"diff", "check", "history", "replay"}])
+def test_the_words_of_a_config_are_parsed_into_the_same_values(verb: str) -> None:
+    values = {
+        option.name: another_value(option)
+        for option in options_of(CONFIGS[verb])
+        if not option.declared.existing_file and option.kind is not Path
+    }
+    command = next(command for command in loaded_verbs() if command.name == verb)
+    given = {"out": Path("out")} if verb == "matrix" else {}
+    context = command.make_context(verb, option_words(CONFIGS[verb](**values, **given)))
+    assert {name: context.params[name] for name in values} == values
+
+
+def test_every_option_of_a_run_is_in_the_run_file() -> None:
+    other = RunConfig(**{option.name: another_value(option) for option in options_of(RunConfig)})
+    assert set(recorded(other)) == {option.name for option in options_of(RunConfig)}
+    assert words_of(other).count("--select") == 2
     assert words_of(RunConfig()) == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "words"),
-    [(bool, True, ["--some-thing"]), (bool, False, []), (float, 0.5, ["--some-thing", "0.5"]), (int, 0, [])],
-)
-def test_an_option_as_words(kind: type, value: object, words: list[str]) -> None:
-    option = RunOption("some_thing", "--some-thing", "", kind(), (), repeatable=False, kind=kind, reproduce=False)
-    assert list(option.words(cast("RunConfig", SimpleNamespace(some_thing=value)))) == words
-
-
-def test_the_line_that_repeats_a_failure_has_the_options_that_it_may_depend_on() -> None:
-    assert {option.name for option in run_options() if option.reproduce} == {
+def test_the_reproduce_line_has_the_options_that_a_failure_may_depend_on() -> None:
+    assert {option.name for option in options_of(RunConfig) if option.reproduce} == {
         "packages",
         "oracle",
         "partner",
@@ -93,6 +143,36 @@ def test_the_line_that_repeats_a_failure_has_the_options_that_it_may_depend_on()
         "seed",
         "no_rule",
     }
+
+
+def test_a_load_is_reproduced_by_its_own_command_line() -> None:
+    config = LoadConfig(thresholds=["p99<50ms"], redis="redis://:secret@h:1", out="x", command=["./driver", "-v"])
+    assert config.reproduce == (
+        "bullmq-conformance load --redis 'redis://:***@h:1' --threshold 'p99<50ms' --out x -- ./driver -v"
+    )
+    parse_call(shlex.split(config.reproduce)[1:])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"faults": select_faults("worker.kill"), "hold_ms": 1500, "seed": 3, "topology": "replica"},
+        {"faults": select_faults("worker.*"), "together": True, "at_once": 2, "duration_ms": 60_000},
+        {"faults": [], "partner": Launch("p", ["p", "-x"]), "redis": "container", "oracle": "6.7.0"},
+    ],
+)
+@pytest.mark.parametrize("client", [Launch("node", [], named=True, packages=["redis==7.4.1"]), Launch("d", ["./d"])])
+def test_the_program_accepts_the_reproduce_lines_of_chaos(client: Launch, options: dict[str, Any]) -> None:
+    chosen = ChaosOptions(client=client, **options)
+    for line in (chosen.reproduce, chosen.reproduce_crash_points):
+        parse_call(shlex.split(line)[1:])
+
+
+def test_a_percent_sign_in_a_help_text_is_literal_in_the_help_of_pytest() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--share", help=pytest_help("such as 30%."))
+    assert "such as 30%." in parser.format_help()
+    assert all("%" not in pytest_help(option.help).replace("%%", "") for option in options_of(RunConfig))
 
 
 def test_a_password_is_not_written_down() -> None:

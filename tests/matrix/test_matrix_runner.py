@@ -17,7 +17,7 @@ from conformance.gate.separate_run import RUN_FILE
 from conformance.matrix import runner
 from conformance.matrix.cell_store import cell_folder, load_cell
 from conformance.matrix.cells import Cell, Entrant, cells_of
-from conformance.matrix.runner import MatrixOptions, MatrixRunner
+from conformance.matrix.runner import MatrixConfig, MatrixRunner
 from conformance.upstream.node import NodeBinary
 from conformance.upstream.package import BullMQPackage
 from tests.report.sample_runs import footer, header
@@ -44,7 +44,7 @@ class Stage:
         toolchain = Toolchain(
             NodeBinary(Path("node"), "20", "system"), BullMQPackage(Path(), "5.62.0", ""), self.said.append
         )
-        asked = MatrixOptions(out=self.folder, **options)  # type: ignore[arg-type]
+        asked = MatrixConfig(clients="", out=self.folder, **options)  # type: ignore[arg-type]
         MatrixRunner(asked, toolchain, self.said.append).run(cells)
 
     def _ended(self, real: Callable[..., int | None]) -> Callable[..., int | None]:
@@ -115,7 +115,7 @@ def test_a_run_that_was_cut_is_broken(stage: Stage) -> None:
 def test_a_cell_that_hangs_is_ended(stage: Stage) -> None:
     stage.programs[Cell(A).folder] = "import time; time.sleep(600)"
     began = time.monotonic()
-    stage.run(Cell(A), cell_limit_s=0.5)
+    stage.run(Cell(A), cell_limit=500)
     found = load_cell(stage.folder, Cell(A))
     assert found is not None
     assert (found.ended, found.problem) == ("time-out", "it did not come to its end in time")

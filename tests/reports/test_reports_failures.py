@@ -9,7 +9,7 @@ import pytest
 
 from conformance.cli.verbs import cli
 from conformance.problems import EnvironmentProblem, UsageProblem
-from reports.options import properties
+from reports.options import SparkConfig
 from reports.report_folder import make_folder
 from reports.snapshot.folders import folder_at
 from reports.snapshot.format import MANIFEST, SnapshotManifest, claim_folder, read_manifest, write_manifest
@@ -132,9 +132,9 @@ def test_a_source_has_to_be_a_url() -> None:
 
 
 def test_a_property_has_a_name_and_a_value() -> None:
-    assert properties(("a=b=c",)) == {"a": "b=c"}
-    with pytest.raises(UsageProblem, match="there is no `=`"):
-        properties(("a",))
+    assert SparkConfig(conf=["a=b=c"]).properties == {"a": "b=c"}
+    with pytest.raises(UsageProblem, match="no `=`"):
+        SparkConfig(conf=["a"]).properties  # noqa: B018
 
 
 @pytest.mark.parametrize(

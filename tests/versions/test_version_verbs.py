@@ -42,7 +42,7 @@ def test_a_version_is_like_itself(tmp_path: Path) -> None:
         (("diff", "five", "6.7.0"), "'five' is no version of bullmq"),
         (("diff", "5.62.0", "5.62.1", "--releases"), r"npm has no bullmq 5\.62\.1"),
         (("diff", "6.7.0", "5.62.0", "--releases"), r"5\.62\.0 is not newer than 6\.7\.0"),
-        (("bisect", "no.such.row"), "no requirement is called 'no.such.row'"),
+        (("bisect", "no.such.row"), "unknown requirement 'no.such.row'"),
     ],
 )
 def test_mistakes_are_said_before_anything_is_played(words: tuple[str, ...], why: str) -> None:

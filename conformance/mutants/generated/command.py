@@ -6,11 +6,15 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import product
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from conformance.environment.clients import find_toolchain
+from conformance.gate.options import NodeProgram
 from conformance.mutants.generated.areas import AREAS, area_of
 from conformance.mutants.generated.case_runner import CaseRunnerSetting
 from conformance.mutants.generated.catalogue import Catalogue, sample
@@ -24,7 +28,8 @@ from conformance.mutants.generated.sweep import Sweep, complete_baseline
 from conformance.mutants.generated.workers import worker_processes
 from conformance.mutants.idle import ProvenScenario, cases_by_scenario, load_reasons, prove
 from conformance.mutants.matrix import MutantRunner, ScenarioCase, all_cases
-from conformance.participants.marks import TIERS, tier_of
+from conformance.options import Option
+from conformance.participants.marks import TIERS, Tier, tier_of
 from conformance.problems import NothingSelected, UsageProblem
 from conformance.servers import open_server
 from conformance.upstream.scripts import load_scripts
@@ -39,34 +44,53 @@ def default_jobs() -> int:
     return min(2 * (os.cpu_count() or 1), _MOST_JOBS)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MutantOptions:
-    """The options of the verb. With `keys` nothing is drawn; if `quick`, few cases may notice (see `quick_cases`).
+class MutantConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """All options of `mutants`. With `keys` nothing is drawn; `jobs` None: `default_jobs`."""
 
-    Cases that are slow may notice only if `slow`: they repeat hundreds of times what a quick one runs once.
-    """
+    size: Annotated[int, Option("Number of mutants.", "--sample", at_least=1)] = 30
+    seeds: Annotated[Sequence[int], Option("Seed of a sample; repeatable for several samples.", "--seed")] = (0,)
+    area: Annotated[str, Option("Only mutants of one area: adding, claiming, finishing, ...")] = ""
+    file: Annotated[str, Option("Glob over scripts and modules: 'lua *', moveToActive.")] = "*"
+    keys: Annotated[
+        Sequence[str], Option("Only this mutant (key or glob), without a sample; repeatable.", "--mutant")
+    ] = ()
+    tiers: Annotated[Sequence[Tier], Option("Tier of the scenarios to run; repeatable.", "--tier")] = ("full",)
+    at_least: Annotated[float, Option("Fail if a smaller percentage is killed.", at_least=0, at_most=100)] = 0.0
+    surely: Annotated[
+        bool, Option("Fail only if the whole confidence interval is below --at-least: a small sample varies.")
+    ] = False
+    cases: Annotated[int, Option("Most cases per mutant; 0: all.", at_least=0)] = 150
+    quick: Annotated[bool, Option("Run only the first case of each scenario, and no slow one.")] = False
+    slow: Annotated[bool, Option("Run slow cases too, which repeat hundreds of times what other cases do once.")] = (
+        False
+    )
+    jobs: Annotated[int | None, Option("Processes; default: twice the cores.", at_least=1)] = None
+    only_list: Annotated[bool, Option("List the mutants, and run nothing.", "--list")] = False
+    only_idle: Annotated[bool, Option("List the scenarios that no mutant fails, without a sample.", "--idle")] = False
+    page: Annotated[Path | None, Option("File for the kill matrix (Markdown); its record is written next to it.")] = (
+        None
+    )
+    node: NodeProgram = ""
 
-    size: int
-    seeds: Sequence[int]
-    area: str
-    file: str
-    keys: Sequence[str]
-    tiers: Sequence[str]
-    node: str = ""
-    jobs: int = field(default_factory=default_jobs)
-    most_cases: int = sys.maxsize
-    quick: bool = False
-    slow: bool = False
+    @property
+    def processes(self) -> int:
+        """How many processes run cases."""
+        return self.jobs or default_jobs()
+
+    @property
+    def most_cases(self) -> int:
+        """How many cases run at most for a mutant."""
+        return self.cases or sys.maxsize
 
 
 class MutantSession:
     """One call of the verb."""
 
-    def __init__(self, options: MutantOptions) -> None:
-        if options.area and options.area not in AREAS:
-            raise UsageProblem(f"--area {options.area}: there is no such area", hint=f"choose from {', '.join(AREAS)}")
-        self._options = options
-        self._toolchain = find_toolchain(options.node, lambda text: print(text, file=sys.stderr))
+    def __init__(self, config: MutantConfig) -> None:
+        if config.area and config.area not in AREAS:
+            raise UsageProblem(f"unknown area {config.area!r} for --area", hint=f"choose from {', '.join(AREAS)}")
+        self._config = config
+        self._toolchain = find_toolchain(config.node, lambda text: print(text, file=sys.stderr))
         scripts = load_scripts(self._toolchain.package, self._toolchain.node)
         self._official = scripts
         self._scripts = {name: script.text for name, script in scripts.items()}
@@ -87,17 +111,19 @@ class MutantSession:
     def outcomes(self, announce: Callable[[str], None], tell: Callable[[JudgedMutant], None]) -> Iterator[SweepOutcome]:
         """Sweep one sample after the other, for each tier; `tell` hears of every mutant when its fate is known."""
         samples = self._samples()
-        by_tier = {tier: self._cases(tier) for tier in self._options.tiers}
+        by_tier = {tier: self._cases(tier) for tier in self._config.tiers}
         cases = {name: case for allowed in by_tier.values() for name, case in allowed.items()}
         store = Store(scenario_hashes(cases))
         likelihood = Likelihood(store.kills())
         setting = CaseRunnerSetting(oracle=self._toolchain.oracle, scripts=self._scripts)
-        with worker_processes(setting, self._options.jobs) as pool:
+        with worker_processes(setting, self._config.processes) as pool:
             reaches = complete_baseline(list(cases), store, pool, _progress(announce))
             _tell_unhealthy(reaches.values(), announce)
             for (tier, allowed), (seed, mutants) in product(by_tier.items(), samples):
                 played = {name: reaches[name] for name in allowed}
-                sweep = Sweep(played, store, pool, self._options.jobs, self._options.most_cases, self.text, likelihood)
+                sweep = Sweep(
+                    played, store, pool, self._config.processes, self._config.most_cases, self.text, likelihood
+                )
                 judged = []
                 by_key = {mutant.key: mutant for mutant in mutants}
                 for hunted in sweep.hunt(mutants):
@@ -110,14 +136,14 @@ class MutantSession:
 
     def baseline(self, announce: Callable[[str], None]) -> tuple[dict[str, ScenarioCase], dict[str, CaseReach]]:
         """The cases of the last tier, and what each of them passes on the healthy client."""
-        cases = self._cases(self._options.tiers[-1])
+        cases = self._cases(self._config.tiers[-1])
         setting = CaseRunnerSetting(oracle=self._toolchain.oracle, scripts=self._scripts)
-        with worker_processes(setting, self._options.jobs) as pool:
+        with worker_processes(setting, self._config.processes) as pool:
             return cases, complete_baseline(list(cases), Store(scenario_hashes(cases)), pool, _progress(announce))
 
     def proven(self) -> Iterator[ProvenScenario]:
         """Every scenario, with a mutant that fails it: one written by hand, or one that a hunt here has shown."""
-        cases = {name: case for tier in self._options.tiers for name, case in self._cases(tier).items()}
+        cases = {name: case for tier in self._config.tiers for name, case in self._cases(tier).items()}
         kills = Store(scenario_hashes(cases)).kills()
         known = {kill.case.partition("[")[0]: f"a generated mutant near {kill.near[0]}" for kill in kills}
         logging.disable()  # broken clients log a lot
@@ -137,23 +163,23 @@ class MutantSession:
             for name, case in named
             if not case.scenario.needs
             and TIERS.index(tier_of(case.scenario, case.arguments)) <= most
-            and (self._options.slow or not case.scenario.slow)
+            and (self._config.slow or not case.scenario.slow)
         }
-        return quick_cases(cases) if self._options.quick else cases
+        return quick_cases(cases) if self._config.quick else cases
 
     def _samples(self) -> list[tuple[int | None, list[GeneratedMutant]]]:
         """Each sample with its seed."""
-        options = self._options
+        config = self._config
         everything = [
             mutant
-            for mutant in self._catalogue.all(options.file)
-            if not options.area or area_of(mutant.key) == options.area
+            for mutant in self._catalogue.all(config.file)
+            if not config.area or area_of(mutant.key) == config.area
         ]
-        if options.keys:
-            named = [each for each in everything if any(fnmatchcase(each.key, key) for key in options.keys)]
+        if config.keys:
+            named = [each for each in everything if any(fnmatchcase(each.key, key) for key in config.keys)]
             samples: list[tuple[int | None, list[GeneratedMutant]]] = [(None, named)]
         else:
-            samples = [(seed, sample(everything, options.size, seed)) for seed in options.seeds]
+            samples = [(seed, sample(everything, config.size, seed)) for seed in config.seeds]
         if not all(mutants for _, mutants in samples):
             raise NothingSelected("no mutant is as asked for", hint="`bullmq-conformance mutants --list` shows some")
         return samples

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from conformance.mutants.generated.command import MutantOptions, MutantSession
+from conformance.mutants.generated.command import MutantConfig, MutantSession
 from conformance.mutants.generated.reach import CaseReach
 from conformance.mutants.matrix import ScenarioCase
-from conformance.participants.marks import ASSIGNMENT, CORE_CASES, TIERS, case_text, core_cases, tier_of
+from conformance.participants.marks import ASSIGNMENT, CORE_CASES, case_text, core_cases, tier_of
 from conformance.participants.roles import Assignment
 
 Passed = tuple[str, int]
@@ -126,7 +126,7 @@ def _quoted(text: str) -> str:
 
 def main(*, write: bool) -> int:
     """Choose and write the cases, or print those that core lacks. Returns the exit code."""
-    session = MutantSession(MutantOptions(size=1, seeds=(0,), area="", file="*", keys=(), tiers=TIERS[-1:]))
+    session = MutantSession(MutantConfig())
     cases, reaches = session.baseline(lambda text: print(text, file=sys.stderr))
     if write:
         CORE_CASES.write_text(as_toml(chosen_cases(cases, reaches)), encoding="utf-8")
