@@ -91,6 +91,7 @@ generate: $(READY) ## write the files that are made from the code (their tests s
 	mv conformance/report/schema/matrix.schema.json.new conformance/report/schema/matrix.schema.json
 	$(BIN)/python -m conformance.report.versions docs/reference/versions/*.json
 	$(BIN)/python -m tests.report.recorded --write
+	$(BIN)/python -m conformance.cli.option_tables
 	$(BIN)/bullmq-conformance ledger page > docs/reference/requirements.md.new
 	mv docs/reference/requirements.md.new docs/reference/requirements.md
 	$(BIN)/python -m conformance.mutants.generated.record docs/reference/kill-matrix.json > docs/reference/kill-matrix.md.new
