@@ -1,8 +1,8 @@
-"""The program `bullmq-conformance`, also as `python -m conformance`: where both begin.
+"""The start of the program `bullmq-conformance`, also as `python -m conformance`.
 
-A Ctrl-C before anything has begun has nothing to clean up. Python would print a traceback for it in whatever is being
-imported just then; so until the program heeds signals itself, each of them ends it at once, as the system does it: a
-shell sees 130, 143 or 129.
+A Ctrl-C during the imports has nothing to clean up, but Python would print a traceback of the import. So until the
+program handles signals itself, each of them ends it at once, with the system's own exit status: a shell sees 130, 143
+or 129.
 """
 
 import signal

@@ -23,13 +23,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the gate, unless the program that called pytest has brought one along."""
+    """Register the gate, unless the calling program has already registered one."""
     garbage.seldom_looked_for()  # xdist's workers are processes of their own
     if any(isinstance(plugin, GatePlugin) for plugin in config.pluginmanager.get_plugins()):
         return
     try:
         run = settled(from_pytest(config))
-        config.option.oracle = run.oracle  # what xdist's workers are given: they look no word up
+        config.option.oracle = (
+            run.oracle
+        )  # xdist's workers get the exact version, so that they need no lookup in the registry
         plugin = GatePlugin(run, _listeners(config, run), announce)
     except Problem as problem:
         pytest.exit(str(problem), returncode=problem.exit_code)

@@ -1,4 +1,4 @@
-"""The one shape of what is not as required, from the checker that sees it to the report that shows it."""
+"""A violation of a requirement, from the checker that finds it to the report that shows it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Literal
 import msgspec
 
 Severity = Literal["lost-jobs", "breaks-others", "wrong-behaviour", "missing", "cosmetic"]
-"""In this order: a job that had to be done is in no place where anybody would find it; others break on it; the client
-behaves wrongly; an event or field is missing; it only looks odd."""
+"""In this order: a job is lost; other clients break on it; the client behaves wrongly; an event or field is missing; it
+only looks odd."""
 
 Source = Literal["snapshot", "answer", "events", "assertion", "invariant", "oracle-health", "protocol", "traffic"]
-"""Which observer saw it."""
+"""The observer that found it."""
 
 
 NOBODY_BLAMED = ""
@@ -19,13 +19,13 @@ NOBODY_BLAMED = ""
 
 
 PREFIX = "<prefix>"
-"""Stands in what is kept of a scenario for the key prefix on which a participant worked."""
+"""Replaces the key prefix of a participant in records of a scenario."""
 
 
 class RedisReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a command that only reads gave on both sides, right after the scenario.
+    """The replies of both sides to a read-only command, right after the scenario.
 
-    `command`: its words, keys beginning with PREFIX. `expected`: the reply on the oracle's prefix, empty where the two
+    `command`: its words, keys start with PREFIX. `expected`: the reply on the oracle's prefix, empty if the two
     clients shared one; `actual`: on the client's. A reply is a text as it is, `(nil)`, or JSON for several.
     """
 
@@ -35,12 +35,12 @@ class RedisReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that is not as required, located.
+    """One violation and its place.
 
-    `requirement` is the ledger id that it speaks against, or NOBODY_BLAMED. `kind` is the class
+    `requirement` is the ledger id that it violates, or NOBODY_BLAMED. `kind` is the class
     of the difference (`missing-job`, `wrong-value`, ...) or the name of the check. `where` is a locator such as
-    `job.timestamp`, `event.added`, `membership.wait.order` or `invariant.base-marker`, to which a ledger row may lay
-    claim; `place` says more exactly where a check was broken (`lock.ttl`). `key`: the Redis key or job id. `expected`
+    `job.timestamp`, `event.added`, `membership.wait.order` or `invariant.base-marker`, which a ledger row may own;
+    `place` is more exact about the place that a check names (`lock.ttl`). `key`: the Redis key or job id. `expected`
     is what the oracle did or the scenario states, `actual` what the client did, both as short texts. `redis`: what is
     in Redis at this place, on both sides.
     """

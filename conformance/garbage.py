@@ -1,15 +1,15 @@
-"""How often Python looks for garbage: seldom, in programs that keep what they make and end within minutes.
+"""Garbage collection thresholds for programs that keep most objects and end within minutes.
 
-With Python's own thresholds a sixth of the kit's processor time in a run goes into looking through what is still
-needed: the ledger, the scenarios, the modules. What is not in a circle is freed at once all the same.
+With Python's default thresholds a sixth of the kit's CPU time in a run goes into scanning objects that are still
+needed: the ledger, the scenarios, the modules. Objects that are not in a reference cycle are freed at once anyway.
 """
 
 import gc
 
 THRESHOLDS = (10_000, 20, 50)
-"""So many new objects before the youngest are looked through; so many times that, before the older ones are."""
+"""New objects before a scan of the youngest generation, then the number of such scans before each older one."""
 
 
 def seldom_looked_for() -> None:
-    """Look for garbage in this process as often as THRESHOLDS say."""
+    """Use THRESHOLDS in this process."""
     gc.set_threshold(*THRESHOLDS)

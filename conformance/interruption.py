@@ -1,8 +1,8 @@
-"""Being told to end: Ctrl-C, SIGTERM and SIGHUP are one thing, and the second of them never breaks off the cleaning up.
+"""Interruptions: Ctrl-C, SIGTERM and SIGHUP have the same effect, and a second one never stops the clean-up.
 
-All three raise KeyboardInterrupt in the main thread, so that every `finally` and every `with` on the way out is carried
-out. While one is on its way out, further ones are ignored: what the first has begun to clean up is cleaned up. One that
-is lost on its way, because some library drops whatever is raised just there, comes again.
+All three raise KeyboardInterrupt in the main thread, so that every `finally` and `with` runs. While an interruption
+propagates, further ones are ignored, so that the clean-up finishes. If a library swallows the exception, it is raised
+again.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from contextlib import contextmanager
 from types import FrameType
 
 EXIT_CODE = 130
-"""What shells say of a program that was ended by Ctrl-C; the same for the other two."""
+"""The exit code that shells use after Ctrl-C; also used for the other two signals."""
 
 AGAIN_AFTER_S = 0.02
-"""When an interruption that was dropped comes again."""
+"""Delay before a swallowed interruption is raised again."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _Heeding:
-    """Whether interruptions are heeded, and whether one has arrived where the program ends because of it.
+    """Whether interruptions are handled, and whether one has reached the code that ends the program.
 
-    `block`: number of the outermost block that heeds them, or did last. An interruption of one is none of the next.
+    `block`: number of the current or last outermost block that handles them. An interruption belongs to one block: it
+    is not raised again in the next.
     """
 
     now = False
@@ -37,9 +38,9 @@ class _Heeding:
 
 
 class LastingKeyboardInterrupt(KeyboardInterrupt):
-    """Comes again when it is forgotten before it has `arrived`.
+    """Is raised again if it is dropped before it has `arrived`.
 
-    Code in C that asks whether something raises, and `except BaseException` somewhere in a package, forget it silently.
+    C code that clears errors, and `except BaseException` in a package, drop it silently.
     """
 
     def __init__(self) -> None:
@@ -47,13 +48,13 @@ class LastingKeyboardInterrupt(KeyboardInterrupt):
         self._block = _Heeding.block
 
     def __del__(self) -> None:
-        """Python deletes an exception as soon as nobody handles it any more."""
+        """Python deletes an exception as soon as no code handles it any more."""
         if _Heeding.now and self._block == _Heeding.block:
             _interrupt_soon(only_if_heeded=True)
 
 
 def arrived() -> None:
-    """Say that the program ends because of an interruption: it need not come again."""
+    """Note that the program ends because of an interruption, so that it is not raised again."""
     _Heeding.arrived = True
 
 
@@ -61,8 +62,8 @@ def arrived() -> None:
 def heeded() -> Iterator[None]:
     """In this block each of the signals raises KeyboardInterrupt; afterwards they do what they did before.
 
-    Only in the main thread of the program. What was ignored from the start (`nohup`, `command &`) stays ignored, and so
-    does what is `ignored` since.
+    Only for the main thread. Signals that were ignored from the start (`nohup`, `command &`) stay ignored, and so do
+    those that `ignored` has switched off.
     """
     before, outer = {number: signal.getsignal(number) for number in SIGNALS}, _Heeding.now
     try:
@@ -82,9 +83,9 @@ def heeded() -> Iterator[None]:
 
 @contextmanager
 def never_dropped() -> Iterator[None]:
-    """In this block an interruption that Python drops comes again, and is not printed.
+    """In this block an interruption that Python drops is raised again, and is not printed.
 
-    It drops what is raised in a callback of the garbage collector, which a signal may well hit.
+    Python drops exceptions in callbacks of the garbage collector, and a signal may arrive during one.
     """
     before = sys.unraisablehook
 
@@ -103,9 +104,10 @@ def never_dropped() -> Iterator[None]:
 
 @contextmanager
 def postponed() -> Iterator[None]:
-    """In this block, which has to be short, an interruption waits for the end: what was half begun would complain.
+    """Delay interruptions until the end of this block, which must be short.
 
-    Or would be nobody's, such as a folder of which nobody has taken note. Only the main thread is ever interrupted.
+    It protects a step that must not stop halfway, such as making a folder and noting that it must be removed. Only the
+    main thread is ever interrupted.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -126,10 +128,11 @@ def postponed() -> Iterator[None]:
 
 @contextmanager
 def held_from_children() -> Iterator[None]:
-    """In this block, which has to be short, processes begin that none of the signals hits until they `let_through`.
+    """Processes started in this block, which must be short, get none of the signals until they call `let_through`.
 
-    Ctrl-C goes to the whole group of a terminal. A child that it ends while its parent still writes what it is to do
-    would leave the parent writing for ever: nobody else would read, and the parent itself holds the pipe's other end.
+    Ctrl-C goes to the whole process group of a terminal. If it ended a child while the parent still writes the child's
+    task to a pipe, the parent would block forever: no process reads the pipe, and it stays open because the parent
+    holds its other end.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
@@ -139,13 +142,13 @@ def held_from_children() -> Iterator[None]:
 
 
 def let_through() -> None:
-    """Be hit by the signals from now on, and by those that have come meanwhile: the child's part of the above."""
+    """Receive the signals from now on, including pending ones; called by the child of `held_from_children`."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 def _interrupt_soon(*, only_if_heeded: bool = False) -> None:
-    # Not at once: what is raised while Python tells of a dropped exception is dropped as well.
-    # And not by `threading`, whose threads wait until they have started: for ever, where Python itself is ending.
+    # Not at once: an exception that is raised while Python reports a dropped one is dropped as well.
+    # And not with `threading`: it waits until the thread has started, which blocks forever while Python shuts down.
     if not sys.is_finalizing():
         _thread.start_new_thread(_interrupt_again, (only_if_heeded, _Heeding.block))
 
@@ -158,7 +161,7 @@ def _interrupt_again(only_if_heeded: bool, block: int) -> None:
 
 
 def ignored() -> None:
-    """From now on ignore them all: everything is cleaned up, and Python itself is about to end."""
+    """Ignore all signals from now on: everything is cleaned up, and Python is about to exit."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -169,14 +172,14 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _is_on_its_way_out() -> bool:
-    """Whether what the main thread does now, it does because of an earlier interruption."""
-    # Asked of Python and not noted in a variable: an interruption that hits a callback whose errors Python drops is
-    # lost, and then the next one must count.
+    """Whether the main thread is already handling an earlier interruption."""
+    # Python's state is used rather than a variable of our own: an interruption in a callback whose errors Python drops
+    # is lost, and then the next one must count.
     return is_behind(sys.exception())
 
 
 def is_behind(error: BaseException | None) -> bool:
-    """Whether an interruption is this error, or what it followed from: cleaning up may fail because of it."""
+    """Whether this error is an interruption, or was raised while one was handled."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True

@@ -30,7 +30,7 @@ DurationMs = NewType("DurationMs", float)
 
 @dataclass(frozen=True)
 class Option:
-    """What a declaration says besides name, type and default.
+    """The part of a declaration besides name, type and default.
 
     `flag`: if it is not the name of the field; `short`: a second, short flag. `metavar`: what the help shows for the
     value. `choices`: if the type is not a Literal. `at_least`, `at_most`: bounds of a number. `positive`: a duration

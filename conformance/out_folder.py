@@ -1,4 +1,4 @@
-"""The folder that a verb leaves its results in, tried before the work and not after it."""
+"""The output folder of a verb, checked before the work starts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from conformance.problems import EnvironmentProblem
 
 
 def prove_writable(folder: Path) -> None:
-    """Make the folder, and write a file there that is gone at once. Raises EnvironmentProblem where that fails."""
+    """Make the folder and write a temporary file in it. Raises EnvironmentProblem if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as probe:

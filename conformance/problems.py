@@ -1,4 +1,4 @@
-"""Problems that a user can do something about. They are printed as one line and never as a traceback."""
+"""Problems that a user can solve. They are printed as one line and never as a traceback."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def printable(text: str) -> str:
-    """What somebody else has written, as it may be printed: it gives no orders to a terminal, or to a CI system.
+    """Foreign text, escaped so that it cannot control a terminal or a CI system.
 
-    GitHub takes a line that begins with `::` (or has `##[`) for a command of the workflow, and terminals take control
-    characters for theirs.
+    GitHub runs a line that starts with `::` (or contains `##[`) as a workflow command, and terminals interpret control
+    characters.
     """
     shown = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
     return re.sub(r"(?m)^(\s*):(?=:)", r"\1\:", shown).replace("##[", "#\\#[")
 
 
 class Problem(Exception):
-    """Something outside the kit is not as it must be.
+    """Something outside the kit is wrong.
 
-    `what` says what is wrong and where, `hint` what to do next. Each subclass fixes the exit code of the program.
+    `what`: the problem and its place; `hint`: what to do next. Each subclass sets the exit code of the program.
     """
 
     exit_code = 3
@@ -41,13 +41,13 @@ class UsageProblem(Problem):
 
 
 class EnvironmentProblem(Problem):
-    """Node, Redis, a driver or the disk is not as it must be: exit code 3."""
+    """Node, Redis, a driver or the disk does not work: exit code 3."""
 
     exit_code = 3
 
 
 class Undecidable(Problem):
-    """What was asked for cannot be decided, and that is known before anything runs: exit code 4."""
+    """The question cannot be decided, which is known before anything runs: exit code 4."""
 
     exit_code = 4
 

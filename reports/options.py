@@ -97,7 +97,7 @@ class LoadConfig(SparkConfig, frozen=True, kw_only=True):
 
     @property
     def environment(self) -> EnvironmentOptions:
-        """What the load needs of this machine."""
+        """The Redis and the driver that the load needs."""
         return EnvironmentOptions(redis=self.redis, client=self.driver_name, command=self.command)
 
     @property

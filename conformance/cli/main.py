@@ -1,6 +1,6 @@
-"""The program's beginning and end: whatever ends it, it is one line on stderr and an exit code, never a traceback.
+"""Start and end of the program: every problem is one line on stderr and an exit code, never a traceback.
 
-Nothing but the standard library is imported before the first signal can be dealt with: the verbs take a second to load.
+Only the standard library is imported before signals are handled: loading the verbs takes a second.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ def main() -> None:
         with interruption.heeded():
             code = run()
             interruption.ignored()
-    except KeyboardInterrupt:  # it came before anything was done, or when everything had been done and said
+    except KeyboardInterrupt:  # before the verb started, or after it printed everything
         code = interruption.EXIT_CODE
     sys.exit(code)
 
 
 def run() -> int:
-    """Run the verb on the command line to its end, whatever that is; returns the exit code.
+    """Run the verb on the command line; returns the exit code.
 
-    An interruption is told while signals are still heeded: a second one finds the first on its way out.
+    Signals are still handled while an interruption is reported, so that a second Ctrl-C does not cut the report off.
     """
     with interruption.heeded():
         try:
@@ -59,7 +59,7 @@ def _carry_out() -> int:
 
     try:
         code = cli.main(standalone_mode=False)
-        sys.stdout.flush()  # here, where a full disk is still ours to explain
+        sys.stdout.flush()  # here, where a full disk can still be explained
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -69,11 +69,11 @@ def _carry_out() -> int:
 
 
 def disk_is_full(error: OSError) -> EnvironmentProblem:
-    """What a user can do about a write that had no room, also about one to stdout."""
+    """The problem to report when a write, also to stdout, fails because the disk is full."""
     try:
         sys.stdout.flush()
     except OSError:
-        # What could not be printed never will be, and Python would complain of it once more at its end.
+        # The unprinted text is lost; without this Python would complain about it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     where = f" {error.filename}" if error.filename else ""
     return EnvironmentProblem(
@@ -82,7 +82,7 @@ def disk_is_full(error: OSError) -> EnvironmentProblem:
 
 
 def _complain_about(problem: Problem) -> int:
-    """Say what is wrong; a broken driver is named by its command, because a run has two of them."""
+    """Print the problem; a broken driver is named by its command, because a run has two drivers."""
     from conformance.driver.errors import DriverBroken  # noqa: PLC0415 - see above
 
     broken = problem if isinstance(problem, DriverBroken) else DriverBroken("")
@@ -91,7 +91,7 @@ def _complain_about(problem: Problem) -> int:
 
 
 def _complain(what: str, hint: str, code: int, log: Sequence[str] = ()) -> int:
-    """Print it on stderr. `log`: the last lines that a driver wrote, because mostly they tell why."""
+    """Print it on stderr. `log`: the last lines that a driver wrote, which usually contain the cause."""
     from rich.console import Console  # noqa: PLC0415 - see above
 
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)

@@ -23,7 +23,7 @@ ENOUGH, TOO_FEW = 0, 1
 def mutants(config: MutantConfig) -> int:
     """Hunt mutants: small changes to the Lua scripts and to the reference client, each made by a rule with a seed.
 
-    Exit codes: 0 enough were killed, 1 fewer than --at-least (or a scenario is idle, and nobody has said why), 2 wrong
+    Exit codes: 0 enough were killed, 1 fewer than --at-least (or an idle scenario has no entry in idle.toml), 2 wrong
     usage, 3 environment or kit broken.
     """
     console = Console(highlight=False, soft_wrap=True)
@@ -35,7 +35,9 @@ def mutants(config: MutantConfig) -> int:
     if config.only_idle:
         return _show_idle(console, session)
     outcomes = []
-    for outcome in session.outcomes(lambda text: console.print(Text(text)), lambda each: _show(console, session, each)):
+    for outcome in session.outcomes(
+        lambda text: console.print(Text(text)), lambda mutant: _show(console, session, mutant)
+    ):
         _summarise(console, outcome)
         outcomes.append(outcome)
     if config.page is not None:
@@ -46,41 +48,50 @@ def mutants(config: MutantConfig) -> int:
     )
 
 
-def _show(console: Console, session: MutantSession, each: JudgedMutant) -> None:
+def _show(console: Console, session: MutantSession, mutant: JudgedMutant) -> None:
     """One line per killed mutant; a survivor with the text of the change."""
-    hunted = each.hunted
+    hunted = mutant.hunted
     match hunted.fate:
         case "killed":
             by = f"{hunted.case}  {hunted.requirement}{' (warns)' if hunted.warns else ''}"
-            console.print(Text(f"killed     {each.key}  by {by}  {hunted.took_s:.1f} s"))
+            console.print(Text(f"killed     {mutant.key}  by {by}  {hunted.took_s:.1f} s"))
         case "survived" | "unreached":
             noticed_nothing = f"{hunted.passed} of {hunted.reach} cases notice nothing"
             seen = hunted.message or (noticed_nothing if hunted.passed else "no case gets there")
-            judged = f", {each.judgement.verdict}: {each.judgement.reason}" if each.judgement else ""
-            console.print(Text(f"{hunted.fate:10} {each.key}  {seen}{judged}", style="" if each.judgement else "red"))
-            if each.judgement is None:
-                _show_change(console, session, session.mutant(each.key))
+            judged = f", {mutant.judgement.verdict}: {mutant.judgement.reason}" if mutant.judgement else ""
+            console.print(
+                Text(f"{hunted.fate:10} {mutant.key}  {seen}{judged}", style="" if mutant.judgement else "red")
+            )
+            if mutant.judgement is None:
+                _show_change(console, session, session.mutant(mutant.key))
         case _:
             why = hunted.message or "; ".join(hunted.problems[:2])
-            console.print(Text(f"{hunted.fate:10} {each.key}  {why}", style="yellow"))
-    if each.is_misjudged:
-        console.print(Text("           it is judged to be invisible: mend judgements.toml", style="red"))
+            console.print(Text(f"{hunted.fate:10} {mutant.key}  {why}", style="yellow"))
+    if mutant.is_misjudged:
+        console.print(Text("           it was judged invisible: correct judgements.toml", style="red"))
 
 
 def _show_idle(console: Console, session: MutantSession) -> int:
-    """One line for each scenario that no mutant fails."""
+    """One line for scenario scenario that no mutant fails."""
     proven = []
-    for each in session.proven():
-        proven.append(each)
-        if each.is_unexplained:
-            console.print(Text(f"idle       {each.scenario}  no mutant fails it, and nobody has said why", style="red"))
-        elif each.is_explained_in_vain:
-            console.print(Text(f"not idle   {each.scenario}  {each.mutant} fails it: mend idle.toml", style="yellow"))
-        elif not each.mutant:
-            console.print(Text(f"idle       {each.scenario}  {each.reason}"))
-    idle = [each for each in proven if not each.mutant]
+    for scenario in session.proven():
+        proven.append(scenario)
+        if scenario.is_unexplained:
+            console.print(
+                Text(f"idle       {scenario.scenario}  no mutant fails it, and idle.toml has no reason", style="red")
+            )
+        elif scenario.is_explained_in_vain:
+            console.print(
+                Text(
+                    f"not idle   {scenario.scenario}  {scenario.mutant} fails it: remove it from idle.toml",
+                    style="yellow",
+                )
+            )
+        elif not scenario.mutant:
+            console.print(Text(f"idle       {scenario.scenario}  {scenario.reason}"))
+    idle = [scenario for scenario in proven if not scenario.mutant]
     console.print(Text(f"{len(proven) - len(idle)} of {len(proven)} scenarios are failed by a mutant", style="bold"))
-    return TOO_FEW if any(each.is_unexplained for each in proven) else ENOUGH
+    return TOO_FEW if any(scenario.is_unexplained for scenario in proven) else ENOUGH
 
 
 def _show_change(console: Console, session: MutantSession, mutant: GeneratedMutant) -> None:
@@ -100,8 +111,8 @@ def _summarise(console: Console, outcome: SweepOutcome) -> None:
     console.print(
         Text(f"killed {outcome.rate} of {len(outcome.mutants)} mutants{drawn}, tier {outcome.tier}", style="bold")
     )
-    console.print(Text(f"  beside them {', '.join([*judged, *others])}; {outcome.only_warned} only by a warning"))
+    console.print(Text(f"  besides {', '.join([*judged, *others])}; {outcome.only_warned} only by a warning"))
     for title, rates in (("source", outcome.by_language), ("area", outcome.by_area), ("operator", outcome.by_operator)):
         console.print(Text(f"  by {title}: " + "; ".join(f"{name} {rate}" for name, rate in rates.items())))
-    for each in outcome.misjudged:
-        console.print(Text(f"  judged to be invisible, and killed: {each.key}", style="red"))
+    for mutant in outcome.misjudged:
+        console.print(Text(f"  judged invisible, but killed: {mutant.key}", style="red"))

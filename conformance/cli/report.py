@@ -1,4 +1,4 @@
-"""`bullmq-conformance report`: renders a run again, in any format, without running anything."""
+"""`report`: render a finished run in any format."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from conformance.report.run_file import find_run
 from conformance.report.terminal import print_summary
 from reports.options import require_spark
 
-_BY = "What repetitions of one load have in common: producer and workers, or the day; or nothing."
+_BY = "Repetitions of one load have the same producer and workers, or the same day; `run`: there are no repetitions."
 
 
 RENDER = "render"
 
 
 class ReportGroup(click.Group):
-    """`report RUN` renders a run, as ever; only `report compare` is something else."""
+    """`report RUN` is short for `report render RUN`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take everything for the words of `render` that does not begin with the name of another command."""
+        """Put `render` in front, unless the first word is a subcommand."""
         return super().parse_args(ctx, args if args[:1] and args[0] in self.commands else [RENDER, *args])
 
 
@@ -45,9 +45,9 @@ def report() -> None:
 )
 @click.option("out", "--out", "-o", type=click.Path(path_type=Path), help="Folder to write the reports to.")
 def render(run: Path, formats: tuple[str, ...], out: Path | None) -> None:
-    """Render RUN again: a run.jsonl, or the folder that holds it. Loads are compared by `report compare`.
+    """Render RUN: a run.jsonl, or its folder. `report compare` compares loads.
 
-    Without --out one report is printed. The exit code says whether it could be rendered, not whether the client is
+    Without --out one report is printed. The exit code shows whether it could be rendered, not whether the client is
     conformant.
     """
     run_file = find_run(run)
@@ -69,7 +69,7 @@ def render(run: Path, formats: tuple[str, ...], out: Path | None) -> None:
 def compare(runs: tuple[Path, ...], by: Literal["client", "day", "run"], tolerance: float, out: Path | None) -> int:
     """Compare loads (the folders that `load --out` has filled) with the first of RUNS and its repetitions.
 
-    Exit code 1: something is worse; 4: something is far apart, and there are too few repetitions to tell.
+    Exit code 1: something is worse; 4: something differs much, and there are too few repetitions to decide.
     """
     require_spark()
     from reports.verbs.load_comparison import compare_loads  # noqa: PLC0415 - only this verb needs the extra

@@ -1,4 +1,4 @@
-"""`list`, `explain` and `ledger`: every requirement, who looks at it, and how much is covered."""
+"""`list`, `explain` and `ledger`: every requirement, the scenarios that check it, and the coverage."""
 
 from __future__ import annotations
 

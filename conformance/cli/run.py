@@ -41,30 +41,30 @@ def run(config: RunConfig, jobs: int | None, require: str) -> int:
 
 
 def usual_jobs() -> int:
-    """One process more than there are cores: scenarios wait much, those of a client that fails still more."""
+    """One process more than there are cores: scenarios mostly wait, and those of a failing client even more."""
     return min((os.cpu_count() or 1) + 1, MOST_JOBS)
 
 
 def run_gate(config: RunConfig, jobs: int) -> int:
-    """Run the scenarios that the configuration selects in so many processes, show them, and return the exit code.
+    """Run the selected scenarios in `jobs` processes, show them, and return the exit code.
 
-    Raises a Problem for whatever is wrong with the options or the environment.
+    Raises a Problem if the options or the environment are wrong.
     """
     config = settled(config)
     listeners: list[Listener] = listeners_for(Path(config.out) if config.out else None, config.format, live=True)
     listeners += known_writers(config, announce)
     plugin, quiet = GatePlugin(config, listeners, announce), QuietPytest()
-    # In one process the scenarios go on with the drivers that have proved themselves.
+    # With one process the scenarios can use the drivers that `prepare` has started and checked.
     keep = KeptDrivers(client_log(logs_folder(config))) if jobs == 1 else None
     with prepare(config, announce, prove=True, keep=keep) as environment:
         plugin.use(environment)
         try:
-            # Pytest's own folders outlive it, and xdist makes one for each process.
+            # Pytest leaves its temporary folders behind, one per xdist process; inside this folder they are removed.
             with TemporaryDirectory(prefix="bullmq-conformance-pytest-") as folder:
                 words = [*_pytest_words(config, jobs), "--basetemp", str(Path(folder, "tmp"))]
                 code = pytest.main(words, plugins=[plugin, quiet])
             if code == pytest.ExitCode.INTERRUPTED:
-                raise KeyboardInterrupt  # inside: who ends the environment removes what an interrupted run has left
+                raise KeyboardInterrupt  # here, so that closing the environment removes the keys of an interrupted run
         finally:
             _show_cursor()
     if plugin.problem is not None:
@@ -73,32 +73,35 @@ def run_gate(config: RunConfig, jobs: int) -> int:
         return plugin.exit_code
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         raise nothing_selected(config)
-    raise EnvironmentProblem(f"the run broke off (pytest ended with {code}):\n{quiet.output.getvalue()}")
+    raise EnvironmentProblem(f"the run stopped early (pytest ended with {code}):\n{quiet.output.getvalue()}")
 
 
 def _pytest_words(config: RunConfig, jobs: int) -> list[str]:
     words = [str(PACKAGE / "scenarios"), "--rootdir", str(PACKAGE), "-c", os.devnull]
     words += ["-p", "no:cacheprovider", "--import-mode=importlib", "--strict-markers"]
-    words += ["-p", "no:hypothesispytest"]  # it imports all of Hypothesis at the end, and no scenario is a property
-    words += ["-p", "no:unraisableexception"]  # it looks for garbage five times at the end, and would tell nobody
+    words += ["-p", "no:hypothesispytest"]  # it imports all of Hypothesis at the end, and no scenario needs it
+    words += [
+        "-p",
+        "no:unraisableexception",
+    ]  # it collects garbage five times at the end, for warnings that are not shown
     words += ["-n", str(jobs), "--dist", "worksteal"] if jobs > 1 else ["-p", "no:xdist"]
     return [*words, *words_of(config)]
 
 
 def _show_cursor() -> None:
-    """Give the terminal its cursor back: a live view that was interrupted has hidden it."""
+    """Show the cursor again: an interrupted live view leaves it hidden."""
     Console(stderr=True).show_cursor(show=True)
 
 
 class QuietPytest:
-    """Sends what pytest would print into `output`, where it is found if pytest itself breaks."""
+    """Collects the output of pytest in `output`, which is shown only if pytest itself breaks."""
 
     def __init__(self) -> None:
         self.output = io.StringIO()
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Replace the reporter by one that writes elsewhere; xdist and others still find it under its name."""
+        """Replace the reporter; xdist and other plugins still find it under its name."""
         manager = config.pluginmanager
         loud = manager.get_plugin("terminalreporter")
         if loud is not None:
@@ -107,17 +110,17 @@ class QuietPytest:
 
 
 class QuietReporter(TerminalReporter):  # type: ignore[misc]  # final, and hooks cannot be dropped otherwise
-    """Pytest's reporter, which does not look at where an interruption came from: nobody reads that."""
+    """Pytest's reporter without the report about the place of an interruption, which is not shown anyway."""
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Do nothing but take it.
+        """Only note that it arrived.
 
-        A signal may hit an instruction that has no line number, and then pytest's own words about it break the run off
-        (`TypeError: unsupported operand type(s) for -: 'NoneType' and 'int'`). Pytest forgets it before it has
+        A signal may hit an instruction without a line number; then pytest's own report fails with `TypeError:
+        unsupported operand type(s) for -: 'NoneType' and 'int'`, and pytest drops the interruption before it has
         cleaned up.
         """
         del excinfo
         interruption.arrived()
 
     def _report_keyboardinterrupt(self) -> None:
-        """Print nothing of it at the end either: there is no record of it."""
+        """Print nothing at the end either: `pytest_keyboard_interrupt` kept no record."""

@@ -1,6 +1,6 @@
 """`load`, `snapshot`, `diff`, `check` and `history`: the verbs of the Spark pipeline.
 
-What they do is in `reports.verbs`, which is imported only when one of them runs: it needs Spark.
+The work is done in `reports.verbs`, which is imported only when one of them runs: it needs Spark.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def check(config: CheckConfig, store: str) -> int:
 @click.argument("recorded", metavar="FILE", type=click.Path(path_type=Path))
 @configured(HistoryConfig)
 def history(config: HistoryConfig, recorded: Path) -> int:
-    """Check the history.jsonl of a chaos run with all checks that look at one job at a time. Exit code 1: findings."""
+    """Check the history.jsonl of a chaos run with all checks of single jobs. Exit code 1: findings."""
     require_spark()
     from reports.verbs.checks import check_history  # noqa: PLC0415
 

@@ -29,11 +29,11 @@ MODULES_OF_VERBS: Mapping[str, str] = {
     "history": "spark",
     "chaos": "chaos",
 }
-"""The module of `conformance.cli` in which each verb stands, in the order of the help."""
+"""The module of `conformance.cli` that defines each verb, in the order of the help."""
 
 
 class VerbGroup(click.Group):
-    """Imports the module of a verb when it is asked for: all of them together take longer than a small verb."""
+    """Imports the module of a verb only when it is used: importing all of them takes longer than a small verb."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The verbs, in the order of the table."""
@@ -41,7 +41,7 @@ class VerbGroup(click.Group):
         return list(MODULES_OF_VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a verb; None where there is none of that name."""
+        """The command of a verb; None if no verb has that name."""
         del ctx
         if cmd_name not in MODULES_OF_VERBS:
             return None
@@ -55,7 +55,7 @@ def loaded_verbs() -> Iterator[click.Command]:
 
 
 def _commands_of(module: str) -> Iterator[click.Command]:
-    """What stands at the top of a module; the commands of a verb such as `driver` are in its group."""
+    """The top-level commands of a module, without the subcommands of a group such as `driver`."""
     names = vars(import_module(f"conformance.cli.{module}")).values()
     commands = [value for value in names if isinstance(value, click.Command)]
     inner = {id(command) for verb in commands if isinstance(verb, click.Group) for command in verb.commands.values()}
@@ -65,8 +65,8 @@ def _commands_of(module: str) -> Iterator[click.Command]:
 @click.group(cls=VerbGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(KIT_VERSION, prog_name="bullmq-conformance")
 def cli() -> None:
-    """Decide whether a BullMQ client speaks the protocol of Node.js BullMQ: 5.62.0, or any version (--oracle).
+    """Check whether a BullMQ client is compatible with Node.js BullMQ: 5.62.0, or any version (--oracle).
 
-    Exit codes: 0 what was asked for holds, 1 not conformant, 2 wrong usage, 3 environment, driver or kit broken,
+    Exit codes: 0 the check passed, 1 not conformant, 2 wrong usage, 3 environment, driver or kit broken,
     4 undecided, 5 nothing selected, 130 interrupted (Ctrl-C, SIGTERM, SIGHUP).
     """

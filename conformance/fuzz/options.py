@@ -19,7 +19,7 @@ class FuzzConfig(EnvironmentOptions, frozen=True, kw_only=True):
     oracle: OracleVersion = ""
     partner: PartnerClient = ""
     node: NodeProgram = ""
-    mode: Annotated[Mode, Option("What the client is compared with.")] = "differential"
+    mode: Annotated[Mode, Option("How the client is compared with the oracle.")] = "differential"
     budget_ms: Annotated[DurationMs, Option("Time for the search: 90s, 5m, 1h.", "--budget", positive=True)] = (
         DurationMs(300_000)
     )

@@ -1,1 +1,1 @@
-"""What the Spark verbs do: one module per verb, from its options to what the user sees."""
+"""The work of the Spark verbs: one module per verb, from its options to what the user sees."""

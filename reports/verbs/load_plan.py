@@ -1,4 +1,4 @@
-"""What the options of `load` mean: the workload, the clients that take part, and where the jobs go."""
+"""The meaning of the options of `load`: the workload, the clients that take part, and where the jobs go."""
 
 from __future__ import annotations
 
