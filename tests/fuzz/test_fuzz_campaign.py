@@ -215,7 +215,7 @@ def test_a_file_still_fails_on_the_sick_client_and_is_fixed_on_the_healthy_one()
     code, text = _call("replay", FIFO, "--", *SICK)
     assert code == 1, text
     assert "wrong-order membership.wait.order" in text
-    assert "it still differs as the file says" in text
+    assert "it still differs as recorded in the file" in text
     code, text = _call("replay", FIFO, "--client", "reference")
     assert code == 0, text
     assert "no difference" in text

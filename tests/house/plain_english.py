@@ -42,6 +42,7 @@ PATTERNS = {
 """What is not written, by the rule of the writing style that says so."""
 
 ALLOWED = (
+    r"--anew",
     r"\Anobody\Z",  # the value of a scenario's parameter, which is part of its id
     r"\b[a-z]+\.[a-z]+(?:-[a-z]+)*\b",  # names of requirements, mutants, faults
     r"`played`",  # a field of stored records
