@@ -1,1 +1,1 @@
-"""What a scenario may import: participants, expectations, and the marks that make a function a scenario."""
+"""The imports of scenarios: participants, expectations, and the marks that make a function a scenario."""

@@ -1,4 +1,4 @@
-"""Calls, answers and events of a driver, in the names of its client or of the scenario."""
+"""Translates calls, answers and events of a driver between the names of the scenario and those of its client."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ Answer = TypeVar("Answer")
 
 OTHER_JOB_IDS = "identity.job-ids"
 OTHER_FLOW_IDS = "identity.flow-ids"
-"""Locators of what a client names otherwise than Node; the row that owns one is about just this."""
+"""Locators of names that differ from Node's. Each is owned by the requirement about exactly these names."""
 
 _SCHEDULED = "repeat:"
 
 
 def call_to_client(names: Names, queue_name: str, op: Op[Answer]) -> Op[Answer]:
-    """The operation as the client has to hear it. `queue_name`: the scenario's name of the handle's queue."""
+    """The operation in the client's names. `queue_name`: the scenario's name of the handle's queue."""
     if names.same:
         return op
     args: dict[str, Any] = msgspec.to_builtins(op)
-    heard: Op[Answer] = msgspec.convert(names.to_client({**args, **_renamed(names, queue_name, op, args)}), type(op))
-    return heard
+    translated = names.to_client({**args, **_renamed(names, queue_name, op, args)})
+    return msgspec.convert(translated, type(op))
 
 
 def _renamed(names: Names, queue_name: str, op: Op[Any], args: dict[str, Any]) -> dict[str, Any]:
-    """Those arguments that name queues, or jobs by their ids alone."""
+    """The arguments that are names of queues or bare job ids, in the client's names."""
     ids = names.ids(queue_name)
     match op:
         case lifecycle.Open():
-            # Whoever asks for another prefix than the scenario's means it.
+            # Another prefix than the scenario's is intended, and stays.
             own = {"prefix": names.client_prefix, "queue": names.client_queue(op.queue)}
             return own if op.prefix == names.prefix else {}
         case queue.Add():
@@ -58,7 +58,7 @@ def _renamed(names: Names, queue_name: str, op: Op[Any], args: dict[str, Any]) -
 
 
 def answer_to_scenario(names: Names, queue_name: str, op: Op[Answer], answer: Answer) -> Answer:
-    """The answer as the scenario would have got it from Node."""
+    """The answer in the scenario's names: as Node would have answered."""
     if names.same:
         return answer
     ids = names.ids(queue_name)
@@ -67,30 +67,44 @@ def answer_to_scenario(names: Names, queue_name: str, op: Op[Answer], answer: An
         case JobRef():
             renamed = {"id": ids.to_scenario(answer.id)}
         case Ids():
-            jobs = [ids.to_scenario(job) for job in answer.ids]
-            # Redis keeps a set of numbers in their order, and any other set in none; so they are put back.
-            ids.decide_order |= isinstance(op, worker.CheckStalled) and len(jobs) > 1 and ids.differ
-            renamed = {"ids": sorted(jobs, key=_as_numbers) if isinstance(op, worker.CheckStalled) else jobs}
+            renamed = {"ids": _ids_to_scenario(ids, op, answer.ids)}
         case MaybeJob():
             renamed = {"job": _maybe_view(names, queue_name, renamed["job"])}
         case Jobs():
             views = [_maybe_view(names, queue_name, view) for view in renamed["jobs"]]
-            ascending = isinstance(op, queue.GetJobs) and bool(op.asc)
-            ids.decide_order |= None in views and ids.differ
-            renamed = {"jobs": _in_order(views, ascending=ascending) if ids.differ else views}
-        case flow.FlowNode():
-            renamed = _node(names, renamed)
-        case flow.FlowNodes():
-            renamed = {"flows": [_node(names, node) for node in renamed["flows"]]}
-        case flow.MaybeFlow():
-            renamed = {"flow": renamed["flow"] and _node(names, renamed["flow"])}
+            renamed = {"jobs": _jobs_in_order(ids, op, views)}
+        case flow.FlowNode() | flow.FlowNodes() | flow.MaybeFlow():
+            renamed = _flow_answer(names, renamed)
         case queue.MaybeText(value=str(value)) if isinstance(op, queue.GetDeduplicationJobId):
             renamed = {"value": ids.to_scenario(value)}
     return msgspec.convert(renamed, type(answer))
 
 
+def _ids_to_scenario(ids: JobIds, op: Op[Any], answered: list[str]) -> list[str]:
+    jobs = [ids.to_scenario(job) for job in answered]
+    if not isinstance(op, worker.CheckStalled):
+        return jobs
+    # Redis returns a set of numbers in their order, and a set of other texts in any order: restore the former.
+    ids.decide_order |= len(jobs) > 1 and ids.differ
+    return sorted(jobs, key=_as_numbers)
+
+
+def _jobs_in_order(ids: JobIds, op: Op[Any], views: list[Any]) -> list[Any]:
+    ascending = isinstance(op, queue.GetJobs) and bool(op.asc)
+    ids.decide_order |= None in views and ids.differ
+    return _in_order(views, ascending=ascending) if ids.differ else views
+
+
+def _flow_answer(names: Names, answer: dict[str, Any]) -> dict[str, Any]:
+    if "flows" in answer:
+        return {"flows": [_node(names, node) for node in answer["flows"]]}
+    if "flow" in answer:
+        return {"flow": answer["flow"] and _node(names, answer["flow"])}
+    return _node(names, answer)
+
+
 def event_to_scenario(names: Names, queue_name: str, event: DriverEvent) -> DriverEvent:
-    """An event as the scenario would have got it from Node."""
+    """An event in the scenario's names: as Node would have sent it."""
     if names.same:
         return event
     args: dict[str, Any] = names.to_scenario(event.args)
@@ -115,7 +129,7 @@ def _tree(names: Names, node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _node(names: Names, node: dict[str, Any]) -> dict[str, Any]:
-    """A flow that was added."""
+    """An existing flow."""
     own = names.scenario_queue(node["queue"])
     children = [_node(names, child) for child in node["children"]]
     return {"id": names.ids(own).to_scenario(node["id"]), "queue": own, "children": children}
@@ -129,7 +143,7 @@ def _maybe_view(names: Names, queue_name: str, view: dict[str, Any] | None) -> d
 
 
 def _in_order(views: list[Any], *, ascending: bool) -> list[Any]:
-    """Jobs that ended in the same ms, by id: so Redis has them, and another id must not be another order."""
+    """Sort jobs that ended in the same ms by the scenario's ids: Redis sorted them by the client's."""
     ordered: list[Any] = []
     for ended, group in groupby(views, key=lambda view: view and view.get("finished_on")):
         jobs = list(group)
@@ -141,12 +155,12 @@ def _as_numbers(job: str) -> tuple[int, str]:
     return len(job), job
 
 
-# What an answer teaches.
+# Learning ids from answers.
 
 
 @contextmanager
 def adding(names: Names, queue_name: str, op: Op[Any]) -> Iterator[None]:
-    """While the call of an operation goes on: others that add meanwhile know that it does, too."""
+    """The block of an operation's call: concurrent calls that add jobs need to know its number of jobs."""
     with ExitStack() as stack:
         for name, jobs in _jobs_by_queue(queue_name, op).items():
             stack.enter_context(names.ids(name).adding(jobs))
@@ -154,9 +168,9 @@ def adding(names: Names, queue_name: str, op: Op[Any]) -> Iterator[None]:
 
 
 def learn(names: Names, queue_name: str, op: Op[Any], answer: Any, *, counter: Callable[[str], int]) -> dict[str, str]:
-    """Take the ids that the client has given. Returns what is other than Node's, by locator, with what was seen.
+    """Learn the ids in an answer. Returns deviations from Node: locator to an observed example.
 
-    `counter` asks Redis for the counter of a queue. Inside of `adding`.
+    `counter` reads the counter of a queue from Redis. Call it inside `adding`.
     """
     ids = names.ids(queue_name)
     match op:
@@ -172,21 +186,21 @@ def learn(names: Names, queue_name: str, op: Op[Any], answer: Any, *, counter: C
             return {name: seen for tree, node in trees for name, seen in _learn_tree(names, tree, node).items()}
         case _:
             return {}
-    other = ids.learn(given, lambda: counter(queue_name))
-    return {OTHER_JOB_IDS: other} if other else {}
+    deviation = ids.learn(given, lambda: counter(queue_name))
+    return {OTHER_JOB_IDS: deviation} if deviation else {}
 
 
 def _learn_tree(names: Names, tree: flow.FlowJob, node: flow.FlowNode) -> dict[str, str]:
     ids = names.ids(tree.queue)
-    other = ids.learn_of_flow(_given_by_client(ids, node.id, tree.opts))
-    seen = {OTHER_FLOW_IDS: other} if other else {}
+    deviation = ids.learn_of_flow(_given_by_client(ids, node.id, tree.opts))
+    deviations = {OTHER_FLOW_IDS: deviation} if deviation else {}
     for child, answered in zip(tree.children, node.children, strict=False):
-        seen |= _learn_tree(names, child, answered)
-    return seen
+        deviations |= _learn_tree(names, child, answered)
+    return deviations
 
 
 def _given_by_client(ids: JobIds, job: str, opts: dict[str, Any]) -> str | None:
-    """The id, unless the user named it or it is that of a schedule."""
+    """The id, if the client generated it; not if the user chose it or it belongs to a schedule."""
     if opts.get("jobId") is not None:
         ids.name(str(opts["jobId"]))
         return NOT_GENERATED
@@ -194,7 +208,7 @@ def _given_by_client(ids: JobIds, job: str, opts: dict[str, Any]) -> str | None:
 
 
 def _jobs_by_queue(queue_name: str, op: Op[Any]) -> Counter[str]:
-    """How many jobs an operation adds to which queues."""
+    """The number of jobs that an operation adds, by queue."""
     match op:
         case queue.Add():
             return Counter([queue_name])

@@ -324,7 +324,7 @@ class Caller:
 
 
 def background_activity(opened: lifecycle.Open) -> str:
-    """What an open object does without further calls: `WORKER_RUN`, `EVENTS_READ`, or nothing (empty)."""
+    """The activity of an open object without further calls: `WORKER_RUN`, `EVENTS_READ`, or nothing (empty)."""
     if opened.role == "events":
         return EVENTS_READ
     return WORKER_RUN if opened.role == "worker" and opened.processor != "manual" else ""

@@ -1,4 +1,4 @@
-"""Ending a scenario from outside: whatever waits on its behalf looks here, and stops waiting."""
+"""Cancellation of a scenario: every wait of its participants checks it and stops."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import time
 from collections.abc import Iterator
 
 LOOK_EVERY_MS = 50
-"""How long a wait that only one thing can wake goes on before it asks whether it is still wanted."""
+"""How often a wait that blocks on something else (a thread, a driver) checks whether the scenario was cancelled."""
 
 
 class Cancelled(Exception):
-    """The scenario was ended from outside; the text is the reason. It says nothing about the client."""
+    """The scenario was ended from outside; the text is the reason. Not a finding about the client."""
 
 
 class Cancellation:
-    """Set once, by whoever knows that the rest of a scenario is not wanted; looked at by everything that waits.
+    """A flag that is set once, when the rest of a scenario is no longer wanted, and checked by every wait.
 
-    One object serves all participants of one scenario. Thread-safe; the first reason stays.
+    All participants of one scenario share one object. Thread-safe; the first reason stays.
     """
 
     def __init__(self) -> None:
@@ -28,31 +28,33 @@ class Cancellation:
 
     @property
     def reason(self) -> str:
-        """Why the scenario was ended; empty while it may go on."""
+        """Why the scenario was cancelled; empty if it was not."""
         return self._reason
 
     def cancel(self, reason: str) -> None:
-        """End the scenario: every wait raises Cancelled within `LOOK_EVERY_MS`, and no other call is begun."""
+        """Cancel the scenario: every wait raises Cancelled within `LOOK_EVERY_MS`, and no further call starts."""
+        # A time limit and a failure of the other side may cancel at once; the report names the first cause.
         with self._deciding:
             self._reason = self._reason or reason
             self._set.set()
 
     def check(self) -> None:
-        """Raise Cancelled if the scenario was ended."""
+        """Raise Cancelled if the scenario was cancelled."""
         if self._set.is_set():
             raise Cancelled(self._reason)
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, but not beyond the end of the scenario. Raises Cancelled."""
+        """Sleep. Raises Cancelled as soon as the scenario is cancelled."""
         self._set.wait(seconds)
         self.check()
 
     def slices(self, within_ms: int) -> Iterator[int]:
-        """Cut a wait of `within_ms` into short ones: how many ms to wait each time, the last being the rest.
+        """Split a wait of `within_ms` into slices of at most `LOOK_EVERY_MS`. Yields the ms of each slice.
 
-        Raises Cancelled in between.
+        The last slice is the rest, and may be 0: a last look after the deadline. Raises Cancelled between slices.
         """
         ends = time.monotonic() + within_ms / 1000
+        # Each slice is computed from the clock: waits overshoot, and many short ones would add up.
         left_ms = within_ms
         while left_ms > LOOK_EVERY_MS:
             self.check()

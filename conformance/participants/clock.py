@@ -1,4 +1,4 @@
-"""A participant's clock: standing still where the driver can do that, running where it cannot."""
+"""A participant's clock: frozen if the driver supports that (capability `clock`), else the machine's clock."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Callable
 from typing import Protocol
 
 FROZEN_START_MS = 1_700_000_000_000
-"""Where a frozen clock starts (Unix ms): long past, so that a client that ignores `now_ms` is caught at once."""
+"""Start of a frozen clock (Unix ms): years ago, so that the timestamps of a client that ignores `now_ms` stand out."""
 
 
 class ParticipantClock(Protocol):
-    """What scenarios may ask of time. All values are Unix ms or ms."""
+    """A clock, as scenarios use it. Instants are Unix ms, durations ms."""
 
     frozen: bool
 
     def now_ms(self) -> int:
-        """The participant's present."""
+        """The current time of the participant."""
 
     def call_ms(self) -> int | None:
-        """What to send as `now_ms` with a call: None lets the driver's own clock run."""
+        """The `now_ms` to send with a call; None if the driver uses its own clock."""
 
     def pass_ms(self, duration: int) -> None:
-        """Let this much time pass for the participant."""
+        """Let `duration` ms pass for the participant."""
 
 
 class FrozenClock:
-    """Stands still between calls and moves only when the scenario says so."""
+    """A clock that only moves when the scenario moves it."""
 
     frozen = True
 
@@ -34,7 +34,7 @@ class FrozenClock:
         self._now = start_ms
 
     def now_ms(self) -> int:
-        """The instant at which the clock stands (Unix ms)."""
+        """The frozen instant (Unix ms)."""
         return self._now
 
     def call_ms(self) -> int | None:
@@ -64,6 +64,7 @@ class RunningClock:
 
     def pass_ms(self, duration: int) -> None:
         """Wait until the machine's clock shows `duration` ms more than now."""
+        # In a loop: the wall clock and `sleep` use different clocks, and a sleep may end a little early.
         due = self.now_ms() + duration
         while (left := due - self.now_ms()) > 0:
             self._sleep(left / 1000)

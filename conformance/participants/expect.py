@@ -1,4 +1,4 @@
-"""How a scenario says what must be: each check states a sentence, and a failure carries what was expected and seen."""
+"""Assertions of scenarios: each states a sentence, and its failure has the expected and the actual value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST_RECORDED = 300
 class Mismatch(AssertionError):
     """A scenario's statement does not hold.
 
-    `what` is the sentence, `where` the locator that it speaks about ('' if none).
+    `what` is the statement; `where` is the locator that it is about ('' if none).
     """
 
     def __init__(self, what: str, *, expected: Any, actual: Any, where: str = "") -> None:
@@ -30,7 +30,7 @@ class Mismatch(AssertionError):
 
 
 def value_text(value: Any) -> str:
-    """A short text of a value: JSON where it is JSON."""
+    """A short text of a value: JSON if possible, else its `repr`."""
     if isinstance(value, str):
         return value
     try:
@@ -80,7 +80,7 @@ def between(actual: float, low: float, high: float, what: str, *, where: str = "
 
 
 def holds(condition: object, what: str, *, seen: Any, where: str = "") -> None:
-    """`condition` is true; `seen`, what it was read from, is shown when it is not."""
+    """`condition` is true. A failure shows `seen`, the data that it was computed from."""
     if not condition:
         raise Mismatch(what, expected="true", actual=seen, where=where)
     record_check(what, seen)

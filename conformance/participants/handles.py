@@ -1,6 +1,6 @@
 """Queue, worker, events and flow objects of a participant, with the operations that scenarios use.
 
-Thin: each method is one operation of the driver protocol (`conformance/driver/ops`), which documents it.
+Each method is one operation of the driver protocol, documented in `conformance/driver/ops`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from conformance.participants.redis_view import RedisView
 Answer = TypeVar("Answer")
 
 IN_STREAM = frozenset({"active", "completed", "failed", "stalled"})
-"""Events of workers that Redis tells as well."""
+"""Events of workers that can also be seen in Redis."""
 
 CALL_DEADLINE_MS = 8000
 CHARACTERS_PER_MS = 250
-"""How slowly large data may travel: 10 MB in 40 s."""
+"""The slowest acceptable speed for large data: 10 MB in 40 s."""
 
 
 class ParticipantHandle:
-    """One object of the client."""
+    """An object of the client."""
 
     def __init__(self, caller: Caller, queue_name: str, handle: str) -> None:
         self.caller = caller
@@ -47,7 +47,7 @@ class ParticipantHandle:
         return self.caller.call(op, handle=self.handle, deadline_ms=deadline_ms)
 
     def close(self, *, force: bool = False, within_ms: int = 35_000) -> None:
-        """Close as the client's user would. Whatever the scenario is about, a close that never ends is a Mismatch."""
+        """Close as the client's user would. Raises Mismatch if it does not end within `within_ms`, in any scenario."""
         try:
             self.call(lifecycle.Close(force=force), deadline_ms=within_ms)
         except DriverHung as hung:
@@ -79,9 +79,9 @@ class QueueHandle(ParticipantHandle):
     def add(self, name: str = "job", data: Any = None, *, raw: str | None = None, **opts: Any) -> str:
         """Queue.add; returns the id. `raw` is the exact JSON text of the data; `opts` are BullMQ's JobsOptions."""
         data_raw = json_text({} if data is None else data) if raw is None else raw
-        # 10 MB take a busy machine its time.
-        patience_ms = CALL_DEADLINE_MS + len(data_raw) // CHARACTERS_PER_MS
-        return self.call(queue.Add(name=name, data_raw=data_raw, opts=opts), deadline_ms=patience_ms).id
+        # A busy machine needs tens of seconds for 10 MB.
+        deadline_ms = CALL_DEADLINE_MS + len(data_raw) // CHARACTERS_PER_MS
+        return self.call(queue.Add(name=name, data_raw=data_raw, opts=opts), deadline_ms=deadline_ms).id
 
     def add_bulk(self, *jobs: tuple[str, Any, dict[str, Any]]) -> list[str]:
         """Queue.addBulk of (name, data, opts)."""
@@ -106,8 +106,8 @@ class QueueHandle(ParticipantHandle):
 
     def jobs(self, *types: str, start: int = 0, end: int = -1, asc: bool = False) -> list[str | None]:
         """Queue.getJobs: the ids, in the client's order."""
-        found = self.call(queue.GetJobs(types=list(types), start=start, end=end, asc=asc)).jobs
-        return [job_view.id if job_view else None for job_view in found]
+        jobs = self.call(queue.GetJobs(types=list(types), start=start, end=end, asc=asc)).jobs
+        return [job_view.id if job_view else None for job_view in jobs]
 
     def counts(self, *types: str) -> dict[str, int]:
         """Queue.getJobCounts."""
@@ -177,9 +177,9 @@ class WorkerHandle(ParticipantHandle):
         """Claim a job that must be there."""
         job_view = self.claim(token)
         if job_view is None:
-            # Who leaves lying what can be taken is at fault; if nothing can, it is whoever was to put it there.
+            # If a job could be claimed, the claim is at fault; otherwise the operation that should have added one.
             where = "answer.worker.getNextJob.job" if self.redis.has_work() else ""
-            what = "a waiting job is handed to the worker that asks"
+            what = "a worker that asks for a job gets the waiting one"
             raise Mismatch(what, expected="a job", actual="nothing", where=where)
         return job_view
 
@@ -229,19 +229,19 @@ class WorkerHandle(ParticipantHandle):
         return self.call(worker.CheckStalled()).ids
 
     def next_job(self, *, within_ms: int = 8000) -> JobEvent:
-        """Processor `ask`: the next job that the loop handed over."""
-        event = self._wait({"job"}, "the worker's loop hands a job over", within_ms)
+        """Processor `ask`: the next job that the loop passes to its processor."""
+        event = self._wait({"job"}, "the worker's loop passes a job to its processor", within_ms)
         return msgspec.convert(event.args, JobEvent)
 
     def resolve(self, job_id: str, outcome: worker.Outcome = "complete", **arguments: Any) -> None:
-        """Processor `ask`: tell the processor how the job ends (`value_raw`, `message`, `ms`)."""
+        """Processor `ask`: end the job with this outcome (`value_raw`, `message`, `ms`)."""
         self.call(worker.Resolve(job=job_id, outcome=outcome, **arguments))
 
     def wait_local(self, name: str, job_id: str | None = None, *, within_ms: int = 8000) -> DriverEvent:
         """The worker's own event (`completed`, `failed`, `error`, ...), for this job if one is named.
 
-        Of a client whose workers report nothing, Redis tells how a job has ended. Raises OperationUnsupported for what
-        Redis does not tell.
+        If the client's workers report nothing, the end of a job is read from Redis. Raises OperationUnsupported for
+        events that Redis does not show.
         """
         if not self.caller.reports_by_itself(self.handle):
             return self._wait_in_redis(name, job_id, within_ms)
@@ -253,31 +253,36 @@ class WorkerHandle(ParticipantHandle):
         )
 
     def wait_for_error(self) -> None:
-        """The worker's `error` event. A client whose workers report nothing goes on at once: what follows decides."""
+        """Wait for the worker's `error` event. Returns immediately if the client's workers report nothing."""
         if self.caller.reports_by_itself(self.handle):
             self.wait_local("error")
 
     def _wait_in_redis(self, name: str, job_id: str | None, within_ms: int) -> DriverEvent:
         if job_id is None or name not in IN_STREAM:
-            raise OperationUnsupported(f"event {name}", "this client's workers report nothing, and Redis does not tell")
+            raise OperationUnsupported(
+                f"event {name}", "this client's workers report no events, and Redis does not show it"
+            )
         for slice_ms in self.caller.cancellation.slices(within_ms):
-            if self._tells(name, job_id):
+            if self._shows(name, job_id):
                 return DriverEvent(handle=self.handle, name=name, args={"job": job_id})
             self.caller.cancellation.sleep(slice_ms / 1000)
         raise Mismatch(f"job {job_id} is {name}", expected=f"within {within_ms} ms", actual=self.redis.state(job_id))
 
-    def _tells(self, name: str, job_id: str) -> bool:
-        """Whether the job is in that state, or the stream says that it was: it may have been removed at once."""
-        told = any((entry.get("event"), entry.get("jobId")) == (name, job_id) for entry in self.redis.events())
-        return told or self.redis.state(job_id) == [name]
+    def _shows(self, name: str, job_id: str) -> bool:
+        """Whether the job is in that state in Redis, or was according to the event stream."""
+        # Read the stream first: a job with `removeOnComplete` is gone at once, and only its event remains.
+        in_stream = any((entry.get("event"), entry.get("jobId")) == (name, job_id) for entry in self.redis.events())
+        return in_stream or self.redis.state(job_id) == [name]
 
     def errors(self) -> list[str]:
-        """The texts of the `error` events that nobody has waited for. Other events that are still there are lost.
+        """The texts of the unread `error` events. Drops other unread events.
 
-        Raises OperationUnsupported for a client whose workers report nothing.
+        Raises OperationUnsupported if the client's workers report nothing.
         """
         if not self.caller.reports_by_itself(self.handle):
-            raise OperationUnsupported("event error", "this client's workers report nothing, and Redis does not tell")
+            raise OperationUnsupported(
+                "event error", "this client's workers report no events, and Redis does not show it"
+            )
         events = self.caller.driver.take_events(self.handle)
         return [str(event.args.get("message", "")) for event in events if event.name == "error"]
 
@@ -296,7 +301,7 @@ class EventsHandle(ParticipantHandle):
         return msgspec.convert(event.args, QueueEvent)
 
     def next_delivery(self, *, within_ms: int = 8000) -> DriverEvent:
-        """Whatever the reader sends next: a delivered entry. An `error` in its place is a Mismatch."""
+        """The next entry that the reader delivers. Raises Mismatch if it reports an `error` instead."""
         event = self._wait({"queue-event", "error"}, "the event reader delivers every entry of the stream", within_ms)
         if event.name == "error":
             raise Mismatch(

@@ -1,7 +1,7 @@
-"""The ids of one queue's jobs: as a scenario writes them, and as the client gave them.
+"""The ids of one queue's jobs: those of the scenario, and those of the client.
 
-Scenarios are written as for Node, where the n-th job that is added has the id n unless the user named one. A client may
-give ids of another kind; then the n-th that it gave stands for n, and both sides go on with the ids that they know.
+Scenarios are written for Node, where the n-th added job has the id n unless the user chose one. A client may generate
+other ids: then the n-th id that it generated stands for n, and each side keeps using its own ids.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 NOT_GENERATED = None
-"""Stands for a job whose id the user named, or that is no new one: it counts, and has no other name."""
+"""In place of an id: the user chose it, or the job is not new. The job counts, and its id needs no translation."""
 
 _UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 class JobIds:
-    """Which id of the client stands for which id of the scenario. As long as the client counts like Node: the same."""
+    """Translates ids between client and scenario. While the client counts like Node, they are equal."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,41 +29,41 @@ class JobIds:
         self._in_flight = 0
         self._added_before = 0
         self._obliterations = 0
-        self._anew = False
-        self._untold: deque[str] = deque()
+        self._restarted = False
+        self._unreported: deque[str] = deque()
         self._user_named: set[str] = set()
         self._made_up: set[str] = set()
         self.added = 0
-        """What Node's counter would show."""
+        """The value that Node's counter would have."""
         self.differ = False
-        """Whether some id is another one for the client than for the scenario."""
+        """Whether some id of the client differs from the scenario's."""
         self.decide_order = False
-        """Whether jobs came in an order that their ids alone decide, so that another scheme gives another one."""
+        """Whether only the ids decided the order of some jobs: other ids then give another order."""
 
     def to_client(self, job: str) -> str:
-        """The id that the client gave to the job which the scenario means."""
+        """The client's id of a job, from the scenario's id."""
         return self._of_client.get(job, job)
 
     def to_scenario(self, job: str) -> str:
-        """The id by which the scenario means the client's job."""
+        """The scenario's id of a job, from the client's id."""
         return self._of_scenario.get(job, job)
 
     def knows(self, job: str) -> bool:
-        """Whether this id of the client's was seen in an answer, or is one that the user gave."""
+        """Whether this id of the client appeared in an answer, or was chosen by the user."""
         return job in self._of_scenario or job in self._user_named
 
     def is_made_up(self, job: str) -> bool:
-        """Whether the client made up this id of its own, where Node would have counted or drawn a UUID."""
+        """Whether the client generated this id, for a job to which Node would have given a number or a UUID."""
         return job in self._made_up
 
     @property
     def same(self) -> bool:
-        """Whether there is nothing to rename, as far as the client has shown; an id that it has not told may be."""
-        return not (self.differ or self._untold)
+        """Whether nothing needs translation, as far as seen. An id that no answer has reported yet might need it."""
+        return not (self.differ or self._unreported)
 
     @contextmanager
     def adding(self, jobs: int) -> Iterator[None]:
-        """While so many jobs are being added: others that are added meanwhile may be counted already."""
+        """The block in which this number of jobs is added: Redis may have counted them before the answer comes."""
         with self._lock:
             self._in_flight += jobs
         try:
@@ -73,57 +73,57 @@ class JobIds:
                 self._in_flight -= jobs
 
     def name(self, job: str) -> None:
-        """The user has named a job."""
+        """Record that the user chose this id."""
         self._user_named.add(job)
 
     def learn(self, answers: Sequence[str | None], counter: Callable[[], int]) -> str:
-        """Take the ids that one call's answer gave, in order. Called inside of `adding`.
+        """Learn the ids in one call's answer, in order. Call it inside `adding`.
 
-        `counter` asks Redis for the queue's counter. Returns what is other than with Node, empty if nothing is.
+        `counter` reads the queue's counter from Redis. Returns the deviation from Node, or an empty text.
         """
         with self._lock:
             if self._as_counted(answers):
                 return ""
             shown = counter()
             adding = self._in_flight
-            if self._obliterations and not self._anew and 0 < shown <= adding:
-                self._begin_anew()
+            if self._obliterations and not self._restarted and 0 < shown <= adding:
+                self._restart_count()
             gone = shown == 0 and self._added_before > 0
-            # What an obliteration has taken was added before it, although its answer comes only now.
+            # An obliteration resets the counter. Jobs that it removed were added before, though their answer comes now.
             before = self._added_before if gone else max(self.added, shown - adding)
-            found = [self._learn(answer, before + place, shown) for place, answer in enumerate(answers, start=1)]
+            deviations = [self._learn(answer, before + place, shown) for place, answer in enumerate(answers, start=1)]
             if not gone:
                 self.added, self._added_before = max(self.added, before + len(answers)), 0
-            return next(filter(None, found), "")
+            return next(filter(None, deviations), "")
 
     def learn_of_flow(self, answer: str | None) -> str:
-        """Take the id of a node of a flow, for which Node draws a UUID. Returns what it is instead, if it is none."""
+        """Learn the id of a flow node, for which Node draws a UUID. Returns the deviation, or an empty text."""
         with self._lock:
             self.added += 1
             if answer is NOT_GENERATED or answer in self._of_scenario:
                 return ""
-            drawn = _UUID4.fullmatch(answer) is not None
-            if not drawn:
+            is_uuid = _UUID4.fullmatch(answer) is not None
+            if not is_uuid:
                 self._made_up.add(answer)
-            self._put(answer if drawn else str(uuid.uuid4()), answer)
-            return "" if drawn else f"{answer!r} for a job of a flow"
+            self._put(answer if is_uuid else str(uuid.uuid4()), answer)
+            return "" if is_uuid else f"{answer!r} for a job of a flow"
 
     def duplicate_to_scenario(self, job: str) -> str:
-        """The id that a job would have got which was not added: only events tell it.
+        """The id that a job would have had if it were not a duplicate: only events contain it.
 
-        Those that a client of other ids made up come in the order in which they were taken.
+        A client with other ids generates one for it; they match the unreported numbers in order.
         """
         with self._lock:
-            if not self.knows(job) and self._untold and (self.differ or not job.isdecimal()):
+            if not self.knows(job) and self._unreported and (self.differ or not job.isdecimal()):
                 self._made_up.add(job)
-                self._put(self._untold.popleft(), job)
+                self._put(self._unreported.popleft(), job)
             return self.to_scenario(job)
 
     @contextmanager
     def obliterating(self, is_gone: Callable[[], bool]) -> Iterator[None]:
-        """While the queue is being obliterated: then the counter begins again, and jobs get ids that others had.
+        """The block in which the queue is obliterated: the counter restarts, and new jobs get the ids of old ones.
 
-        `is_gone` asks Redis whether it has happened, whatever the client has heard of it.
+        `is_gone` checks in Redis whether it happened, because the client's answer may be lost.
         """
         with self._lock:
             self._obliterations += 1
@@ -133,17 +133,17 @@ class JobIds:
             gone = is_gone()
             with self._lock:
                 self._obliterations -= 1
-                if gone and not self._anew:
-                    self._begin_anew()
-                self._anew = False
+                if gone and not self._restarted:
+                    self._restart_count()
+                self._restarted = False
 
-    def _begin_anew(self) -> None:
-        self._added_before, self.added, self._anew = self.added, 0, True
+    def _restart_count(self) -> None:
+        self._added_before, self.added, self._restarted = self.added, 0, True
         for known in (self._of_client, self._of_scenario, self._user_named):
             known.clear()
 
     def _as_counted(self, answers: Sequence[str | None]) -> bool:
-        """Take them at once if they are just what the count so far makes one expect."""
+        """Learn the ids if they are exactly the next numbers of the count. This needs no read of Redis' counter."""
         expected = [str(self.added + place) for place in range(1, len(answers) + 1)]
         if any(
             answer is not NOT_GENERATED and not self.knows(answer) and (answer != number or number in self._of_client)
@@ -155,7 +155,7 @@ class JobIds:
             if answer is NOT_GENERATED:
                 continue
             if self.knows(answer):
-                self._untold.append(str(self.added))
+                self._unreported.append(str(self.added))
             else:
                 self._put(answer, answer)
         return True
@@ -164,7 +164,7 @@ class JobIds:
         if answer is NOT_GENERATED:
             return ""
         if self.knows(answer):
-            self._untold.append(str(number))
+            self._unreported.append(str(number))
             return ""
         if answer == str(number) or self._is_counted_by_redis(answer, shown):
             self._put(answer, answer)
@@ -176,7 +176,7 @@ class JobIds:
         return f"{answer!r} for job {number}"
 
     def _is_counted_by_redis(self, answer: str, shown: int) -> bool:
-        """Whether the id is a number that the counter in Redis has given; stricter where others were seen."""
+        """Whether the id is a number that Redis' counter gave; stricter after the client has generated other ids."""
         if not (answer.isascii() and answer.isdecimal()) or answer in self._of_client:
             return False
         return (self.added if self.differ else 0) < int(answer) <= shown

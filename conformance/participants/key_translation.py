@@ -1,4 +1,4 @@
-"""What Redis holds, in the names of the scenario: one key at a time, or everything."""
+"""Translates keys and values of Redis between the names of the scenario and those of its clients."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _MEMBERS = frozenset({*LIST_CONTAINERS, *ZSET_CONTAINERS, STALLED})
 
 
 def key_to_client(names: Names, queue: str, rest: str) -> str:
-    """What follows `PREFIX:QUEUE:` in a key, with the client's id in it."""
+    """The part of a key after `PREFIX:QUEUE:`, with the client's id in it."""
     return _renamed(rest, names.ids(queue).to_client)
 
 
 def rest_to_scenario(names: Names, queue: str, rest: str) -> str:
-    """What follows `PREFIX:QUEUE:` in a key, with the scenario's id in it."""
+    """The part of a key after `PREFIX:QUEUE:`, with the scenario's id in it."""
     return _renamed(rest, names.ids(queue).to_scenario)
 
 
 def value_to_scenario(names: Names, queue: str, rest: str, kind: str, value: Any) -> Any:
-    """What a key holds, as the scenario would find it with Node.
+    """The value of a key in the scenario's names: as Node would have left it.
 
-    `rest`: what follows `PREFIX:QUEUE:` in its name. `kind`: its Redis type; `value` in the shapes of `RawKey`.
+    `rest`: the part of its name after `PREFIX:QUEUE:`. `kind`: its Redis type; `value` in the shapes of `RawKey`.
     """
     ids = names.ids(queue)
     if rest == ID_COUNTER and ids.differ:
-        # Nobody needs it where ids come from elsewhere; schedules may have moved it, too.
+        # A client whose ids do not come from the counter does not move it, except perhaps for schedules.
         return str(max(ids.added, int(value or 0)))
     if names.same or value is None or rest.endswith(f":{LOGS}"):
         return value
@@ -68,24 +68,24 @@ def job_to_scenario(names: Names, queue: str, fields: dict[str, str]) -> dict[st
 
 
 def read_named(redis: AnyRedis, names: Names) -> tuple[Snapshot, Snapshot]:
-    """Everything that the scenario has in Redis: as it is there, and in the scenario's names.
+    """All keys of the scenario in Redis: as stored, and in the scenario's names.
 
-    Raises EnvironmentProblem where Redis cannot be read.
+    Raises EnvironmentProblem if Redis cannot be read.
     """
-    taken_ms, found = read_matching(redis, names.pattern)
-    actual = assemble(names.client_prefix, taken_ms, found)
+    taken_ms, raw_keys = read_matching(redis, names.pattern)
+    actual = assemble(names.client_prefix, taken_ms, raw_keys)
     if names.same:
         return actual, actual
-    renamed = [_key_to_scenario(names, raw) for raw in found]
+    renamed = [_key_to_scenario(names, raw) for raw in raw_keys]
     renamed += _missing_counters(names, {raw.key for raw in renamed})
     return actual, assemble(names.prefix, taken_ms, sorted(renamed, key=lambda raw: raw.key))
 
 
 def equally_trimmed(oracle: Snapshot, client: Snapshot, names: Names) -> tuple[Snapshot, Snapshot]:
-    """Both with event streams of one length, where the client has other ids: the oldest entries of the longer one go.
+    """Cut the longer event stream to the length of the other by its oldest entries, if the client has other ids.
 
-    Redis trims whole nodes, whose size hangs on the bytes of the entries, and those on the ids. A stream that is
-    shorter than a node was not trimmed, and is left as it is.
+    Redis trims whole nodes of a stream. The size of a node depends on the bytes of its entries, and these depend on the
+    ids. A stream shorter than a node was not trimmed, and stays unchanged.
     """
     for queue in names.queues_with_other_ids():
         lengths = [len(snapshot.events_of(queue)) for snapshot in (oracle, client)]
@@ -95,8 +95,8 @@ def equally_trimmed(oracle: Snapshot, client: Snapshot, names: Names) -> tuple[S
 
 
 def _newest(snapshot: Snapshot, queue: str, kept: int) -> Snapshot:
-    gone = snapshot.events_of(queue)[:-kept]
-    return replace(snapshot, events=tuple(event for event in snapshot.events if event not in gone))
+    removed = snapshot.events_of(queue)[:-kept]
+    return replace(snapshot, events=tuple(event for event in snapshot.events if event not in removed))
 
 
 def _key_to_scenario(names: Names, raw: RawKey) -> RawKey:
@@ -107,7 +107,7 @@ def _key_to_scenario(names: Names, raw: RawKey) -> RawKey:
 
 
 def _missing_counters(names: Names, there: set[str]) -> Iterator[RawKey]:
-    """The counters of ids that a client which takes its ids from elsewhere has left out."""
+    """The id counters that a client does not write because its ids do not come from them."""
     for queue, ids in names.queues_with_other_ids().items():
         base = f"{names.prefix}:{queue}:"
         if base + ID_COUNTER not in there and any(key.startswith(base) for key in there):
@@ -115,7 +115,7 @@ def _missing_counters(names: Names, there: set[str]) -> Iterator[RawKey]:
 
 
 def _renamed(rest: str, job: Callable[[str], str]) -> str:
-    """The rest of a key with another id, where it begins with one."""
+    """The rest of a key, with the id at its start (if any) translated."""
     if rest in QUEUE_KEYS or rest.startswith((DEDUPLICATION, SCHEDULER)):
         return rest
     owner, _, suffix = rest.rpartition(":")
@@ -129,14 +129,14 @@ def _belongs_to_job(rest: str) -> bool:
 
 
 def _members(value: Any, change: Callable[[Any], Any]) -> Any:
-    """The members of a list or set, or those of a sorted set beside their scores."""
+    """The members of a list, set or sorted set (with their scores), translated."""
     if isinstance(value, list):
         return [(change(item[0]), *item[1:]) if isinstance(item, tuple) else change(item) for item in value]
     return change(value)
 
 
 def _in_order(kind: str, value: Any) -> Any:
-    """As Redis would have it: sets by member here, sorted sets by score and then by member, bytewise."""
+    """The order that Redis would give: sorted sets by score and then by member, bytewise. Sets are sorted by member."""
     if kind == "set":
         return sorted(value)
     return sorted(value, key=_by_score) if kind == "zset" else value

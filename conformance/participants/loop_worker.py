@@ -1,8 +1,8 @@
-"""A worker that is driven step by step, played by the client's own loop: for clients that have no other worker.
+"""A manual worker that is emulated by the client's own worker loop, for clients without manual workers.
 
-Each claim opens a loop of one job (processor `ask`), which keeps the job in hand until the scenario says how it ends.
-By then the loop is told to close, so that it takes no other. What no loop can be brought to do, such as renewing a lock
-with a foreign token, a manual worker of the oracle does under the loop's real token.
+Each claim opens a loop (processor `ask`), which holds its job until the scenario ends it. Just before that the kit
+closes the loop, so that it takes no second job. Operations that a loop cannot do, such as renewing a lock with a
+foreign token, are done by a manual worker of the oracle with the loop's real token.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from conformance.participants.transcript import RecordedCall
 Answer = TypeVar("Answer")
 
 LOOP_OPERATIONS = frozenset(
-    played.op
-    for played in (
+    operation.op
+    for operation in (
         worker.GetNextJob,
         worker.MoveToCompleted,
         worker.MoveToFailed,
@@ -40,29 +40,29 @@ LOOP_OPERATIONS = frozenset(
         worker.MoveToWaitingChildren,
     )
 )
-"""The operations of a manual worker that a loop can be brought to do, by what its processor is told."""
+"""The operations of a manual worker that a loop does, depending on the outcome of its processor."""
 
 STEP_BY_STEP = {"concurrency": 1, "skipStalledCheck": True, "skipLockRenewal": True}
-"""A manual worker checks nothing and renews nothing by itself."""
+"""Options of the loop: a manual worker does no stalled check and no lock renewal by itself."""
 
 HAND_OVER_MS = 8000
-"""How long a loop may take from the claim in Redis until it calls its processor, or to close once its job has ended."""
+"""Limit from the claim in Redis to the call of the processor, and from the end of the job to the end of the loop."""
 
 QUIET_MS = 500
-"""After this long without a claim there was nothing to claim, where no blocked command says so earlier."""
+"""If nothing was claimed after this time, there was no job; a blocked command shows that earlier."""
 
 LOOK_EVERY_MS = 10
 
 BLOCKED_S = 0.02
-"""A command that Redis has kept so long without an answer waits."""
+"""A blocking command without a reply after this time is really blocked, and not just on its way."""
 
 UNKNOWN_OPERATION = "conformance.are-you-there"
-"""Every driver answers that it does not know it, and has by then read what was sent before it."""
+"""A ping: every driver reports the operation as unsupported, and has by then read the lines before it."""
 
 
 @dataclass
 class JobLoop:
-    """A managed worker with at most one job in hand. `name`: what the scenario calls its token."""
+    """A managed worker with at most one job. `name`: the scenario's name of its token."""
 
     handle: str
     name: str
@@ -71,7 +71,7 @@ class JobLoop:
 
 
 class LoopWorker(WorkerHandle):
-    """What scenarios know as a manual worker."""
+    """A worker loop that scenarios use like a manual worker."""
 
     def __init__(self, caller: Caller, queue_name: str, **options: Any) -> None:
         super().__init__(caller, queue_name, caller.register("worker", queue_name, processor="manual", **options))
@@ -81,25 +81,25 @@ class LoopWorker(WorkerHandle):
         caller.used_loop_workers = True
 
     def call(self, op: Op[Answer], *, deadline_ms: int = 8000) -> Answer:
-        """Play the operation if a loop can be brought to do it, else have it done under the loop's real token."""
+        """Emulate the operation by a loop if possible; otherwise do it with the loop's real token."""
         match op:
             case worker.GetNextJob():
-                return cast("Answer", self._noted(op, lambda: MaybeJob(job=self._claim(op.token))))
+                return cast("Answer", self._recorded(op, lambda: MaybeJob(job=self._claim(op.token))))
             case lifecycle.Close():
-                return cast("Answer", self._noted(op, self._close))
+                return cast("Answer", self._recorded(op, self._close))
         loop, ending = self._loop_of(op), self._ending(op)
         if loop is None or ending is None:
             return super().call(cast("Op[Answer]", self._with_real_tokens(op)), deadline_ms=deadline_ms)
-        return cast("Answer", self._noted(op, lambda: self._end(op, loop, ending)))
+        return cast("Answer", self._recorded(op, lambda: self._end(op, loop, ending)))
 
-    def _noted(self, op: Op[Any], play: Callable[[], Any]) -> Any:
-        """Play it; the transcript shows one operation, however many calls it took."""
+    def _recorded(self, op: Op[Any], emulate: Callable[[], Any]) -> Any:
+        """Emulate an operation; the transcript shows it as one call, although it takes several."""
         name = type(op).op
         self.caller.cancellation.check()
         self.caller.performed.own.add(name)
         try:
             with self.caller.transcript.unrecorded():
-                answer = play()
+                answer = emulate()
         except OperationFailed as failure:
             self.caller.transcript.record(RecordedCall(name, failure.error.code, None, msgspec.to_builtins(op)))
             raise
@@ -114,8 +114,8 @@ class LoopWorker(WorkerHandle):
         return self._taken(JobLoop(handle, name), claim)
 
     def _taken(self, loop: JobLoop, claim: ClaimWatch) -> JobView | None:
-        """The job that the loop hands over; without one it is closed, so that it takes none that comes later."""
-        event = self._handed_over(loop, claim)
+        """The job that the loop passes to its processor. Without one the loop is closed, so that it takes no later job."""
+        event = self._next_job(loop, claim)
         if event is None:
             self.caller.call(lifecycle.Close(), handle=loop.handle)
             return None
@@ -125,7 +125,7 @@ class LoopWorker(WorkerHandle):
             self._loops.append(loop)
         return event.job
 
-    def _handed_over(self, loop: JobLoop, claim: ClaimWatch) -> JobEvent | None:
+    def _next_job(self, loop: JobLoop, claim: ClaimWatch) -> JobEvent | None:
         deadline = time.monotonic() + HAND_OVER_MS / 1000
         while time.monotonic() < deadline:
             self.caller.cancellation.check()
@@ -136,13 +136,13 @@ class LoopWorker(WorkerHandle):
                 if claim.found_nothing():
                     return None
         raise Mismatch(
-            "the worker's loop hands the job to its processor", expected=f"within {HAND_OVER_MS} ms", actual="no job"
+            "the worker's loop passes the job to its processor", expected=f"within {HAND_OVER_MS} ms", actual="no job"
         )
 
     # Ending.
 
     def _ending(self, op: Op[Any]) -> worker.Resolve | None:
-        """What to tell the processor; None for what cannot be told."""
+        """The outcome for the processor; None if no outcome has this effect."""
         match op:
             case worker.MoveToCompleted():
                 return worker.Resolve(job=op.job, outcome="complete", value_raw=op.value_raw)
@@ -158,7 +158,7 @@ class LoopWorker(WorkerHandle):
         return None
 
     def _end(self, op: Op[Any], loop: JobLoop, ending: worker.Resolve) -> Any:
-        """Let the processor end, and with it the job. Raises OperationFailed where Redis has refused that."""
+        """End the processor and with it the job. Raises OperationFailed if Redis refused that."""
         with self._deciding:
             self._loops.remove(loop)
         following, claim = None, ClaimWatch(self.caller, self.redis)
@@ -174,16 +174,20 @@ class LoopWorker(WorkerHandle):
         return MaybeJob(job=following) if type(op).answer is MaybeJob else Nothing()
 
     def _end_with(self, loop: JobLoop, ending: worker.Resolve) -> None:
-        """End the job and the loop with it. A worker that closes finishes what it has, and fetches no more."""
+        """End the job and the loop with it."""
+        # Close first: a closing worker finishes its job and fetches no other. `Close` must reach the driver before the
+        # outcome does, so two pings make sure that the driver has read it and has started on it.
         closing = Pending(
-            lambda: self._unheard(lifecycle.Close(), loop.handle), self.caller.transcript, self.caller.cancellation
+            lambda: self._call_unrecorded(lifecycle.Close(), loop.handle),
+            self.caller.transcript,
+            self.caller.cancellation,
         )
         for _ in range(2):
             self.caller.driver.call_raw(UNKNOWN_OPERATION, {}, handle=loop.handle)
         self.caller.call(ending, handle=loop.handle)
         closing.result(within_ms=HAND_OVER_MS)
 
-    def _unheard(self, op: Op[Any], handle: str) -> None:
+    def _call_unrecorded(self, op: Op[Any], handle: str) -> None:
         with self.caller.transcript.unrecorded():
             self.caller.call(op, handle=handle, deadline_ms=HAND_OVER_MS)
 
@@ -193,7 +197,7 @@ class LoopWorker(WorkerHandle):
             self.caller.cancellation.sleep(LOOK_EVERY_MS / 1000)
 
     def _check_moved(self, op: str, loop: JobLoop) -> None:
-        """A loop reports a refusal to nobody: what Redis has against it is read there."""
+        """Raise the error that Redis returned to the loop, as read from its keys: a loop does not report errors."""
         if loop.job not in self.redis.elements("active"):
             return
         if not self.redis.exists(loop.job):
@@ -205,17 +209,17 @@ class LoopWorker(WorkerHandle):
         raise OperationFailed(op, DriverError(message="the job is still active", code=code))
 
     def _close(self) -> Nothing:
-        """Leave without finishing what is in hand, as a manual worker does."""
+        """Close without finishing jobs, as a manual worker does."""
         with self._deciding:
-            left, self._loops = self._loops, []
-        for loop in left:
+            loops, self._loops = self._loops, []
+        for loop in loops:
             self.caller.call(lifecycle.Close(force=True), handle=loop.handle)
         return Nothing()
 
     # Tokens.
 
     def _loop_of(self, op: Op[Any]) -> JobLoop | None:
-        """The loop that has the operation's job in hand, if it is the one that the token names."""
+        """The loop that holds the operation's job under the operation's token, if any."""
         wanted = (getattr(op, "job", None), getattr(op, "token", None))
         return next((loop for loop in self._loops if (loop.job, loop.name) == wanted), None)
 
@@ -231,19 +235,19 @@ class LoopWorker(WorkerHandle):
 
 
 class ClaimWatch:
-    """Says when a loop has asked for a job in vain."""
+    """Detects that a loop has asked for a job and got none."""
 
     def __init__(self, caller: Caller, redis: RedisView) -> None:
         self._caller = caller
         self._redis = redis
         self._before = frozenset(self._redis.elements("active"))
         self._mark = self._caller.sent_so_far()
-        self._began = time.monotonic()
+        self._started_s = time.monotonic()
 
     def found_nothing(self) -> bool:
-        """Whether the loop waits, or has done nothing for a while, and nothing more is active than before."""
+        """Whether the loop is blocked in Redis or has been idle for a while, and no further job is active."""
         now_s = time.monotonic()
-        quiet = (now_s - self._began) * 1000 > QUIET_MS
+        quiet = (now_s - self._started_s) * 1000 > QUIET_MS
         return (quiet or any(_waits_for_a_job(sent, now_s) for sent in self._sent())) and not self._claimed()
 
     def _sent(self) -> tuple[CommandRecord, ...]:
@@ -254,6 +258,6 @@ class ClaimWatch:
 
 
 def _waits_for_a_job(sent: CommandRecord, now_s: float) -> bool:
-    """Whether Redis keeps the command waiting. Readers of events block as well, and say nothing of workers."""
+    """Whether Redis blocks the command. XREAD does not count: it belongs to event readers."""
     blocks = sent.blocking and not sent.name.startswith("XREAD")
     return blocks and sent.reply is None and sent.sent_s is not None and now_s - sent.sent_s > BLOCKED_S

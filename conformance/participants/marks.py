@@ -31,22 +31,22 @@ TIERS: tuple[Tier, ...] = ("smoke", "core", "full")
 Style = Literal["differential", "handover", "shared"]
 Need = Literal["", "cluster"]
 ASSIGNMENT = "assignment"
-"""The parameter of a hand-over: who plays which roles."""
+"""The parameter of a hand-over: which client has which roles."""
 CORE_CASES = Path(str(files("conformance"))) / "scenarios" / "core_cases.toml"
-"""Which cases of scenarios of tier `full` are played in `core` as well: those that alone pass some of the code
+"""Cases of scenarios of tier `full` that also run in `core`, because no other case covers some of the code
 (`make core-cases`, conformance/mutants/generated/core_choice.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """An executable check of some requirements; which of them a finding speaks against is in `gate/blame.py`.
+    """An executable check of some requirements. `gate/blame.py` assigns each finding to one of them.
 
-    `clock`: `frozen` stands still where both drivers can do that; `real` always runs. `without`: invariants that do not
-    hold at the end of this scenario, by name, each with the reason (`worker-errors`: its workers may emit `error`).
-    `compare`: whether the two snapshots must be equal (differential style only). `needs`: what Redis has to be; on any
-    other the scenario is left out of the run, which says so. `bullmq`: the range of versions whose behaviour it states,
-    such as `<6`; where the oracle is another, a sibling states what that does. `cases`: the same for some of its
-    parameters, by a glob over their text in brackets (`paused-*`).
+    `clock`: `frozen` if both drivers support it; `real` is the machine's clock. `without`: invariants that do not hold
+    at the end of this scenario, by name, each with the reason (`worker-errors`: its workers may emit `error`).
+    `compare`: whether the two snapshots must be equal (differential style only). `needs`: the required kind of Redis;
+    with another kind the run leaves the scenario out and reports that. `bullmq`: the range of BullMQ versions whose
+    behaviour it states, such as `<6`; another scenario covers the other versions. `cases`: ranges for some of its cases
+    only, by a glob over their text in brackets (`paused-*`).
     """
 
     function: Callable[..., None]
@@ -62,24 +62,24 @@ class Scenario:
     cases: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a range of versions that cannot be read."""
+        """Raises ValueError if a range of versions is invalid."""
         for versions in (self.bullmq, *self.cases.values()):
             check_range(versions)
 
     def ranges_of(self, parameters: str) -> list[str]:
-        """The ranges of versions that must all hold for the case with these parameters, as they stand in its id."""
+        """The ranges of versions that must all hold for the case with these parameters, given as in its id."""
         return [self.bullmq, *(versions for case, versions in self.cases.items() if fnmatchcase(parameters, case))]
 
     @property
     def participants(self) -> tuple[str, ...]:
-        """Its parameters that are participants, in their order."""
+        """Its parameters that are participants, in order."""
         names = tuple(inspect.signature(self.function).parameters)
-        played: dict[Style, Collection[str]] = {
+        possible: dict[Style, Collection[str]] = {
             "differential": ("client",),
             "handover": ROLES,
             "shared": ("client", "oracle"),
         }
-        return tuple(name for name in names if name in played[self.style])
+        return tuple(name for name in names if name in possible[self.style])
 
     @property
     def name(self) -> str:
@@ -96,12 +96,12 @@ def _mark(
     style: Style, requirements: tuple[str, ...], settings: dict[str, Any]
 ) -> Callable[[Callable[..., None]], Any]:
     if not requirements:
-        raise TypeError("a scenario names at least one requirement")
+        raise TypeError("a scenario needs at least one requirement")
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         made = Scenario(function=function, requirements=requirements, style=style, **settings)
         if style == "handover" and len(made.participants) < len(("one side", "the other")):
-            raise TypeError(f"{function.__name__} hands nothing over: name two roles of {', '.join(ROLES)}")
+            raise TypeError(f"{function.__name__} is not a hand-over: give it two parameters out of {', '.join(ROLES)}")
         return _as_test(made)
 
     return decorate
@@ -118,7 +118,7 @@ def scenario(
     bullmq: str = "",
     cases: dict[str, str] | None = None,
 ) -> Callable[[Callable[..., None]], Any]:
-    """The same steps on oracle and client, on separate prefixes, compared."""
+    """Mark a scenario that takes the same steps on oracle and client, on separate prefixes, and compares them."""
     settings = {"tier": tier, "clock": clock, "slow": slow, "compare": compare, "needs": needs, "bullmq": bullmq}
     return _mark("differential", requirements, {**settings, "without": without or {}, "cases": cases or {}})
 
@@ -130,7 +130,7 @@ def handover(
     without: dict[str, str] | None = None,
     bullmq: str = "",
 ) -> Callable[[Callable[..., None]], Any]:
-    """Roles on one queue, shared out between the two clients in every way, on the real clock."""
+    """Mark a scenario with roles on one queue, run with every assignment to the two clients, on the real clock."""
     settings = {"tier": tier, "clock": "real", "slow": slow, "without": without or {}, "bullmq": bullmq}
     return _mark("handover", requirements, settings)
 
@@ -142,13 +142,13 @@ def shared(
     without: dict[str, str] | None = None,
     bullmq: str = "",
 ) -> Callable[[Callable[..., None]], Any]:
-    """Client and oracle on one queue at once, on the real clock."""
+    """Mark a scenario with client and oracle on one queue at the same time, on the real clock."""
     settings = {"tier": tier, "clock": "real", "slow": slow, "without": without or {}, "bullmq": bullmq}
     return _mark("shared", requirements, settings)
 
 
 def _as_test(made: Scenario) -> Callable[..., None]:
-    """The pytest function: its fixtures are `runner` and whatever the scenario takes beside its participants."""
+    """The pytest function: its fixtures are `runner` and the scenario's parameters that are not participants."""
     parameters = [
         parameter
         for name, parameter in inspect.signature(made.function).parameters.items()
@@ -174,7 +174,7 @@ def _as_test(made: Scenario) -> Callable[..., None]:
 
 
 def tier_of(made: Scenario, arguments: Mapping[str, Any]) -> Tier:
-    """The least tier that plays a scenario with these arguments.
+    """The lowest tier that includes the scenario with these arguments.
 
     `full` for assignments beyond those of `core`; `core` for the cases of a scenario of `full` that `CORE_CASES` names.
     """
@@ -186,7 +186,7 @@ def tier_of(made: Scenario, arguments: Mapping[str, Any]) -> Tier:
 
 
 def least_tier_of(made: Scenario) -> Tier:
-    """The least tier that plays any case of a scenario."""
+    """The lowest tier that includes any case of the scenario."""
     return "core" if made.tier == "full" and _id_of(made) in core_cases() else made.tier
 
 

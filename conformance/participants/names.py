@@ -1,8 +1,9 @@
-"""The border between a scenario's names and its clients': the prefix, the queues, and the ids of their jobs.
+"""Translation between the names of a scenario and those of its clients: the prefix, the queues and job ids.
 
-A scenario has a prefix of its own, calls its queue `q` and its first job `1`. A client with a fixed prefix works under
-that prefix instead, in a queue whose name only this scenario has; a client that gives other ids keeps them. Neither has
-to know of the other: what goes to a client or to Redis is said in its names, and what comes back in the scenario's.
+A scenario has its own prefix, and calls its queue `q` and its first job `1`. A client with a fixed prefix works under
+that prefix instead, in a queue whose name is unique to the scenario; a client with other job ids keeps them. Calls and
+Redis commands are translated to the client's names, and answers and values to the scenario's, so neither sees the
+other's.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ _JOB, _DUPLICATE = "jobId", "deduplicatedJobId"
 
 
 class Names:
-    """What one prefix of a scenario, its queues and their jobs are called by the clients that work there."""
+    """The names that clients use for one prefix of a scenario, its queues and their jobs."""
 
     def __init__(self, prefix: str, *, fixed_prefix: str | None = None) -> None:
         self.prefix = prefix
-        """As the scenario knows it; nobody else uses it."""
+        """The scenario's name of the prefix; unique to the scenario."""
         self.fixed_prefix = fixed_prefix
-        """The only one that a client there can use, or None."""
+        """The only prefix that a client there can use, or None."""
         self.deviations: dict[str, str] = {}
-        """What the client under test names otherwise than Node, by locator, with what was seen."""
+        """Names that the client under test gives differently from Node: locator to an observed example."""
         self._ids: dict[str, JobIds] = {}
         ours, theirs = (f"{re.escape(text)}:({_QUEUE}" for text in (prefix, fixed_prefix or prefix))
         own_queue = f"?)-{re.escape(prefix)}" if fixed_prefix else ")"
@@ -38,7 +39,7 @@ class Names:
 
     @property
     def same(self) -> bool:
-        """Whether the clients have the scenario's names, as far as they have shown."""
+        """Whether the clients use the scenario's names, as far as seen."""
         return self.fixed_prefix is None and all(ids.same for ids in list(self._ids.values()))
 
     def ids(self, queue: str) -> JobIds:
@@ -46,46 +47,46 @@ class Names:
         return self._ids.setdefault(queue, JobIds())
 
     def queues_with_other_ids(self) -> dict[str, JobIds]:
-        """The queues, by the scenario's names, in which some job has another id than with Node."""
+        """The queues, by the scenario's names, in which some job's id differs from Node's."""
         return {queue: ids for queue, ids in list(self._ids.items()) if ids.differ}
 
     def ids_decide_order(self) -> bool:
-        """Whether jobs came in an order which other ids make another one: then nothing can be compared step by step."""
+        """Whether job ids decided some order: then other ids give another order, and steps cannot be compared."""
         return any(ids.decide_order for ids in list(self._ids.values()))
 
     # Prefix and queues.
 
     @property
     def client_prefix(self) -> str:
-        """The prefix that the clients are given."""
+        """The prefix to give to clients."""
         return self.fixed_prefix or self.prefix
 
     @property
     def pattern(self) -> str:
-        """What exactly the keys of this scenario match, in Redis' glob language."""
+        """A Redis glob that matches exactly the keys of this scenario."""
         queue = f"*-{glob_escaped(self.prefix)}:" if self.fixed_prefix else ""
         return f"{glob_escaped(self.client_prefix)}:{queue}*"
 
     def client_queue(self, queue: str) -> str:
-        """The queue's name for the client: under a fixed prefix one that no other scenario has."""
+        """The client's name of a queue: under a fixed prefix it is unique to this scenario."""
         return f"{queue}-{self.prefix}" if self.fixed_prefix and queue else queue
 
     def scenario_queue(self, queue: str) -> str:
-        """The client's queue, by the scenario's name."""
+        """The scenario's name of a client's queue."""
         return queue.removesuffix(f"-{self.prefix}") if self.fixed_prefix else queue
 
     def client_base(self, queue: str) -> str:
-        """What the keys of a queue begin with in Redis."""
+        """The start of a queue's keys in Redis, `PREFIX:QUEUE:`."""
         return f"{self.client_prefix}:{self.client_queue(queue)}:"
 
-    # Full keys, wherever they stand in a text.
+    # Full keys, anywhere in a text.
 
     def to_client(self, value: Any) -> Any:
-        """JSON values, with every full key in their texts as the client writes it."""
+        """A JSON value with every full key in its texts translated to the client's name."""
         return value if self.same else _mapped(value, self._text_to_client)
 
     def to_scenario(self, value: Any) -> Any:
-        """JSON values, with every full key in their texts as the scenario writes it."""
+        """A JSON value with every full key in its texts translated to the scenario's name."""
         return value if self.same else _mapped(value, self._text_to_scenario)
 
     def _text_to_client(self, text: str) -> str:
@@ -94,30 +95,30 @@ class Names:
     def _text_to_scenario(self, text: str) -> str:
         return self._at_client.sub(self._key_to_scenario, text) if self.prefix in text else text
 
-    def _key_to_client(self, found: re.Match[str]) -> str:
-        queue, job = found.groups()
+    def _key_to_client(self, match: re.Match[str]) -> str:
+        queue, job = match.groups()
         base = self.client_base(queue)
         return base[:-1] if job is None else base + self.ids(queue).to_client(job)
 
-    def _key_to_scenario(self, found: re.Match[str]) -> str:
-        queue, job = found.groups()
+    def _key_to_scenario(self, match: re.Match[str]) -> str:
+        queue, job = match.groups()
         base = f"{self.prefix}:{queue}"
         return base if job is None else f"{base}:{self.ids(queue).to_scenario(job)}"
 
-    # What speaks of jobs by their ids alone.
+    # Texts that are bare job ids.
 
     def event_to_client(self, queue: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """An entry of the event stream, as the client would write it."""
+        """The fields of an event stream entry, in the client's names."""
         ids = self.ids(queue)
         return _with_jobs(fields, {_JOB: ids.to_client, _DUPLICATE: ids.to_client}, self.to_client)
 
     def event_to_scenario(self, queue: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """An entry of the event stream, as the scenario expects it."""
+        """The fields of an event stream entry, in the scenario's names."""
         ids = self.ids(queue)
         return _with_jobs(fields, {_JOB: ids.to_scenario, _DUPLICATE: ids.duplicate_to_scenario}, self.to_scenario)
 
     def opts_to_client(self, opts: Mapping[str, Any]) -> dict[str, Any]:
-        """Options of a job to add: its parent is known to the client by another name."""
+        """Options of a job to add, with its parent in the client's names."""
         parent = opts.get("parent")
         found = self._in_scenario.fullmatch(str(parent.get("queue"))) if isinstance(parent, dict) else None
         if not isinstance(parent, dict) or found is None or not isinstance(parent.get("id"), str):
@@ -126,15 +127,15 @@ class Names:
         return {**opts, "parent": {**parent, "id": job, "queue": self._text_to_client(parent["queue"])}}
 
     def opts_to_scenario(self, queue: str, opts: Mapping[str, Any]) -> dict[str, Any]:
-        """Options of a job: without the id that the client made up, which is no option of the user's."""
+        """Options of a job, without a `jobId` that the client generated: the user did not set it."""
         kept = {name: value for name, value in opts.items() if name != "jobId" or not self._made_up(queue, value)}
         parent = kept.get("parent")
         return {**kept, "parent": self.parent_to_scenario(parent)} if isinstance(parent, dict) else kept
 
     def parent_to_scenario(self, parent: Mapping[str, Any]) -> dict[str, Any]:
-        """Who the parent of a job is: `queue` or `queueKey` is the full name of its queue."""
+        """The parent of a job, in the scenario's names: `queue` or `queueKey` is the full name of its queue."""
         full = str(parent.get("queueKey") or parent.get("queue"))
-        # The key may stand there in the scenario's names already, as in a text that was renamed as a whole.
+        # The key may be in the scenario's names already, if its text was translated as a whole.
         found, job = self._at_client.fullmatch(full) or self._in_scenario.fullmatch(full), parent.get("id")
         renamed: dict[str, Any] = self.to_scenario(dict(parent))
         return {**renamed, "id": self.ids(found[1]).to_scenario(job)} if found and isinstance(job, str) else renamed
@@ -153,10 +154,11 @@ def _with_jobs(
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """The value with all its texts changed. Without recursion: data of jobs may be nested deeper than Python calls."""
+    """The value with `change` applied to all its texts, keys included."""
+    # No recursion: job data may be nested deeper than Python's limit of calls.
     result: list[Any] = []
     to_do: list[tuple[Any, Callable[[Any], None]]] = [(value, result.append)]
-    for item, put in to_do:  # it grows by what is inside
+    for item, put in to_do:  # the list grows while it is read
         if isinstance(item, str):
             put(change(item))
         elif isinstance(item, dict):

@@ -1,11 +1,11 @@
-"""A Redis for one participant of one scenario: to be restarted, or to run out of memory, without hurting anybody else.
+"""A private Redis for one participant of one scenario, which can restart or run out of memory without side effects.
 
     with own_redis(client, maxmemory_policy="volatile-lru") as alone:
         queue = alone.client.queue()
         ...
         alone.evict(until=lambda: not queue.redis.exists("1:lock"), what="the lock is evicted")
 
-What happens there is not compared with the oracle: the scenario says what must hold.
+The kit does not compare the state there with the oracle: the scenario asserts what must hold.
 """
 
 from __future__ import annotations
@@ -36,45 +36,45 @@ JUNK_KEY = "junk:%s"
 JUNK_BYTES = 10_000
 MOST_JUNK = 4000
 HEADROOM_BYTES = 200_000
-"""How much Redis may grow after the pressure has begun: enough for what clients do meanwhile."""
+"""Memory that Redis may still use under pressure: enough for the commands of clients meanwhile."""
 
-NO_TAP = "a Redis of one's own has no tap"
+NO_TAP = "a private Redis has no tap"
 
 
 @dataclass(frozen=True)
 class OwnRedis:
-    """The participant there, and what may be done to its Redis."""
+    """A participant on its private Redis, and what a scenario can do to that Redis."""
 
     client: Participant
     redis: Any
     _place: PrivateServer
 
     def restart(self) -> None:
-        """Shut Redis down and start it again at the same address, with what it has saved."""
+        """Shut Redis down and restart it at the same address with its saved data."""
         self._place.process.restart()
 
     def evict(self, *, until: Callable[[], bool], what: str) -> None:
-        """Store junk that never expires until Redis has evicted what the scenario waits for; then free the memory.
+        """Store junk without expiry until Redis has evicted the key that the scenario waits for; then free the memory.
 
-        `until` is asked after each piece. Raises Mismatch (`what`) if memory is full and it still does not hold.
+        `until` is checked after each piece. Raises Mismatch (`what`) if memory is full and `until` still does not hold.
         """
         with self._limited_memory():
             written, has_room = 0, True
             while not until():
                 if not has_room or written == MOST_JUNK:
                     raise Mismatch(what, expected="evicted", actual=f"still there after {written} pieces of junk")
-                # The piece that finds no room any more may be the one for which the last keys were evicted.
+                # Even for a piece that Redis then refuses it may have evicted the last keys: check `until` once more.
                 has_room = self._store_junk(written)
                 written += 1
 
     def press(self, pieces: int) -> int:
-        """Store so many pieces of junk in a memory that has no room for them; returns how many Redis took."""
+        """Try to store this number of pieces of junk without room for them; returns how many Redis accepted."""
         with self._limited_memory():
             return sum(self._store_junk(number) for number in range(pieces))
 
     @contextmanager
     def full_memory(self) -> Iterator[None]:
-        """Memory is full inside the block: Redis takes nothing that needs more of it."""
+        """Memory is full inside the block: Redis refuses commands that need more."""
         with self._limited_memory():
             pieces = range(MOST_JUNK)
             if all(self._store_junk(number) for number in pieces):
@@ -91,7 +91,7 @@ class OwnRedis:
             self.redis.unlink(*self.redis.keys(JUNK_KEY % "*") or ["none"])
 
     def _store_junk(self, number: int) -> bool:
-        """Whether Redis still takes it: where nothing can be evicted any more, it does not."""
+        """Whether Redis accepts a piece: it refuses if nothing is left to evict."""
         try:
             self.redis.set(JUNK_KEY % number, b"x" * JUNK_BYTES)
         except redis.exceptions.OutOfMemoryError:
@@ -101,17 +101,17 @@ class OwnRedis:
 
 @contextmanager
 def own_redis(client: Participant, **settings: str) -> Iterator[OwnRedis]:
-    """Give the participant a Redis of its own; `settings` as in redis.conf, with `_` for `-`.
+    """Give the participant a private Redis; `settings` as in redis.conf, with `_` for `-`.
 
-    What it has opened there is closed at the end of the block. Raises OperationUnsupported, with the reason, where this
-    machine has no server program.
+    The handles that it opens there are closed at the end of the block. Raises OperationUnsupported with the reason if
+    this machine has no server program.
     """
     named = {name.replace("_", "-"): value for name, value in settings.items()}
     with contextlib.ExitStack() as stack:
         try:
             place = stack.enter_context(private_server(named, announce=lambda _line: None))
         except EnvironmentProblem as problem:
-            raise OperationUnsupported("a Redis of its own", problem.what) from problem
+            raise OperationUnsupported("a private Redis", problem.what) from problem
         connection = stack.enter_context(place.server.connect())
         moved = _moved(client, place, connection)
         stack.callback(_close_everything, moved)
@@ -119,7 +119,7 @@ def own_redis(client: Participant, **settings: str) -> Iterator[OwnRedis]:
 
 
 def _moved(client: Participant, place: PrivateServer, connection: Any) -> Participant:
-    """The same driver, clock and transcript, in front of another Redis."""
+    """A participant with the same driver, clock and transcript on another Redis."""
     point = TapPoint(place.server.for_drivers, None, NO_TAP)
     moved = Participant(
         client.role,
@@ -143,6 +143,6 @@ _CANNOT_CLOSE = (DriverBroken, OperationFailed, OperationGivenUp, OperationIndet
 def _close_everything(client: Participant) -> None:
     if client.stand_in is not None:
         client.stand_in.reset()
-    # A driver that cannot is noticed, and replaced, by the bench.
+    # The bench notices and replaces a driver that cannot reset.
     with contextlib.suppress(*_CANNOT_CLOSE):
         client.driver.call(lifecycle.Reset(), deadline_ms=15_000)

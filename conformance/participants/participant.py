@@ -1,4 +1,4 @@
-"""One client in one scenario: a driver, a key prefix, a clock, and what it answered so far."""
+"""A participant: one client in one scenario, with a driver, a key prefix, a clock and a transcript."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Value = TypeVar("Value")
 
 POLL_SECONDS = 0.004
 LONGEST_POLL_SECONDS = 0.025
-LOOKS_OF_WAIT = 20
-"""A wait looks again after so small a part of the time that it has lasted: what takes long is not asked for at once."""
+POLLS_OF_WAIT = 20
+"""A poll comes after 1/20 of the time waited so far: short waits end quickly, and long waits cost Redis little."""
 
 
 class Participant(Caller):
-    """What scenarios talk to: opens queues, workers, event readers and flows of one client on one prefix."""
+    """The entry point of scenarios: opens queues, workers, event readers and flows of one client on one prefix."""
 
     uses_loop_workers = False
-    """Whether loops play the manual workers: on both sides, where the client under test has no others."""
+    """Whether loops emulate manual workers: on both sides, if the client under test has no manual workers."""
 
     def queue(self, name: str = "q", **options: Any) -> QueueHandle:
         """A Queue object of the client; `options` are BullMQ's QueueOptions."""
@@ -38,7 +38,7 @@ class Participant(Caller):
     def worker(self, processor: str = "manual", *, queue: str = "q", **options: Any) -> WorkerHandle:
         """A Worker; `options` are BullMQ's WorkerOptions, plus `processor_args`.
 
-        Raises OperationUnsupported where the driver does not declare this style of worker, and nobody stands in.
+        Raises OperationUnsupported if the driver does not declare this style of worker and there is no stand-in.
         """
         if processor == "manual" and self.uses_loop_workers:
             return LoopWorker(self, queue, **options)
@@ -61,45 +61,43 @@ class Participant(Caller):
 
     @property
     def tap(self) -> ParticipantTap:
-        """What stands between this participant and Redis, to disturb it alone.
+        """The proxy between this participant and Redis, which can disturb it alone.
 
-        Raises TapMissing, with the reason, where nothing can stand there.
+        Raises TapMissing with the reason if there can be no tap.
         """
         if self._point.tap is None:
             raise TapMissing(self._point.reason)
         return ParticipantTap(self._point.tap, self._pending, self.cancellation, self.performed, self.transcript)
 
     def meanwhile(self, work: Callable[[], Value]) -> Pending[Value]:
-        """Begin something that takes its time, such as a call that a tap holds, and go on."""
+        """Start work in a thread, such as a call that a tap holds, and continue."""
         pending = Pending(work, self.transcript, self.cancellation)
         self._pending.append(pending)
         return pending
 
     def settle(self, *, within_ms: int = 10_000) -> None:
-        """Wait until nothing that the scenario has begun goes on any more. Taps have to be healed before.
-
-        `within_ms` are for all of it together.
-        """
+        """Wait until all work of `meanwhile` has ended, at most `within_ms` in total. Heal the taps first."""
+        # One deadline for all: a scenario with many hanging calls must not take ten seconds for each.
         ends = time.monotonic() + within_ms / 1000
         for pending in self._pending:
             pending.settle(within_ms=max(0, int((ends - time.monotonic()) * 1000)))
         self._pending.clear()
 
     def untagged(self) -> Participant:
-        """The same client on a prefix without braces: on a cluster its keys are in many slots."""
+        """The same client on a prefix without braces, whose keys are in different slots of a cluster."""
         other = copy.copy(self)
         other.names = Names(self.prefix.strip("{}"), fixed_prefix=self.names.fixed_prefix)
         self.places.append(other.names)
         return other
 
     def pass_time(self, duration_ms: int) -> None:
-        """Let time pass on this participant's clock (ms): at once if it is frozen."""
+        """Let time pass on this participant's clock (ms): immediately if it is frozen."""
         self.transcript.record_act("clock", str(duration_ms))
         self.clock.pass_ms(duration_ms)
 
     @contextmanager
     def refuses(self, code: str, what: str) -> Iterator[None]:
-        """The calls inside must fail with this error code; `what` is the sentence to print if they do not."""
+        """The calls inside the block must fail with this error code; `what` is the sentence of the failure if not."""
         try:
             yield
         except OperationFailed as failure:
@@ -118,7 +116,7 @@ class Participant(Caller):
     ) -> Value:
         """Poll until it holds. Raises Mismatch with the last value seen when `within_ms` have passed."""
         self.transcript.record_act("wait", what)
-        began = time.monotonic()
+        started = time.monotonic()
         with self.waiting(what, within_ms) as wait, self.transcript.silent():
             while True:
                 value = probe()
@@ -127,8 +125,8 @@ class Participant(Caller):
                     return value
                 if wait.left_ms <= 0:
                     raise wait.mismatch(what, f"last seen: {value_text(value)}")
-                self.cancellation.sleep(_until_next_look(time.monotonic() - began))
+                self.cancellation.sleep(_poll_delay_s(time.monotonic() - started))
 
 
-def _until_next_look(waited_s: float) -> float:
-    return min(max(POLL_SECONDS, waited_s / LOOKS_OF_WAIT), LONGEST_POLL_SECONDS)
+def _poll_delay_s(waited_s: float) -> float:
+    return min(max(POLL_SECONDS, waited_s / POLLS_OF_WAIT), LONGEST_POLL_SECONDS)

@@ -1,7 +1,7 @@
-"""The roles of a hand-over, and every way to share them out between the two clients.
+"""The roles of a hand-over, and the ways to assign them to the two clients.
 
-A hand-over names its roles by its parameters: `def test_x(pauser: Participant, adder: Participant, …)`. What loses jobs
-between two clients often does so in one assignment only: where the one pauses, the other adds and the first resumes.
+The parameters of a hand-over are its roles: `def test_x(pauser: Participant, adder: Participant, …)`. Two clients often
+lose jobs in one assignment only, for example if the first pauses, the second adds and the first resumes.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from itertools import combinations, product
 
 MOST_ROLES_IN_FULL = 5
-"""Roles of which every assignment is played; of more, every two roles meet in every way."""
+"""Up to this number of roles, every assignment is executed; with more, every pair of roles in every combination."""
 
 
 @dataclass(frozen=True)
 class HandoverRole:
-    """What one side does in a hand-over.
+    """The part of one side in a hand-over.
 
-    `does`: the verb that reports print (`pauses`). `needs`: operations and capabilities of a driver, one of which the
-    role takes; none where any driver can play it.
+    `does`: the verb that reports print (`pauses`). `needs`: operations and capabilities, of which the driver must
+    declare at least one; empty if any driver can take the role.
     """
 
     name: str
@@ -27,7 +27,7 @@ class HandoverRole:
     needs: tuple[str, ...] = ()
 
     def is_supported_by(self, declared: Collection[str]) -> bool:
-        """Whether a client with these operations and capabilities can play it."""
+        """Whether a client that declares these operations and capabilities can take the role."""
         return not self.needs or any(name in declared for name in self.needs)
 
 
@@ -48,38 +48,38 @@ _ALL = (
     HandoverRole("consumer", "works", ("managed-worker", "manual-worker")),
 )
 ROLES: dict[str, HandoverRole] = {role.name: role for role in _ALL}
-"""Every role by the name of its parameter. A new one is a line above."""
+"""Every role by the name of its parameter. To add a role, add a line above."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """Who plays which roles, in the order in which the scenario names them. `in_core`: whether tier `core` plays it."""
+    """The roles of each side, in the order of the scenario's parameters. `in_core`: whether tier `core` includes it."""
 
     client: tuple[str, ...]
     partner: tuple[str, ...]
     in_core: bool = True
 
     def __str__(self) -> str:
-        """As it stands in the scenario's id: the roles of the client under test; its partner plays the others."""
+        """The part of the scenario's id: the roles of the client under test; its partner has the others."""
         return f"client={'+'.join(self.client)}"
 
     @property
     def sentence(self) -> str:
-        """Who does what: `the client pauses and adds, its partner resumes and works`."""
+        """A sentence for reports: `the client pauses and adds, its partner resumes and works`."""
         return f"the client {_verbs(self.client)}, its partner {_verbs(self.partner)}"
 
 
 def assignments(roles: Sequence[str]) -> tuple[Assignment, ...]:
-    """Every assignment of the roles in which neither client plays all of them; those of `core` first.
+    """Every assignment of the roles in which both clients have at least one; those of `core` first.
 
-    In `core` each client plays each role once: neighbours in the list of roles are played by different clients, so that
-    a scenario names its roles in the order in which the queue goes from hand to hand.
+    In the two assignments of `core` each client has each role once, and neighbours in the list of roles go to different
+    clients. So a scenario lists its roles in the order in which they use the queue.
     """
     core = tuple(roles[::2]), tuple(roles[1::2])
     every = [chosen for chosen in product((True, False), repeat=len(roles)) if len({*chosen}) > 1]
     shares = [tuple(role for role, own in zip(roles, chosen, strict=True) if own) for chosen in every]
     if len(roles) > MOST_ROLES_IN_FULL:
-        shares = list(_pairwise(roles, shares, begun_with=core))
+        shares = list(_pairwise(roles, shares, first=core))
     others = [share for share in shares if share not in core]
     return tuple(
         Assignment(share, tuple(role for role in roles if role not in share), in_core=share in core)
@@ -88,10 +88,10 @@ def assignments(roles: Sequence[str]) -> tuple[Assignment, ...]:
 
 
 def _pairwise(
-    roles: Sequence[str], shares: Iterable[tuple[str, ...]], *, begun_with: Iterable[tuple[str, ...]]
+    roles: Sequence[str], shares: Iterable[tuple[str, ...]], *, first: Iterable[tuple[str, ...]]
 ) -> Iterator[tuple[str, ...]]:
-    """So many of the shares that every two roles meet in every way: both with the client, one of them, neither."""
-    met = {meeting for share in begun_with for meeting in _meetings(roles, share)}
+    """Shares, chosen greedily, until the client has both, either one and neither role of every pair."""
+    met = {meeting for share in first for meeting in _meetings(roles, share)}
     left = list(shares)
     wanted = {meeting for share in left for meeting in _meetings(roles, share)}
     for _ in range(len(left)):
@@ -103,13 +103,17 @@ def _pairwise(
 
 
 def _meetings(roles: Sequence[str], share: tuple[str, ...]) -> set[tuple[str, bool, str, bool]]:
-    return {(one, one in share, other, other in share) for one, other in combinations(roles, 2)}
+    return {(a, a in share, b, b in share) for a, b in combinations(roles, 2)}
 
 
 def unsupported_role(roles: Sequence[str], declared: Collection[str], who: str) -> str:
-    """The first of these roles that a client (`who`) declares nothing for, as a sentence; empty if it can play all."""
+    """Why a client (`who`) cannot take one of these roles, as a sentence; empty if it can take all of them."""
     closed = [ROLES[name] for name in roles if not ROLES[name].is_supported_by(declared)]
-    return f"{who} cannot play the {closed[0].name}: it declares no {' or '.join(closed[0].needs)}" if closed else ""
+    return (
+        f"{who} cannot be the {closed[0].name}: its driver does not declare {' or '.join(closed[0].needs)}"
+        if closed
+        else ""
+    )
 
 
 def _verbs(roles: Sequence[str]) -> str:

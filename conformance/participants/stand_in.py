@@ -1,4 +1,4 @@
-"""The oracle in a client's place: what its driver cannot do is done on its keys, so that the rest can be judged."""
+"""The stand-in: the oracle does on the client's keys what the client cannot do, so that the rest can be judged."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ OPEN_WITHIN_MS = 15_000
 
 @dataclass(frozen=True)
 class PerformedOperations:
-    """Names of the operations that were done in a scenario: by the client itself, and by the oracle in its place."""
+    """Names of the operations performed in a scenario: by the client itself (`own`), and by its stand-in."""
 
     own: set[str] = field(default_factory=set)
     stand_in: set[str] = field(default_factory=set)
 
 
 class StandInBroken(Exception):
-    """The oracle's driver could not be used in the client's place: nothing is said about the client."""
+    """The driver of the stand-in broke. Not a finding about the client."""
 
 
 class StandIn:
-    """Twins of a participant's handles, opened in a driver of the oracle when one is first needed.
+    """Twins of a participant's handles, opened in a driver of the oracle when first needed.
 
-    What they send goes past the participant's tap: it is none of the client's traffic. `living` answers the connection
-    to a living driver of the oracle that plays in no other role meanwhile.
+    Twins connect to Redis directly and not through the participant's tap, which records the client's traffic only.
+    `living` returns a connection to a running driver of the oracle that has no other role at the time.
     """
 
     def __init__(self, living: Callable[[], DriverConnection], address: RedisAddress) -> None:
@@ -44,7 +44,7 @@ class StandIn:
         self._twins: set[str] = set()
 
     def moved(self, address: RedisAddress) -> StandIn:
-        """The same driver in front of another Redis."""
+        """The same driver, connected to another Redis."""
         return StandIn(self._living, address)
 
     def has(self, handle: str) -> bool:
@@ -52,10 +52,10 @@ class StandIn:
         return handle in self._twins
 
     def open(self, handle: str, opened: lifecycle.Open, *, client_has_one: bool, now_ms: int | None) -> None:
-        """Open the twin of a handle, if there is none. `client_has_one`: the client has such an object itself."""
+        """Open the twin of a handle, unless it is open. `client_has_one`: the client has such an object itself."""
         if self.has(handle):
             return
-        # The client has written `meta` itself, or has not, which is for the comparison to say.
+        # A twin queue must not write `meta`: whether the client wrote it is for the comparison to find out.
         silent = {"skipMetasUpdate": True} if client_has_one and opened.role == "queue" else {}
         twin = msgspec.structs.replace(opened, redis=self._address, options={**opened.options, **silent})
         self._ask(twin, handle, OPEN_WITHIN_MS, now_ms)
@@ -64,7 +64,7 @@ class StandIn:
     def call(self, op: Op[Answer], handle: str, *, deadline_ms: int, now_ms: int | None) -> Answer:
         """Carry out an operation on the twin of a handle.
 
-        Raises as `DriverConnection.call` does, and StandInBroken in the place of DriverBroken.
+        Raises the same errors as `DriverConnection.call`, but StandInBroken instead of DriverBroken.
         """
         answer = self._ask(op, handle, deadline_ms, now_ms)
         if isinstance(op, lifecycle.Close):
@@ -94,5 +94,5 @@ class StandIn:
 
 
 def handles_named_in(op: Op[Any]) -> list[str]:
-    """Other handles that an operation speaks of: they need twins as well."""
+    """The other handles that an operation refers to: they need twins as well."""
     return [op.events] if isinstance(op, job.WaitUntilFinished) else []

@@ -1,4 +1,4 @@
-"""What a scenario may do with the tap of one participant: hold, delay, cut or falsify at an exact command, and look.
+"""The tap of one participant, as scenarios use it: hold, delay, cut or falsify a command, and inspect traffic.
 
     with client.tap.hold("moveToActive", phase="after-execute") as barrier:
         claim = client.meanwhile(lambda: worker.claim())
@@ -7,8 +7,8 @@
         barrier.release()
         claim.result()
 
-`at` is an official script by its name (`moveToActive`, or `moveToActive-11` as its file is called), or a Redis command
-in capitals (`BZPOPMIN`), or empty for any command. Phases and actions: docs/reference/tap.md.
+`at` is the name of an official script (`moveToActive`, or its file name `moveToActive-11`), a Redis command in capitals
+(`BZPOPMIN`), or empty for any command. docs/reference/tap.md explains phases and actions.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ Where = Callable[[CommandRecord], bool]
 
 
 class TapMissing(OperationUnsupported):
-    """Nothing can stand between the clients and this Redis, so the scenario cannot be run."""
+    """There is no tap between the clients and this Redis, so the scenario cannot run."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("tap", reason)
 
 
 class RuleMoment(TypedDict, total=False):
-    """When a rule acts, beside the command: see `conformance.observe.tap.rules.Trigger`.
+    """When a rule acts, in addition to the command: see `conformance.observe.tap.rules.Trigger`.
 
     `phase`: `before-send` (the default), `after-execute` or `mid-reply`. `call`: the k-th such command since the rule
     was set (1 by default), None for every one.
@@ -63,7 +63,7 @@ class RuleMoment(TypedDict, total=False):
 
 
 class HeldCommand:
-    """What a scenario holds of a rule: wait until the command is there, then let it go."""
+    """A scenario's control of a rule: wait for the command, then release it."""
 
     def __init__(self, barrier: RuleBarrier, tap: ParticipantTap) -> None:
         self._barrier = barrier
@@ -72,27 +72,27 @@ class HeldCommand:
     def wait(self, *, within_ms: int = 5000, times: int = 1) -> CommandRecord:
         """Wait until the rule has taken effect for the n-th time, and return the command.
 
-        Raises Mismatch with what was seen instead; OperationUnsupported for a client that calls scripts of its own, or
-        where the call that was to come there is unsupported.
+        Raises Mismatch with the commands seen instead; OperationUnsupported if the client calls unofficial scripts, or
+        if the call that should send the command is unsupported.
         """
         return self._tap.look(lambda for_ms: self._barrier.reached.wait(for_ms, times=times), within_ms)
 
     @property
     def commands(self) -> tuple[CommandRecord, ...]:
-        """The commands at which the rule has taken effect so far."""
+        """The commands to which the rule has been applied so far."""
         return self._barrier.reached.commands
 
     def release(self) -> None:
-        """Let go what is held now. A rule for every call holds the next one again."""
+        """Release the held commands. A rule for every call then holds the next one."""
         self._barrier.release()
 
 
 TapRuleBlock = AbstractContextManager[HeldCommand]
-"""A rule that is in force inside its `with` block; leaving the block heals."""
+"""A rule that is active inside its `with` block; the end of the block removes it."""
 
 
 class ParticipantTap:
-    """The tap of one participant. Whatever is left in force is healed when the scenario ends."""
+    """The tap of one participant. The end of the scenario removes all remaining disturbances."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class ParticipantTap:
     # At a command.
 
     def watch(self, at: str = "", **moment: Unpack[RuleMoment]) -> TapRuleBlock:
-        """Do nothing; the barrier says when it happened."""
+        """Do nothing; the barrier reports when the command came."""
         return self._when(Watch(), at, moment)
 
     def hold(self, at: str = "", **moment: Unpack[RuleMoment]) -> TapRuleBlock:
@@ -119,7 +119,7 @@ class ParticipantTap:
         return self._when(Hold(), at, moment)
 
     def delay(self, ms: float, at: str = "", **moment: Unpack[RuleMoment]) -> TapRuleBlock:
-        """Hold the command (or its reply) for so many ms."""
+        """Hold the command (or its reply) for `ms`."""
         return self._when(Delay(ms), at, moment)
 
     def cut(self, at: str = "", *, reset: bool = False, **moment: Unpack[RuleMoment]) -> TapRuleBlock:
@@ -133,8 +133,8 @@ class ParticipantTap:
     # On all connections, new ones included.
 
     def silence(self) -> AbstractContextManager[None]:
-        """Let nothing pass inside the block; afterwards all arrives."""
-        self._note("nothing passes for a while")
+        """Hold back all traffic inside the block; everything arrives after it."""
+        self._note("all traffic is held back for a while")
         return self._tap.silence()
 
     def outage(self, *, reset: bool = True) -> AbstractContextManager[None]:
@@ -156,30 +156,30 @@ class ParticipantTap:
 
     @contextmanager
     def forgotten_scripts(self) -> Iterator[None]:
-        """Redis seems to have forgotten every script (SCRIPT FLUSH, a restart), for this participant alone.
+        """Make Redis appear to have lost its script cache (SCRIPT FLUSH, a restart), for this participant alone.
 
-        Inside the block an EVALSHA is answered with NOSCRIPT, until the client has sent that text since the beginning.
+        Inside the block an EVALSHA gets NOSCRIPT until the client has sent the script's text again.
         """
-        self._note("Redis seems to have forgotten every script for a while")
+        self._note("Redis appears to have lost its script cache for a while")
         since = self._tap.recording.mark()
         trigger = Trigger(command="EVALSHA", call=None, where=lambda command: self._is_forgotten(command, since))
         with self._tap.when(trigger, Error(NOSCRIPT)):
             yield
 
-    # What was seen.
+    # Recorded traffic.
 
     def commands(self, *, where: Where | None = None) -> tuple[CommandRecord, ...]:
-        """What the client has sent in this scenario, in order."""
+        """The commands that the client has sent in this scenario, in order."""
         return self._tap.recording.commands(where=where)
 
     def calls(self, script: str) -> tuple[CommandRecord, ...]:
-        """Its calls of one official script, or of what it has in its place."""
+        """Its calls of one official script, or of its own variant of that script."""
         return self._tap.recording.calls(_script(script))
 
     def wait_for(self, where: Where, *, within_ms: int = 5000, count: int = 1) -> CommandRecord:
-        """Wait until so many of its commands match, from the beginning of the scenario, and answer the last of them.
+        """Wait until `count` of its commands since the start of the scenario match, and return the last of them.
 
-        Raises Mismatch with what was seen instead; OperationUnsupported for a client that calls scripts of its own.
+        Raises Mismatch with the commands seen instead; OperationUnsupported if the client calls unofficial scripts.
         """
         return self.look(lambda for_ms: self._tap.recording.wait_for(where, deadline_ms=for_ms, count=count), within_ms)
 
@@ -188,34 +188,35 @@ class ParticipantTap:
         return self._tap.connections()
 
     def look(self, attempt: Callable[[int], CommandRecord], within_ms: int) -> CommandRecord:
-        """Wait for a command; `attempt` waits for so many ms, and raises NotSeen when it has not come by then.
+        """Wait for a command; `attempt(ms)` waits that long, and raises NotSeen if the command has not come.
 
-        Raises Cancelled, what a pending call has ended with if the client could not do it, and else what `missed` says.
+        Raises Cancelled, the failure of a pending call that the client could not do, or else the result of `missed`.
         """
-        unseen = NotSeen("")
+        not_seen = NotSeen("")
+        # In slices: a pending call that has failed ends the wait, because the command will not come any more.
         for slice_ms in self._cancellation.slices(within_ms):
             try:
                 return attempt(slice_ms)
-            except NotSeen as nothing:
-                unseen = nothing
+            except NotSeen as error:
+                not_seen = error
             self._raise_ended()
-        raise self.missed(unseen, within_ms) from unseen
+        raise self.missed(not_seen, within_ms) from not_seen
 
-    def missed(self, unseen: NotSeen, within_ms: int) -> Exception:
-        """What to raise when a command did not come: perhaps it was there, and nobody knew it."""
+    def missed(self, not_seen: NotSeen, within_ms: int) -> Exception:
+        """The exception for a missing command: it may have come inside an unofficial script, unseen by the tap."""
         digests = {command.digest for command in self.commands() if command.digest}
         if any(self._tap.recording.names.of(digest) is None for digest in digests):
-            return OperationUnsupported("tap", f"this client calls scripts of its own ({unseen})")
-        return Mismatch("the client sends this command", expected=f"within {within_ms} ms", actual=str(unseen))
+            return OperationUnsupported("tap", f"this client calls unofficial scripts ({not_seen})")
+        return Mismatch("the client sends this command", expected=f"within {within_ms} ms", actual=str(not_seen))
 
     def _raise_ended(self) -> None:
-        """Raise what a pending call has ended with or, where the oracle did it, that nothing more will come of it."""
+        """Raise the failure of a pending call that cannot send the command any more, or that the stand-in has done."""
         for pending in self._pending:
             if isinstance(pending.failure, OperationUnsupported | OperationGivenUp | DriverBroken):
                 raise pending.failure
             if pending.was_replaced:
                 raise _done_by_the_oracle()
-        # Without a call under way, what has not come would be the worker's doing.
+        # Without a call in progress, only the worker's loop could send the command, and the stand-in runs that loop.
         if WORKER_RUN in self._performed.stand_in and all(pending.done for pending in self._pending):
             raise _done_by_the_oracle()
 
@@ -223,10 +224,11 @@ class ParticipantTap:
         self._transcript.disturb(what)
 
     def _is_forgotten(self, command: CommandRecord, since: int) -> bool:
-        """Whether the script's text has not gone to this node since then; inside MULTI only EXEC would tell."""
+        """Whether the script's text has not been sent to this node since then."""
         sent = self._tap.recording.commands(after=since, where=lambda other: other.node == command.node)
         texts = (sent_text(command.name, command.args) for command in sent)
         digests = {hashlib.sha1(text, usedforsecurity=False).hexdigest() for text in texts if text is not None}
+        # Inside MULTI, Redis itself reports NOSCRIPT only in the reply of EXEC.
         return command.transaction is None and command.digest not in digests
 
     @contextmanager
@@ -234,7 +236,7 @@ class ParticipantTap:
         is_command = _COMMAND.fullmatch(at) is not None
         script, command = (None, at) if is_command else (_script(at) or None, None)
         if not isinstance(action, Watch):
-            # What only looks changes nothing, and need not be done again by who repeats the scenario.
+            # A watch changes nothing, so the steps to reproduce the scenario need not mention it.
             what = f"{type(action).__name__.lower()} {at or 'a command'}"
             self._note(f"{what} ({moment.get('phase', 'before-send')})")
         with self._tap.when(Trigger(script=script, command=command, **moment), action) as barrier:
@@ -242,11 +244,11 @@ class ParticipantTap:
 
 
 def _done_by_the_oracle() -> OperationUnsupported:
-    return OperationUnsupported("tap", "what was to come here, the oracle does in the client's place")
+    return OperationUnsupported("tap", "the oracle, as the client's stand-in, sends this command")
 
 
 def _script(name: str) -> str:
-    """The name without the number of keys, where that is the right one; otherwise the tap will refuse it."""
+    """The name without a correct number of keys. With a wrong number it stays as it is, and the tap refuses it."""
     base = _KEY_COUNT.sub("", name)
     keys = SCRIPT_SIGNATURES[base].keys if base in SCRIPT_SIGNATURES else ()
     return base if name in {base, f"{base}-{len(keys)}"} else name

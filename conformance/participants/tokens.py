@@ -1,17 +1,17 @@
-"""What scenarios call the tokens of locks, where a worker's loop has made up its own."""
+"""Names of lock tokens in scenarios, for workers whose loop generates its own tokens."""
 
 from __future__ import annotations
 
 
 class TokenNames:
-    """Names of tokens by job, and back. Without entries every token is called as it is."""
+    """Names of tokens by job, and back. A token without an entry is its own name."""
 
     def __init__(self) -> None:
         self._real: dict[tuple[str, str], str] = {}
         self._names: dict[str, str] = {}
 
     def learn(self, job: str, name: str, token: str) -> None:
-        """What the scenario calls `name` is this token at this job."""
+        """Record that the scenario's `name` means this token for this job."""
         self._real[job, name] = token
         self._names[token] = name
 
@@ -20,5 +20,5 @@ class TokenNames:
         return self._real.get((job, name), name)
 
     def name(self, token: str) -> str:
-        """What the scenario calls a token."""
+        """The scenario's name of a token."""
         return self._names.get(token, token)

@@ -130,4 +130,4 @@ def test_the_finding_is_the_same_and_says_how_long_was_waited(scenes: Scenes) ->
         assert wait.left_ms <= 0
         mismatch = wait.mismatch(SENTENCE, "nothing")
     assert (mismatch.what, mismatch.expected) == (SENTENCE, "within 15000 ms")
-    assert mismatch.actual == "nothing (given up after 2000 ms: it has run out before)"
+    assert mismatch.actual == "nothing (gave up after 2000 ms: the same wait ran out before)"

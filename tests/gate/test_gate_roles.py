@@ -55,4 +55,4 @@ def test_a_role_takes_one_of_its_operations() -> None:
     assert not unsupported_role(("adder", "worker"), {"flow.add", "manual-worker"}, "the client")
     assert not unsupported_role(("listener",), (), "the client")
     said = unsupported_role(("adder", "pauser"), {"queue.add"}, "the client")
-    assert said == "the client cannot play the pauser: it declares no queue.pause"
+    assert said == "the client cannot be the pauser: its driver does not declare queue.pause"

@@ -194,7 +194,7 @@ def test_a_role_that_one_of_them_cannot_play_is_sorted_out_before_the_start(
         said.append(evidence.unsupported)
         assert evidence.findings == []
         assert not evidence.error
-    assert sorted(said) == ["", f"{who} cannot play the pauser: it declares no queue.pause"]
+    assert sorted(said) == ["", f"{who} cannot be the pauser: its driver does not declare queue.pause"]
 
 
 def test_a_partner_takes_the_oracles_place(mini: MiniatureDrivers, server: RedisInstance) -> None:
