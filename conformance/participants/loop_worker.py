@@ -114,7 +114,7 @@ class LoopWorker(WorkerHandle):
         return self._taken(JobLoop(handle, name), claim)
 
     def _taken(self, loop: JobLoop, claim: ClaimWatch) -> JobView | None:
-        """The job that the loop passes to its processor. Without one the loop is closed, so that it takes no later job."""
+        """The job that the loop passes to its processor. Without one, close the loop so that it takes no later job."""
         event = self._next_job(loop, claim)
         if event is None:
             self.caller.call(lifecycle.Close(), handle=loop.handle)
