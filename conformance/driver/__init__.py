@@ -1,1 +1,1 @@
-"""Driver protocol, version 1: how the kit talks to a client in any language."""
+"""Driver protocol, version 1: how the kit communicates with a client in any language."""

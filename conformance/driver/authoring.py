@@ -1,7 +1,7 @@
-"""What authors of drivers use: skeletons to begin with, and the check of what they have written.
+"""Tools for authors of drivers: `driver new` writes a skeleton, `driver check` tests a driver.
 
-The check goes through a driver from the handshake to a worker and says what to do next. It answers "does my driver
-work?", not "is the client conformant?". Every claim is compared with what Redis holds.
+The check tests a driver from the handshake to a worker and shows the next step. It answers "does my driver work?", not
+"is the client conformant?". Each answer of the driver is compared with Redis.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from conformance.problems import EnvironmentProblem, UsageProblem
 TEMPLATES = Path(str(files("conformance.driver"))) / "templates"
 
 SUFFIX = ".tmpl"
-"""Keeps tools away from files that belong to another project."""
+"""Ending of template files, so that linters and build tools of the kit ignore them."""
 
 Start = Callable[[], DriverConnection]
 LIFECYCLE_OPS = ("open", "close", "reset")
@@ -45,10 +45,10 @@ KNOWN_CAPABILITIES = frozenset(get_args(Capability))
 
 @dataclass(frozen=True)
 class DriverSkeleton:
-    """A language that there is a skeleton for. `command` starts the driver inside its folder, `build` comes before.
+    """A driver skeleton in one language. `build`, then `command` start the driver inside its folder.
 
-    `server`: the kit's own file that speaks the protocol in this language, and the name that it has in the skeleton;
-    it is copied, because the driver has to work where the kit is not installed.
+    `server`: the kit's implementation of the protocol in this language, and its file name in the skeleton. It is
+    copied, because the driver must run in environments without the kit.
     """
 
     language: str
@@ -83,16 +83,16 @@ SKELETONS = {
 
 
 def write_skeleton(language: str, folder: Path) -> list[Path]:
-    """Write the skeleton into the folder, which is made if needed, and return the files.
+    """Write the skeleton into the folder, creating it if needed, and return the files.
 
-    Raises UsageProblem for an unknown language or if one of the files exists, EnvironmentProblem if it cannot write.
+    Raises UsageProblem for an unknown language or if one of the files exists, EnvironmentProblem if writing fails.
     """
     if language not in SKELETONS:
         raise UsageProblem(f"there is no skeleton for {language!r}", hint=f"use one of {', '.join(SKELETONS)}")
     contents = dict(_contents(language))
     existing = [name for name in contents if (folder / name).exists()]
     if existing:
-        raise UsageProblem(f"{folder / existing[0]} exists already", hint="choose another folder with --out")
+        raise UsageProblem(f"{folder / existing[0]} already exists", hint="choose another folder with --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
@@ -113,10 +113,10 @@ def _contents(language: str) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckStep:
-    """One step: what was tried, whether it went well, what was seen, and what to do next.
+    """The result of one step of the check. `detail`: the observation; `hint`: what to do next.
 
-    `broken`: the driver itself cannot be used any further; nothing was tried after this step. Not `tried`: the driver
-    does not declare what the step needs, which is no failure.
+    `broken`: the driver became unusable, so this is the last step. Not `tried`: the driver does not declare the
+    operations of the step; that is not a failure.
     """
 
     name: str
@@ -129,10 +129,10 @@ class CheckStep:
 
 
 def check_driver(start: Start, *, address: RedisAddress, redis: Any, prefix: str, seed: int) -> list[CheckStep]:
-    """Start the driver, try it, and end it.
+    """Start the driver, run all steps, and end it.
 
-    `redis` is a client of the kit's own for the same Redis, `prefix` one that nobody else uses; its keys are left to
-    the caller. Raises nothing for a bad driver: the last step says it.
+    `redis` is the kit's own connection to the same Redis; `prefix` is unique to this check, and the caller deletes its
+    keys. A bad driver raises nothing: the last step reports the problem.
     """
     try:
         connection = start()
@@ -140,24 +140,24 @@ def check_driver(start: Start, *, address: RedisAddress, redis: Any, prefix: str
         return [_broken("handshake", problem, 0.0)]
     try:
         steps = [_handshake(connection.ready), *_smoke(connection, address, redis, prefix, seed)]
-        return steps if steps[-1].broken else [*steps, _leaving(connection)]
+        return steps if steps[-1].broken else [*steps, _exit(connection)]
     finally:
         connection.kill()
 
 
 def _handshake(ready: Ready) -> CheckStep:
-    """Say who answered, and what is odd about the declaration. Oddities are no failure, except missing basics."""
+    """Report the client and peculiarities of its declaration. Only missing basic operations are a failure."""
     client = ready.client
     who = f"{client.name} {client.version} ({client.language}) for BullMQ {client.targets}"
     detail = f"{who}; {len(set(ready.ops) & set(REGISTRY))} of {len(REGISTRY)} operations"
     missing = [op for op in LIFECYCLE_OPS if op not in ready.ops]
     if missing:
-        hint = f"declare {', '.join(missing)}: without them the kit can use nothing else"
+        hint = f"declare {', '.join(missing)}: the kit needs them for everything else"
         return CheckStep(name="handshake", ok=False, detail=detail, hint=hint)
-    return CheckStep(name="handshake", ok=True, detail=detail, hint="; ".join(_oddities(ready)))
+    return CheckStep(name="handshake", ok=True, detail=detail, hint="; ".join(_peculiarities(ready)))
 
 
-def _oddities(ready: Ready) -> list[str]:
+def _peculiarities(ready: Ready) -> list[str]:
     unknown_ops = sorted(set(ready.ops) - set(REGISTRY))
     unknown_capabilities = sorted(set(ready.capabilities) - KNOWN_CAPABILITIES)
     notes = [f"this kit does not know the operations {', '.join(unknown_ops)}"] if unknown_ops else []
@@ -171,17 +171,17 @@ def _oddities(ready: Ready) -> list[str]:
 
 
 def _smoke(connection: DriverConnection, address: RedisAddress, redis: Any, prefix: str, seed: int) -> list[CheckStep]:
-    """Run the smoke set until something is broken; a step that needs what is not declared only gives its hint."""
+    """Run the smoke steps until one is broken. A step whose operations are not declared only gives its hint."""
     test = probe.SmokeTest(connection, address, redis, prefix, seed)
     steps: list[CheckStep] = []
     for step in probe.SMOKE_STEPS:
-        steps.append(_try(step, test))
+        steps.append(_run_step(step, test))
         if steps[-1].broken:
             break
     return steps
 
 
-def _try(step: probe.SmokeStep, test: probe.SmokeTest) -> CheckStep:
+def _run_step(step: probe.SmokeStep, test: probe.SmokeTest) -> CheckStep:
     missing = ", ".join(step.not_declared(test.connection.ready))
     if missing:
         return _not_tried(step, f"{missing} not declared", f"next: declare {missing}: {step.hint}")
@@ -208,15 +208,15 @@ def _not_tried(step: probe.SmokeStep, reason: str, hint: str) -> CheckStep:
     return CheckStep(name=step.name, ok=True, tried=False, detail=f"not tried: {reason}", hint=hint)
 
 
-def _leaving(connection: DriverConnection) -> CheckStep:
+def _exit(connection: DriverConnection) -> CheckStep:
     started = time.perf_counter()
     if connection.close():
-        return CheckStep(name="end", ok=True, detail="it left when its stdin ended", took_ms=_since(started))
+        return CheckStep(name="end", ok=True, detail="it exited when its stdin ended", took_ms=_since(started))
     return CheckStep(
         name="end",
         ok=False,
-        detail="it did not leave when its stdin ended, and was killed",
-        hint="end the process as soon as stdin ends, whatever is still open: so a driver learns that the kit died",
+        detail="it did not exit when its stdin ended, and was killed",
+        hint="exit as soon as stdin ends, even with open connections: it means that the kit has stopped or died",
         took_ms=_since(started),
     )
 

@@ -1,8 +1,8 @@
-"""Which operations of a driver hang or end its process, over all the processes in which it was started.
+"""Operations of a driver that hang or end its process, remembered across restarts of the driver.
 
-The first time, a call is waited for until its own deadline. The kit then knows that this operation may never come back,
-and waits less; after three times in a row it does not try again. Nor does it try again what has ended the process three
-times and never done anything else: every time costs a start of the driver.
+The first hanging call gets its full deadline. Later calls of the operation get less, and after three hangs in a row the
+kit does not call it again. It also stops calling an operation that has ended the process three times and was never
+answered: every crash costs a restart of the driver.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from conformance.driver.errors import OperationGivenUp
 MOST_HANGS = 3
 MOST_CRASHES = 3
 LEAST_MS = 4000
-"""What a call has at least, once its operation has hung."""
+"""The shortest deadline of an operation that has hung."""
 SLOWER = 10
-"""How much slower than ever before an answer may be, once its operation has hung."""
+"""An operation that has hung gets this many times its slowest answer so far."""
 
 
 class Breakdowns:
-    """Told of every call how it ended; asked before the next. Thread-safe. Times are ms."""
+    """Collects how calls end, and sets the deadline of the next call. Thread-safe. Times are ms."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -35,30 +35,30 @@ class Breakdowns:
         self._slowest: dict[str, float] = {}
 
     def deadline_ms(self, op: str, asked_ms: int) -> int:
-        """How long to wait for a call for which `asked_ms` are allowed. Raises OperationGivenUp."""
+        """The deadline of the next call, at most `asked_ms`. Raises OperationGivenUp."""
         with self._counting:
             if self._hung_in_a_row[op] >= MOST_HANGS:
                 raise OperationGivenUp(op, f"has hung {MOST_HANGS} times in a row")
             if self._crashed[op] >= MOST_CRASHES and op not in self._slowest:
-                raise OperationGivenUp(op, f"has ended the driver {MOST_CRASHES} times, and never was answered")
+                raise OperationGivenUp(op, f"has ended the driver {MOST_CRASHES} times, and was never answered")
             if op not in self._has_hung:
                 return asked_ms
             return min(asked_ms, max(LEAST_MS, int(SLOWER * self._slowest.get(op, 0.0))))
 
     def hung(self, op: str) -> None:
-        """A call was not answered in time."""
+        """Record a call without an answer in time."""
         with self._counting:
             self._hung_in_a_row[op] += 1
             self._has_hung.add(op)
 
     def crashed(self, op: str) -> None:
-        """The driver ended by itself while it had this call alone to answer."""
+        """Record that the driver ended by itself while this was its only call."""
         with self._counting:
             self._crashed[op] += 1
 
     @contextmanager
     def answering(self, op: str) -> Iterator[None]:
-        """The call is answered at the end of the block, unless that raises."""
+        """The block of a call, which is answered if the block does not raise."""
         started = self._now()
         yield
         with self._counting:

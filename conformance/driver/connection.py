@@ -1,4 +1,4 @@
-"""The kit's side of one driver: calls and events, synchronous and safe to use from several threads."""
+"""The kit's connection to one driver: synchronous, thread-safe calls and events."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ from conformance.problems import UsageProblem
 DEFAULT_DEADLINE_MS = 5000
 HANDSHAKE_DEADLINE_MS = 20_000
 EXTENSIONS = 5
-"""So often is a deadline put off by what the machine took from a driver, each time by what it took since the last."""
+"""A deadline is extended at most this often by the driver's CPU starvation since the last extension."""
 LEAST_EXTENSION_MS = 100
+"""Less starvation than this does not explain a missing answer."""
 LOG_LINES = 20
 LARGEST_ID_STEP = 9
 
@@ -58,16 +59,16 @@ Found = TypeVar("Found")
 
 
 class DriverConnection(Protocol):
-    """What the gate, the probe and the checks know of a driver."""
+    """A driver, as the gate, the probe and the checks use it."""
 
     @property
     def ready(self) -> Ready:
-        """What the driver said of itself in the handshake."""
+        """The driver's declaration in the handshake."""
         ...
 
     @property
     def seed(self) -> int:
-        """What the driver was told to draw its random numbers from."""
+        """The seed of the driver's random numbers."""
         ...
 
     @property
@@ -85,10 +86,11 @@ class DriverConnection(Protocol):
     ) -> Answer:
         """Carry out one operation.
 
-        `deadline_ms`: a driver that has not answered by then is killed; less is allowed once the operation has hung
-        (`driver.breakdowns`). `now_ms` (Unix ms) is sent to drivers with the
-        capability `clock` only. Raises OperationUnsupported (without sending anything when the driver does not declare
-        the operation), OperationUnanswered (it is done), OperationFailed, OperationIndeterminate, OperationGivenUp or a
+        `deadline_ms`: a driver that has not answered by then is killed. The deadline is shorter for an operation that
+        has hung before (`driver.breakdowns`). `now_ms` (Unix ms) is only sent to drivers with the capability `clock`.
+
+        Raises OperationUnsupported (without sending anything if the driver does not declare the operation),
+        OperationUnanswered (the operation is done), OperationFailed, OperationIndeterminate, OperationGivenUp or a
         DriverBroken.
         """
         ...
@@ -96,20 +98,20 @@ class DriverConnection(Protocol):
     def call_raw(
         self, op: str, args: dict[str, Any], *, handle: str | None = None, deadline_ms: int = DEFAULT_DEADLINE_MS
     ) -> Result:
-        """Send any operation name, declared or not, and return the result as it came. Raises DriverBroken."""
+        """Send any operation name, declared or not, and return the unchecked result. Raises DriverBroken."""
         ...
 
     def wait_event(
         self, handle: str, *, names: set[str], deadline_ms: int, where: Callable[[DriverEvent], bool] | None = None
     ) -> DriverEvent:
-        """Take the first event with one of the names for which `where` holds; others stay queued in order.
+        """Take the first event with one of the names for which `where` holds; the others stay queued in order.
 
         Raises EventTimeout or a DriverBroken.
         """
         ...
 
     def take_events(self, handle: str) -> list[DriverEvent]:
-        """All events of the handle that nobody has taken yet."""
+        """Take all unread events of the handle."""
         ...
 
     def log_tail(self, lines: int = LOG_LINES) -> list[str]:
@@ -117,7 +119,7 @@ class DriverConnection(Protocol):
         ...
 
     def close(self) -> bool:
-        """End the driver: first by the end of its stdin, then by force. True when it left by itself."""
+        """End the driver: first by closing its stdin, then by force. Returns whether it exited by itself."""
         ...
 
     def kill(self) -> None:
@@ -126,24 +128,24 @@ class DriverConnection(Protocol):
 
 
 class DriverSession(ABC):
-    """A `DriverConnection` without its transport: the handshake, calls, answers and what they must look like.
+    """A `DriverConnection` without transport: the handshake, calls, and the validation of answers.
 
-    `ChildProcess` and `InProcess` (transports.py) are the two transports.
+    The two transports are `ChildProcess` and `InProcess` (transports.py).
     """
 
     def __init__(self, label: str, *, seed: int, breakdowns: Breakdowns | None = None) -> None:
         self.label = label
-        """How messages name this driver."""
+        """The driver's name in messages."""
         self.breakdowns = breakdowns or Breakdowns()
-        """What is known of operations that do not come back, also from before this driver was started again."""
+        """Operations that hung or crashed, including those before a restart of the driver."""
         self.seed = seed
-        """What the driver is told to draw its random numbers from."""
+        """The seed of the driver's random numbers."""
         self._mailbox = Mailbox(seed)
         self._ready: Ready | None = None
 
     @property
     def ready(self) -> Ready:
-        """What the driver said of itself in the handshake."""
+        """The driver's declaration in the handshake."""
         if self._ready is None:
             raise self._broken(HandshakeFailed("the handshake is not done"))
         return self._ready
@@ -166,7 +168,7 @@ class DriverSession(ABC):
         if name not in self.ready.ops:
             raise OperationUnsupported(name, "the driver does not declare it")
         if isinstance(op, Open) and handle is not None:
-            self._mailbox.take_events(handle)  # of an earlier object under the same name
+            self._mailbox.take_events(handle)  # drop events of an earlier object with this name
         clock = now_ms if "clock" in self.ready.capabilities else None
         result = self._exchange(name, msgspec.to_builtins(op), handle, deadline_ms, clock)
         answer = self._answer(op, result)
@@ -196,7 +198,7 @@ class DriverSession(ABC):
 
     @abstractmethod
     def close(self) -> bool:
-        """End the driver: first by the end of its stdin, then by force. True when it left by itself."""
+        """End the driver: first by closing its stdin, then by force. Returns whether it exited by itself."""
 
     @abstractmethod
     def kill(self) -> None:
@@ -204,26 +206,24 @@ class DriverSession(ABC):
 
     @abstractmethod
     def _send(self, line: bytes) -> None:
-        """Hand a line to the driver without ever blocking: a driver that does not read must not hold up the kit."""
+        """Send a line to the driver without blocking: a driver that does not read must not block the kit."""
 
     @abstractmethod
     def _ending(self) -> DriverBroken | None:
-        """Return what to say when the driver has ended by itself; None while it runs."""
+        """The problem to report if the driver has ended by itself; None while it runs."""
 
     @abstractmethod
-    def _ask_where_it_stands(self) -> None:
-        """Let a driver that hangs, and is about to be ended, say in its log where."""
+    def _request_stacks(self) -> None:
+        """Make a hanging driver write its stacks to its log, before the kit kills it."""
 
     @property
     @abstractmethod
     def _process_id(self) -> int | None:
-        """Of the driver; None where it has no process of its own."""
+        """The driver's process; None if it runs inside the kit."""
 
-    def _patiently(self, wait: Callable[[int], Found | None], deadline_ms: int) -> Found | None:
-        """Wait for something, until the driver has had so much time: that in which it was not let run does not count.
-
-        Only the second half is looked at, so that an answer that comes at once costs nothing more.
-        """
+    def _wait_fairly(self, wait: Callable[[int], Found | None], deadline_ms: int) -> Found | None:
+        """Wait until the driver has had `deadline_ms`, not counting the time in which it was starved of CPU."""
+        # Starvation is only measured in the second half, so that quick answers need no reads of /proc.
         found = wait(deadline_ms // 2)
         left_ms, run_queue = deadline_ms - deadline_ms // 2, RunQueue()
         for _ in range(EXTENSIONS + 1):
@@ -236,9 +236,9 @@ class DriverSession(ABC):
         return found
 
     def _shake_hands(self, deadline_ms: int) -> None:
-        """Say hello and wait for a usable `ready`. Raises DriverBroken; the driver is killed then."""
+        """Send `hello` and wait for a valid `ready`. Otherwise kills the driver and raises DriverBroken."""
         self._send(encode(Hello(protocol=PROTOCOL_VERSION, seed=self.seed)))
-        ready = self._patiently(self._mailbox.wait_ready, deadline_ms)
+        ready = self._wait_fairly(self._mailbox.wait_ready, deadline_ms)
         if ready is None:
             raise self._give_up(self._ending() or _no_ready(deadline_ms))
         if ready.protocol != PROTOCOL_VERSION:
@@ -251,15 +251,15 @@ class DriverSession(ABC):
         if self._mailbox.broken is not None:
             raise self._mailbox.broken.with_traceback(None)
         deadline_ms = self.breakdowns.deadline_ms(op, deadline_ms)
-        # Open before it is sent: a driver that answers at once would otherwise be blamed for an unknown id.
+        # Open before it is sent: otherwise an immediate answer would have an unknown id.
         call_id = self._mailbox.open_call(op)
         line = encode(Call(id=call_id, op=op, args=args, handle=handle, deadline_ms=deadline_ms, now_ms=now_ms))
         if len(line) > MAX_LINE_BYTES:
-            raise UsageProblem(f"a call of {op} takes {len(line)} bytes, the protocol allows {MAX_LINE_BYTES}")
+            raise UsageProblem(f"a call of {op} has {len(line)} bytes, but the protocol allows {MAX_LINE_BYTES}")
         with self.breakdowns.answering(op):
             self._send(line)
             try:
-                result = self._patiently(partial(self._mailbox.wait_result, call_id), deadline_ms)
+                result = self._wait_fairly(partial(self._mailbox.wait_result, call_id), deadline_ms)
             except DriverCrashed:
                 self._note_crash(op, call_id)
                 raise
@@ -268,20 +268,20 @@ class DriverSession(ABC):
         return result
 
     def _note_crash(self, op: str, call_id: int) -> None:
-        """Of several calls that were under way, nobody can say which ended the driver."""
+        """Record the crash if this was the only open call: with several, it is unknown which one ended the driver."""
         if self._mailbox.is_only_call(call_id):
             self.breakdowns.crashed(op)
 
     def _unanswered(self, op: str, deadline_ms: int) -> DriverBroken:
-        """End the driver that has not answered in time. Returns what to raise."""
+        """End a driver that has not answered in time. Returns the problem to raise."""
         ending = self._ending()
         if ending is None:
             self.breakdowns.hung(op)
-            self._ask_where_it_stands()
+            self._request_stacks()
         return self._give_up(ending or DriverHung(op, deadline_ms))
 
     def _answer(self, op: Op[Answer], result: Result) -> Answer:
-        """Return the typed answer of an `ok`; raise for everything else."""
+        """Return the typed answer of an `ok`; raise the error of any other status."""
         name = type(op).op
         if result.status == "unsupported":
             raise OperationUnsupported(name, result.reason or "the driver gives no reason")
@@ -306,7 +306,7 @@ class DriverSession(ABC):
         return problem
 
     def _give_up(self, problem: DriverBroken) -> DriverBroken:
-        """Make the problem the final one of this driver and end the driver. Returns what to raise."""
+        """End the driver with a problem. Returns the problem to raise: an earlier one, if there is one."""
         first = self._mailbox.break_with(self._broken(problem))
         self.kill()
         return first
@@ -321,21 +321,21 @@ def _no_ready(deadline_ms: int) -> HandshakeFailed:
 
 def _other_version(version: int) -> HandshakeFailed:
     return HandshakeFailed(
-        f"it speaks version {version} of the driver protocol, this kit speaks version {PROTOCOL_VERSION}",
+        f"it uses version {version} of the driver protocol, but this kit uses version {PROTOCOL_VERSION}",
         hint="the field `protocol` of `ready` is the version of the driver protocol, not of the client",
     )
 
 
 class Mailbox:
-    """What a driver has sent and nobody has taken yet: results by call id, events by handle. Thread-safe, no I/O.
+    """The unread lines of a driver: results by call id, events by handle. Thread-safe, no I/O.
 
-    Filled by the reader of one driver, emptied by any number of callers. As soon as the driver breaks, every caller
-    gets the same `DriverBroken`; what came before can still be taken.
+    One reader fills it, and any number of callers empty it. When the driver breaks, every caller gets the same
+    `DriverBroken`; earlier lines can still be taken.
     """
 
     def __init__(self, seed: int) -> None:
         self._changed = threading.Condition()
-        # Ids go up by irregular steps, so that a driver that counts by itself instead of copying them is found out.
+        # Ids increase by irregular steps, to detect a driver that counts instead of copying them.
         self._random = random.Random(seed)
         self._last_id = 0
         self._open: dict[int, str] = {}
@@ -346,19 +346,19 @@ class Mailbox:
 
     @property
     def broken(self) -> DriverBroken | None:
-        """What is wrong with the driver, if something is."""
+        """The problem of the driver, if any."""
         return self._broken
 
     def receive(self, line: bytes) -> None:
-        """Take in one line, without its newline. Raises DriverBroken for a line that breaks the protocol."""
+        """Store one line, without its newline. Raises DriverBroken for a line that breaks the protocol."""
         message = decode(line)
         with self._changed:
             self._store(message)
-            # All of them: one waiter woken for the answer of another would leave that one waiting until its deadline.
+            # All of them: `notify` might wake a caller that waits for another line, and the right one would run out.
             self._changed.notify_all()
 
     def break_with(self, problem: DriverBroken) -> DriverBroken:
-        """Note that the driver is unusable and wake everybody. The first problem stays; it is returned."""
+        """Mark the driver as unusable and wake all callers. Returns the first problem, which stays."""
         with self._changed:
             if self._broken is None:
                 self._broken = problem
@@ -366,32 +366,32 @@ class Mailbox:
             return self._broken
 
     def activity(self) -> str:
-        """Say what the driver is busy with, for messages."""
+        """The driver's open calls, for messages."""
         with self._changed:
             if self._ready is None:
                 return "the handshake"
             return ", ".join(self._open.values()) or "no call"
 
     def open_call(self, op: str) -> int:
-        """Expect the result of a call and return its id."""
+        """Expect the result of a call and return its new id."""
         with self._changed:
             self._last_id += self._random.randint(1, LARGEST_ID_STEP)
             self._open[self._last_id] = op
             return self._last_id
 
     def is_only_call(self, call_id: int) -> bool:
-        """Whether the driver has this call to answer and no other."""
+        """Whether this is the only open call."""
         with self._changed:
             return list(self._open) == [call_id]
 
     def wait_ready(self, deadline_ms: int) -> Ready | None:
-        """Return the driver's first line, or None when it did not come in time. Raises DriverBroken."""
+        """Return the driver's first line, or None if it did not come in time. Raises DriverBroken."""
         with self._changed:
             self._wait(lambda: self._ready is not None, deadline_ms)
             return self._ready
 
     def wait_result(self, call_id: int, deadline_ms: int) -> Result | None:
-        """Return the result of a call, or None when it did not come in time. Raises DriverBroken."""
+        """Return the result of a call, or None if it did not come in time. Raises DriverBroken."""
         with self._changed:
             self._wait(lambda: call_id in self._results, deadline_ms)
             return self._results.pop(call_id, None)
@@ -399,7 +399,7 @@ class Mailbox:
     def wait_event(
         self, handle: str, names: Collection[str], deadline_ms: int, where: Callable[[DriverEvent], bool] | None
     ) -> DriverEvent:
-        """Take the first matching event of a handle; all others stay, in order. Raises EventTimeout, DriverBroken."""
+        """Take the first matching event of a handle; the others stay in order. Raises EventTimeout, DriverBroken."""
 
         def position() -> int | None:
             for index, event in enumerate(self._events.get(handle, ())):
@@ -409,7 +409,7 @@ class Mailbox:
 
         with self._changed:
             self._wait(lambda: position() is not None, deadline_ms)
-            # Asked again under the same lock: no other caller can have taken the event in between.
+            # Looked up again under the same lock: no other caller can have taken the event in between.
             index = position()
             if index is None:
                 waiting = (f"{event.name} {event.args}" for event in self._events.get(handle, ()))
@@ -417,7 +417,7 @@ class Mailbox:
             return self._events[handle].pop(index)
 
     def take_events(self, handle: str) -> list[DriverEvent]:
-        """All events of a handle that nobody has taken yet."""
+        """Take all unread events of a handle."""
         with self._changed:
             return self._events.pop(handle, [])
 
@@ -427,7 +427,7 @@ class Mailbox:
             self._events.clear()
 
     def _wait(self, arrived: Callable[[], bool], deadline_ms: int) -> None:
-        """Wait until it has arrived, the deadline (ms from now) has passed or the driver broke; raises the last."""
+        """Wait until `arrived` holds or `deadline_ms` have passed. Raises DriverBroken if the driver breaks."""
         deadline = time.monotonic() + deadline_ms / 1000
         while not arrived():
             if self._broken is not None:

@@ -1,8 +1,8 @@
-"""What a call can end with instead of an answer, and what makes a driver unusable.
+"""Errors of calls, and problems that make a driver unusable.
 
-`OperationFailed`, `OperationUnsupported` and `OperationIndeterminate` are answers of the driver, `EventTimeout` is a
-waiting that came to nothing: scenarios judge them. A `DriverBroken` is no answer at all but a problem of the driver:
-the run cannot go on with it, and its text has to tell whoever wrote the driver what to do.
+`OperationFailed`, `OperationUnsupported` and `OperationIndeterminate` are answers of the driver, and `EventTimeout` is
+a wait that ran out: scenarios judge them. `DriverBroken` is a problem of the driver itself: the run cannot continue
+with it, and its text must explain to the author of the driver what to do.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ DriverErrorCode = Literal[
 ]
 
 MAY_BE_THE_MACHINE: tuple[DriverErrorCode, ...] = ("connection-lost", "timeout")
-"""Codes of what may happen to a call though client and server do as they should; any other is somebody's doing."""
+"""Codes that a starved machine can cause. Any other code is a decision of the client or of Redis."""
 
 
 class DriverError(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an operation did not succeed. `definite`: the client is sure that it did not happen."""
+    """The reason of a failed operation. `definite`: the client is sure that it did not happen."""
 
     message: str
     code: str = "other"
@@ -63,14 +63,14 @@ class OperationUnsupported(Exception):
 
 
 class OperationUnanswered(OperationUnsupported):
-    """The operation is done, and the client tells nothing of what came of it."""
+    """The operation is done, but the client does not return its result."""
 
     def __init__(self, op: str) -> None:
-        super().__init__(op, "the client does it without an answer")
+        super().__init__(op, "the client does not return the result")
 
 
 class OperationIndeterminate(Exception):
-    """The driver answered `info`, or an error that is not definite: nobody knows whether it happened."""
+    """The driver answered `info`, or an error that is not definite: it is unknown whether the operation happened."""
 
     def __init__(self, op: str, error: DriverError) -> None:
         super().__init__(f"{op} may or may not have happened ({error.code}): {error.message}")
@@ -79,15 +79,15 @@ class OperationIndeterminate(Exception):
 
 
 class OperationGivenUp(Exception):
-    """The operation has hung or ended the driver so often that it is not tried again: the driver is not asked."""
+    """The operation has hung or ended the driver too often, so the kit does not call it again."""
 
     def __init__(self, op: str, what: str) -> None:
-        super().__init__(f"{op} {what}: it is not tried again")
+        super().__init__(f"{op} {what}, so the kit does not call it again")
         self.op = op
 
 
 class EventTimeout(Exception):
-    """No matching event came before the deadline. `seen`: the handle's events that nobody has taken yet, as text."""
+    """No matching event came before the deadline. `seen`: the unread events of the handle, as text."""
 
     def __init__(self, handle: str, names: Collection[str], deadline_ms: int, seen: Iterable[str]) -> None:
         wanted = " or ".join(sorted(names))
@@ -97,7 +97,7 @@ class EventTimeout(Exception):
 
 
 class DriverBroken(EnvironmentProblem):
-    """The driver breaks the protocol or is gone. `driver` says which one, `log` are the last lines of its stderr."""
+    """The driver breaks the protocol or has ended. `driver`: its name; `log`: the last lines of its stderr."""
 
     driver = ""
     log: tuple[str, ...] = ()
@@ -114,18 +114,18 @@ class DriverNotFound(DriverBroken):
     def __init__(self, program: str, reason: str) -> None:
         super().__init__(
             f"cannot start {program!r}: {reason}",
-            hint="check the command: it is a program and its arguments, not a line for a shell",
+            hint="check the command: it is a program with arguments, not a shell command line",
         )
 
 
 class DriverCrashed(DriverBroken):
-    """The process ended while the kit still needed it. `returncode` is negative for a signal, as in subprocess."""
+    """The process ended while the kit still needed it. `returncode` is negative for a signal, as in `subprocess`."""
 
     def __init__(self, ending: str, during: str, *, returncode: int | None = None, unfinished: str = "") -> None:
         rest = f"; its last line was not finished: {unfinished}" if unfinished else ""
         super().__init__(
             f"it ended ({ending}) during {during}{rest}",
-            hint="a driver lives until its stdin ends; errors of the client are answers with status `fail` or `info`",
+            hint="keep running until stdin ends; report errors of the client as answers with status `fail` or `info`",
         )
         self.returncode = returncode
 
@@ -134,16 +134,16 @@ class ConnectionClosed(DriverBroken):
     """The kit itself ended the driver, by `close` or `kill`."""
 
     def __init__(self) -> None:
-        super().__init__("the kit has ended it", hint="start another connection")
+        super().__init__("the kit has ended it", hint="start a new connection")
 
 
 class StdoutClosed(DriverBroken):
-    """The process lives on, but nothing can ever come from it again."""
+    """The driver closed its stdout, but its process is still running."""
 
     def __init__(self, during: str) -> None:
         super().__init__(
-            f"it closed its stdout during {during}, but the process lives on",
-            hint="keep stdout open until stdin ends; it carries the protocol",
+            f"it closed its stdout during {during}, but its process is still running",
+            hint="keep stdout open until stdin ends: the protocol needs it",
         )
 
 
@@ -153,14 +153,14 @@ class DriverHung(DriverBroken):
     def __init__(self, op: str, deadline_ms: int) -> None:
         super().__init__(
             f"it did not answer {op} within {deadline_ms} ms and was killed",
-            hint="answer every call, with status `unsupported` for what the client cannot do; calls run concurrently",
+            hint="answer every call, with status `unsupported` if the client cannot do it; run calls concurrently",
         )
         self.op = op
         self.deadline_ms = deadline_ms
 
 
 class HandshakeFailed(DriverBroken):
-    """The first line was not the `ready` that the kit needs."""
+    """The first line was not a valid `ready`."""
 
 
 class NotJson(DriverBroken):
@@ -169,7 +169,7 @@ class NotJson(DriverBroken):
     def __init__(self, reason: str, excerpt: str) -> None:
         super().__init__(
             f"a line on its stdout is not JSON ({reason}): {excerpt}",
-            hint="every line on stdout is one JSON object in UTF-8, ended by a newline",
+            hint="write each message to stdout as one JSON object in UTF-8, followed by a newline",
         )
 
 
@@ -178,8 +178,8 @@ class StdoutPollution(DriverBroken):
 
     def __init__(self, excerpt: str) -> None:
         super().__init__(
-            f"it printed text on stdout, which is for the protocol only: {excerpt}",
-            hint="send logs and prints, also those of libraries, to stderr",
+            f"it printed text to stdout, which is for the protocol only: {excerpt}",
+            hint="redirect logs and prints to stderr, including those of libraries",
         )
 
 
@@ -193,7 +193,7 @@ class OversizedLine(DriverBroken):
 
 
 class SchemaViolation(DriverBroken):
-    """A line, an answer or an event has not the fields that the protocol gives it."""
+    """A line, an answer or an event does not have the fields of the protocol."""
 
     def __init__(self, what: str, reason: str, excerpt: str) -> None:
         super().__init__(
@@ -209,9 +209,9 @@ class WrongId(DriverBroken):
         expected = ", ".join(str(number) for number in sorted(waiting)) or "none"
         super().__init__(
             f"it sent a result with id {wrong}, but the open calls are: {expected}",
-            hint="copy `id` from the call, and answer each call exactly once; ids do not count up by one",
+            hint="copy `id` from the call, and answer each call exactly once; ids do not increase by one",
         )
 
 
 class DriverDishonest(DriverBroken):
-    """The driver says that something happened which did not happen."""
+    """The driver claims that something happened that did not happen."""

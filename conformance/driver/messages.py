@@ -1,4 +1,4 @@
-"""The lines of the driver protocol, version 1: JSON objects, one per line, told apart by their `type`.
+"""The lines of the driver protocol, version 1: JSON objects, one per line, distinguished by `type`.
 
 Kit to driver: `Hello`, `Call`. Driver to kit: `Ready`, `Result`, `DriverEvent`. Field names are snake_case; operation
 names and everything inside `options` and `opts` keep BullMQ's own spelling. Every line is validated when it is read: an
@@ -18,13 +18,13 @@ from conformance.driver.ops.lifecycle import EVENT_ARGS
 PROTOCOL_VERSION = 1
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
-"""A longer line is refused without being parsed (bytes, the newline included)."""
+"""Longer lines are rejected unparsed (bytes, including the newline)."""
 
 Capability = Literal["clock", "manual-worker", "managed-worker", "cluster", "raw-data"]
-"""What a driver can do beyond single operations.
+"""An ability of a driver beyond single operations.
 
 `clock`: obeys `now_ms`. `manual-worker`: workers of processor `manual`. `managed-worker`: the client's real loop.
-`cluster`: accepts `redis.mode` `cluster`. `raw-data`: `data_raw` reaches Redis as the exact text that was sent.
+`cluster`: accepts `redis.mode` `cluster`. `raw-data`: `data_raw` reaches Redis as exactly the same text.
 """
 
 EXCERPT_CHARACTERS = 160
@@ -32,10 +32,9 @@ Value = TypeVar("Value")
 
 
 class ClientInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is behind a driver: name, implementation language, its own version, the BullMQ version that it targets.
+    """The client of a driver: name, language, its own version, and the BullMQ version that it targets.
 
-    `packages`: versions of the libraries that it stands on (its Redis client, ...), by name: a finding may depend on
-    them.
+    `packages`: versions of its libraries (Redis client, ...) by name, because a finding may depend on them.
     """
 
     name: str
@@ -46,7 +45,7 @@ class ClientInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DescribedClient(Protocol):
-    """What a client says of itself, as far as people are told it."""
+    """The description of a client that reports print."""
 
     @property
     def name(self) -> str:
@@ -62,29 +61,29 @@ class DescribedClient(Protocol):
 
     @property
     def packages(self) -> dict[str, str]:
-        """Versions of what it stands on."""
+        """Versions of its libraries, by name."""
 
 
 def client_text(client: DescribedClient) -> str:
-    """The client and what it stands on, with all versions, for people."""
+    """The client and its libraries with all versions, for reports."""
     packages = ", ".join(f"{name} {number}" for name, number in client.packages.items())
     return f"{client.name} {client.version} ({client.language}{f'; {packages}' if packages else ''})"
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="hello"):
-    """The kit's first line. `seed` feeds whatever the driver does at random."""
+    """The kit's first line. `seed` is for the random numbers of the driver."""
 
     protocol: int
     seed: int
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="ready"):
-    """The driver's first line: who it drives, the operations it has, and its capabilities.
+    """The driver's first line: its client, operations and capabilities.
 
-    `fixed_prefix`: the only key prefix that the client can use, null for a client that takes any. The kit then sends it
-    in every `open`, and keeps its scenarios apart by the names of their queues.
-    `lacks`: what other clients have beside these. `worker-events`: its workers report nothing (`completed`, `error`,
-    ...); that a job has ended is then read in Redis.
+    `fixed_prefix`: the only key prefix that the client can use; null if it accepts any. The kit then sends it in every
+    `open`, and separates scenarios by the names of their queues. `lacks`: features that the client does not have.
+    `worker-events`: its workers report no events (`completed`, `error`, ...), so the kit reads the end of a job in
+    Redis.
     """
 
     protocol: int
@@ -99,7 +98,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="cal
     """One operation on one handle.
 
     `deadline_ms`: how long the kit waits for the result. `now_ms` (Unix ms, only sent to drivers with `clock`): the
-    client's clock stands still at this instant until a later call brings another one; `reset` lets it run again.
+    client's clock stops at this instant until a later call sends another one; `reset` lets it run again.
     """
 
     id: int
@@ -111,9 +110,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="cal
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
-    """The answer to one call: `ok` it happened, `fail` it certainly did not, `info` nobody knows, `unsupported`.
+    """The answer to one call: `ok` it happened, `fail` it certainly did not, `info` it is unknown, `unsupported`.
 
-    `no_answer`: with `ok` and without `value`, where the client does it and tells its user nothing of what came of it.
+    `no_answer`: with `ok` and without `value`, if the client does the operation but does not return its result.
     """
 
     id: int
@@ -125,7 +124,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="r
 
 
 class DriverEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="event"):
-    """Something that happened at a handle without being asked for; names and arguments are in `ops/lifecycle.py`."""
+    """An event of a handle; names and arguments are in `ops/lifecycle.py`."""
 
     handle: str
     name: str
@@ -169,7 +168,7 @@ def convert(value: Any, wanted: type[Value], what: str) -> Value:
 
 
 def excerpt(text: str | bytes) -> str:
-    """Quote the beginning of a line, so that it can stand in a message."""
+    """Quote the start of a line, for a message."""
     if isinstance(text, bytes):
         text = text[: EXCERPT_CHARACTERS * 4].decode("utf-8", errors="backslashreplace")
     if len(text) > EXCERPT_CHARACTERS:
@@ -187,7 +186,7 @@ def _utf8(line: bytes) -> str:
 def _not_an_object(text: str) -> DriverBroken:
     if _looks_like_a_log(text):
         return StdoutPollution(excerpt(text))
-    return NotJson("it is no object" if text.strip() else "the line is empty", excerpt(text))
+    return NotJson("not an object" if text.strip() else "the line is empty", excerpt(text))
 
 
 def _looks_like_a_log(text: str) -> bool:
@@ -197,7 +196,7 @@ def _looks_like_a_log(text: str) -> bool:
 
 
 def _what(text: str) -> str:
-    """Which line it is, as far as it can be told although it does not fit the schema."""
+    """The kind of a line that does not fit the schema, as far as recognizable."""
     for kind in ("ready", "result", "event"):
         if f'"type":"{kind}"' in text.replace(" ", ""):
             return f"a line of type `{kind}`"

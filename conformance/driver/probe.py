@@ -1,7 +1,7 @@
-"""What a driver is tried with: its honesty before every run, and the first operations in `driver check`.
+"""Probes of a driver: the honesty probe before every run, and the steps of `driver check`.
 
-Before every run two things are tried: operations that nobody can have, and one write that the kit then looks for in
-Redis by itself. A driver that says `ok` to everything would pass many scenarios.
+A driver that answers `ok` to everything would pass many scenarios. So before every run the honesty probe calls
+operations that do not exist, and adds a job that the kit then looks up in Redis itself.
 """
 
 from __future__ import annotations
@@ -40,52 +40,52 @@ POLL_SECONDS = 0.01
 def probe_honesty(
     connection: DriverConnection, *, address: RedisAddress, redis: Any, prefix: str, seed: int
 ) -> list[str]:
-    """Raise DriverDishonest (or another DriverBroken) unless the driver tells the truth, as far as it can be seen.
+    """Raises DriverDishonest (or another DriverBroken) if the driver claims something that did not happen.
 
-    `redis` is a client of the kit's own for the same Redis, `prefix` one that nobody else uses; its keys are left to
-    the caller. Returns notes on what could not be tried.
+    `redis` is the kit's own connection to the same Redis; `prefix` is unique to this probe, and the caller deletes its
+    keys. Returns notes on checks that were not possible.
     """
     probe_unknown_operations(connection, seed=seed)
     if "queue.add" not in connection.ready.ops:
-        return ["queue.add is not declared: no write of this driver could be looked for in Redis"]
+        return ["queue.add is not declared, so no write of this driver could be checked in Redis"]
     try:
         _probe_write(connection, address, redis, prefix, seed)
     except (OperationFailed, OperationIndeterminate, OperationUnsupported) as refusal:
-        # A client that cannot add a job fails scenarios; that it says so is what is asked for here.
-        return [f"no write could be looked for in Redis: {refusal}"]
+        # A client that cannot add a job fails scenarios, but its driver reports that honestly.
+        return [f"no write could be checked in Redis: {refusal}"]
     return []
 
 
 def probe_unknown_operations(connection: DriverConnection, *, seed: int) -> None:
-    """Call operations with random names; the only honest answer is `unsupported`. Raises DriverBroken."""
+    """Call operations with random names. Raises DriverBroken if the driver does not answer `unsupported`."""
     for op in _random_operations(seed):
         result = connection.call_raw(op, {}, handle=HONESTY_HANDLE)
         if result.status != "unsupported":
             raise _dishonest(
                 connection,
-                f"it answered `{result.status}` to the operation {op!r}, which does not exist",
-                hint="answer `unsupported` to every operation that you do not know",
+                f"it answered `{result.status}` to the unknown operation {op!r}",
+                hint="answer `unsupported` to every unknown operation",
             )
 
 
 def job_in_redis(redis: Any, base: str, job: str) -> bool:
     """Whether Redis holds the hash of a job; `base` is `PREFIX:QUEUE`."""
-    found: bytes | str = redis.type(f"{base}:{job}")
-    return found in {b"hash", "hash"}
+    kind: bytes | str = redis.type(f"{base}:{job}")
+    return kind in {b"hash", "hash"}
 
 
 def place_for(ready: Ready, prefix: str, queue_name: str) -> tuple[str, str]:
-    """The prefix and the queue to open: a client with a fixed prefix gets a queue that nobody else uses."""
+    """The prefix and the queue to open: a client with a fixed prefix gets a unique queue instead of a unique prefix."""
     return (prefix, queue_name) if ready.fixed_prefix is None else (ready.fixed_prefix, f"{queue_name}-{prefix}")
 
 
 def insist_on_job(connection: DriverConnection, redis: Any, base: str, job: str) -> None:
-    """Raise DriverDishonest unless the job that the driver says it added is in Redis; `base` is `PREFIX:QUEUE`."""
+    """Raises DriverDishonest if a job that the driver claims to have added is not in Redis. `base`: `PREFIX:QUEUE`."""
     if not job_in_redis(redis, base, job):
         raise _dishonest(
             connection,
-            f"it answered `ok` to queue.add with the id {job!r}, but Redis holds no hash {base}:{job}",
-            hint="answer when the job is written; take address, prefix, queue and id from the calls and the client",
+            f"it answered `ok` to queue.add with the id {job!r}, but Redis has no hash {base}:{job}",
+            hint="answer once the job is in Redis; use the address, prefix and queue of the calls, and the client's id",
         )
 
 
@@ -99,9 +99,9 @@ def _probe_write(connection: DriverConnection, address: RedisAddress, redis: Any
 
 
 def added_job(connection: DriverConnection, add: queue.Add, handle: str, redis: Any, base: str) -> str:
-    """Add a job to the empty queue `base` (`PREFIX:QUEUE`), see that it is in Redis, and return its id.
+    """Add a job to the empty queue `base` (`PREFIX:QUEUE`), check that it is in Redis, and return its id.
 
-    Raises DriverDishonest where it is not, and whatever the call raises.
+    Raises DriverDishonest if it is not, and the errors of `DriverConnection.call`.
     """
     try:
         job: str = connection.call(add, handle=handle, deadline_ms=DEADLINE_MS).id
@@ -112,21 +112,21 @@ def added_job(connection: DriverConnection, add: queue.Add, handle: str, redis: 
 
 
 def _only_job(connection: DriverConnection, redis: Any, base: str) -> str:
-    """The job that must be in the queue, by its hash, where the client has told no id."""
+    """The only job in the queue, found by its hash, for a client that returns no id."""
     keys: list[bytes] = sorted(set(redis.scan_iter(match=f"{glob_escaped(base)}:*")))
     names = [key.decode().removeprefix(f"{base}:") for key in keys]
     jobs = [name for name in names if name != META and job_in_redis(redis, base, name)]
     if len(jobs) != 1:
         raise _dishonest(
             connection,
-            f"it answered `ok` to queue.add without an id, and Redis holds {len(jobs)} hashes of jobs in {base}",
-            hint="answer when the job is written; take address, prefix and queue from the calls",
+            f"it answered `ok` to queue.add without an id, and Redis has {len(jobs)} job hashes in {base}",
+            hint="answer once the job is in Redis; use the address, prefix and queue of the calls",
         )
     return jobs[0]
 
 
 def _random_operations(seed: int) -> list[str]:
-    """Names like `queue.zq81hf`, which no list of known names can hold."""
+    """Random names such as `queue.zq81hf`, so that a driver cannot know them."""
     choose = random.Random(seed)
     letters = string.ascii_lowercase + string.digits
     return [f"queue.z{''.join(choose.choices(letters, k=7))}" for _ in range(RANDOM_OPERATIONS)]
@@ -140,7 +140,7 @@ def _dishonest(connection: DriverConnection, what: str, *, hint: str) -> DriverD
 
 
 class SmokeMismatch(Exception):
-    """Redis, or a later answer, does not show what the driver said. `hint`: what to do, where the step's is not it."""
+    """Redis or a later answer contradicts the driver. `hint`: what to do, if the hint of the step does not fit."""
 
     def __init__(self, what: str, *, hint: str = "") -> None:
         super().__init__(what)
@@ -148,12 +148,12 @@ class SmokeMismatch(Exception):
 
 
 class RoleUnsupported(Exception):
-    """The driver opens no handles of a role that a client may well lack."""
+    """The driver does not support a role that is optional for clients."""
 
 
 @dataclass(frozen=True)
 class SmokeTest:
-    """What the smoke set works with: the driver, the Redis that it was given, and the kit's own view of it."""
+    """The context of the smoke steps: the driver, its Redis address, and the kit's own connection to that Redis."""
 
     connection: DriverConnection
     address: RedisAddress
@@ -162,11 +162,11 @@ class SmokeTest:
     seed: int
 
     def call(self, op: Op[Any], handle: str | None = None) -> Any:
-        """Call the driver with the deadline of a check."""
+        """Call the driver with a deadline that is long enough for a first connection."""
         return self.connection.call(op, handle=handle, deadline_ms=DEADLINE_MS)
 
     def open(self, role: lifecycle.Role, queue_name: str, processor: lifecycle.Processor | None = None) -> str:
-        """Open a handle and return its name. Each step has a queue of its own. Raises RoleUnsupported."""
+        """Open a handle and return its name. Each step uses its own queue. Raises RoleUnsupported."""
         handle = f"{role}-{queue_name}"
         prefix, own_queue = place_for(self.connection.ready, self.prefix, queue_name)
         opening = lifecycle.Open(role=role, queue=own_queue, prefix=prefix, redis=self.address, processor=processor)
@@ -179,16 +179,16 @@ class SmokeTest:
         return handle
 
     def add(self, handle: str, queue_name: str) -> str:
-        """Add a job, see that it is in Redis, and return its id. Raises DriverDishonest."""
+        """Add a job, check that it is in Redis, and return its id. Raises DriverDishonest."""
         add = queue.Add(name="check", data_raw='{"n":1}')
         return added_job(self.connection, add, handle, self.redis, self.base(queue_name))
 
     def base(self, queue_name: str) -> str:
-        """What the keys of a queue begin with, without the last colon."""
+        """The start of a queue's keys, without the last colon."""
         return ":".join(place_for(self.connection.ready, self.prefix, queue_name))
 
     def wait_until_completed(self, queue_name: str, job: str) -> None:
-        """Look into Redis until the job is completed. Raises NotSeen with the last thing seen."""
+        """Poll Redis until the job is completed. Raises SmokeMismatch with the state of the job."""
         deadline = time.monotonic() + SEEN_WITHIN_MS / 1000
         key = f"{self.base(queue_name)}:completed"
         while self.redis.zscore(key, job) is None:
@@ -207,9 +207,9 @@ class SmokeTest:
 
 @dataclass(frozen=True, kw_only=True)
 class SmokeStep:
-    """One step of the smoke set. `needs` are operations, `capability` is what must be declared for it to be tried.
+    """One smoke step. The driver must declare the operations in `needs` and the `capability` for it to run.
 
-    `hint`: how it is done. It does not say "declare": what is missing is known only where the driver is.
+    `hint`: how to implement it. The caller puts "declare …" in front of it if declarations are missing.
     """
 
     name: str
@@ -219,7 +219,7 @@ class SmokeStep:
     capability: str = ""
 
     def not_declared(self, ready: Ready) -> list[str]:
-        """What is missing in the driver's declaration; empty when the step can be tried."""
+        """The missing declarations of the driver; empty if the step can run."""
         missing = [op for op in self.needs if op not in ready.ops]
         if self.capability and self.capability not in ready.capabilities:
             missing.append(f"the capability {self.capability}")
@@ -229,7 +229,7 @@ class SmokeStep:
 def unknown_operations(test: SmokeTest) -> str:
     """Call operations with random names."""
     probe_unknown_operations(test.connection, seed=test.seed)
-    return "unknown operations are answered with `unsupported`"
+    return "it answers `unsupported` to unknown operations"
 
 
 def opened(test: SmokeTest) -> str:
@@ -239,7 +239,7 @@ def opened(test: SmokeTest) -> str:
 
 
 def added(test: SmokeTest) -> str:
-    """Add a job and look for it in Redis."""
+    """Add a job and check it in Redis."""
     job = test.add(test.open("queue", "added"), "added")
     return f"job {job} is in Redis"
 
@@ -250,10 +250,10 @@ def read_back(test: SmokeTest) -> str:
     job = test.add(handle, "read")
     view = test.call(queue.GetJob(job=job), handle).job
     if view is None or view.id != job or view.name != "check":
-        raise SmokeMismatch(f"job {job} is in Redis, but queue.getJob answered {view}")
+        raise SmokeMismatch(f"job {job} is in Redis, but queue.getJob returned {view}")
     if test.call(queue.GetJob(job="no-such-job"), handle).job is not None:
-        raise SmokeMismatch("queue.getJob found a job that does not exist; `job` must be null then")
-    return "getJob finds the job, and answers null where there is none"
+        raise SmokeMismatch("queue.getJob returned a job that does not exist; `job` must be null in this case")
+    return "getJob returns the job, and null for an unknown id"
 
 
 def counted(test: SmokeTest) -> str:
@@ -262,7 +262,7 @@ def counted(test: SmokeTest) -> str:
     test.add(handle, "counted")
     counts = test.call(queue.GetJobCounts(types=["waiting", "completed"]), handle).counts
     if counts.get("waiting") != 1 or counts.get("completed") != 0:
-        raise SmokeMismatch(f"one job waits, but queue.getJobCounts answered {counts}")
+        raise SmokeMismatch(f"one job waits, but queue.getJobCounts returned {counts}")
     return f"counts are {counts}"
 
 
@@ -272,7 +272,7 @@ def manual_worker(test: SmokeTest) -> str:
     handle = test.open("worker", "manual", "manual")
     claimed = test.call(worker.GetNextJob(token=SMOKE_TOKEN), handle).job
     if claimed is None or claimed.id != job:
-        raise SmokeMismatch(f"job {job} waits, but worker.getNextJob answered {claimed}")
+        raise SmokeMismatch(f"job {job} waits, but worker.getNextJob returned {claimed}")
     test.call(worker.MoveToCompleted(job=job, token=SMOKE_TOKEN, value_raw='"done"'), handle)
     test.wait_until_completed("manual", job)
     return f"job {job} was claimed and completed by single calls"
@@ -289,25 +289,25 @@ def managed_worker(test: SmokeTest) -> str:
         )
     except EventTimeout as timeout:
         raise SmokeMismatch(
-            f"job {job} is in `completed`, but the driver sent no event `completed` of it: {timeout}",
-            hint="when a job of a managed worker has ended, send the event `completed` (or `failed`) with the job's id",
+            f"job {job} is in `completed`, but the driver sent no event `completed` for it: {timeout}",
+            hint="send the event `completed` or `failed` with the job's id when a job of a managed worker ends",
         ) from timeout
     test.call(lifecycle.Close(), handle)
-    return f"the worker's loop completed job {job} and told about it"
+    return f"the worker's loop completed job {job} and reported it"
 
 
 def asking_worker(test: SmokeTest) -> str:
-    """Let the client's own loop hand a job to the kit."""
+    """Let the client's own loop pass a job to the kit."""
     handle = test.open("worker", "ask", "ask")
     job = test.add(test.open("queue", "ask"), "ask")
     event = test.connection.wait_event(handle, names={"job"}, deadline_ms=SEEN_WITHIN_MS)
-    asked = convert(event.args, JobEvent, "the event `job`")
-    if asked.job.id != job:
-        raise SmokeMismatch(f"job {job} was added, but the event `job` brought {asked.job.id}")
+    claimed = convert(event.args, JobEvent, "the event `job`")
+    if claimed.job.id != job:
+        raise SmokeMismatch(f"job {job} was added, but the event `job` has job {claimed.job.id}")
     test.call(worker.Resolve(job=job, outcome="complete", value_raw="42"), handle)
     test.wait_until_completed("ask", job)
     test.call(lifecycle.Close(), handle)
-    return f"job {job} was handed to the kit and completed with its value"
+    return f"job {job} was passed to the kit and completed with its value"
 
 
 def event_reader(test: SmokeTest) -> str:
@@ -335,7 +335,7 @@ SMOKE_STEPS = (
     SmokeStep(
         name="honesty",
         run=unknown_operations,
-        hint="answer `unsupported` to every operation that you do not know",
+        hint="answer `unsupported` to every unknown operation",
     ),
     SmokeStep(
         name="open",
@@ -347,47 +347,47 @@ SMOKE_STEPS = (
         name="add",
         run=added,
         needs=("open", "queue.add"),
-        hint="call the client's `add` with name, parsed data and opts; answer its id",
+        hint="call the client's `add` with name, parsed data and opts; return the job's id",
     ),
     SmokeStep(
         name="getJob",
         run=read_back,
         needs=("open", "queue.add", "queue.getJob"),
-        hint="answer the job as the client reads it, `job: null` where there is none; most comparisons begin here",
+        hint="return the job as the client reads it, `job: null` for an unknown id; many comparisons use it",
     ),
     SmokeStep(
         name="counts",
         run=counted,
         needs=("open", "queue.add", "queue.getJobCounts"),
-        hint="the types are BullMQ's names, and each is answered under the same name",
+        hint="the types are BullMQ's names; return each count under the same name",
     ),
     SmokeStep(
         name="manual worker",
         run=manual_worker,
         needs=("open", "queue.add", "worker.getNextJob", "worker.moveToCompleted"),
         capability="manual-worker",
-        hint="claim and finish jobs by single calls of the client; one that only has a loop lacks this",
+        hint="claim and finish jobs by single calls of the client; skip this if the client only has a worker loop",
     ),
     SmokeStep(
         name="managed worker",
         run=managed_worker,
         needs=("open", "close", "queue.add"),
         capability="managed-worker",
-        hint="role worker starts the client's loop at once; processor `noop` returns null",
+        hint="for role worker, start the client's loop immediately; processor `noop` returns null",
     ),
     SmokeStep(
         name="processor ask",
         run=asking_worker,
         needs=("open", "close", "queue.add", "resolve"),
         capability="managed-worker",
-        hint="in processor `ask`, send the event `job` and wait, without blocking other calls, for `resolve`",
+        hint="in processor `ask`, send the event `job` and wait for `resolve` without blocking other calls",
     ),
     SmokeStep(
         name=EVENTS_STEP,
         run=event_reader,
         needs=("open", "queue.add"),
-        hint="role events opens the client's event reader and sends each entry as the event `queue-event`",
+        hint="for role events, open the client's event reader and send each entry as the event `queue-event`",
     ),
     SmokeStep(name="reset", run=reset, needs=("reset",), hint="close every handle without waiting for jobs"),
 )
-"""In the order in which a driver is usually written."""
+"""The steps, in the order in which a driver is usually written."""

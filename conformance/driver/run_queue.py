@@ -1,7 +1,7 @@
-"""For how long a process was ready to run, and the machine did not let it: `/proc/PID/task/*/schedstat`.
+"""CPU starvation of a process: the time its threads were runnable but not scheduled (`/proc/PID/task/*/schedstat`).
 
-A deadline is about the driver, and not about the machine. Where there is no `/proc` nobody can tell, and a deadline is
-what it says.
+A deadline is for the driver and not for the machine, so the kit adds this time to it. Without `/proc` the time is
+unknown, and deadlines stay unchanged.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import os
 from contextlib import suppress
 
 _LONGEST = 100
-"""Bytes. Three numbers stand in a `schedstat`."""
+"""Bytes: enough for the three numbers of a `schedstat`."""
 
 
 def thread_waits_s(pid: int) -> dict[str, float]:
-    """For how long in its life each thread of a process was ready and not let run; empty where nobody can tell.
+    """Seconds that each thread of a process has been runnable but not scheduled since its start; empty if unknown.
 
-    Asked for many times a second: this way takes a quarter of pathlib's time.
+    Called many times a second: `os` functions take a quarter of pathlib's time.
     """
     waits = {}
-    # Threads end while they are asked.
+    # A thread may end between the listing and the read.
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - see above
             with suppress(OSError, IndexError, ValueError):
@@ -36,13 +36,13 @@ def _read(path: str) -> bytes:
 
 
 class RunQueue:
-    """How long processes newly waited to be let run: since they were last asked about."""
+    """Starvation of processes since the last query."""
 
     def __init__(self) -> None:
         self._waits: dict[int, dict[str, float]] = {}
 
     def newly_waited_s(self, pid: int | None) -> float:
-        """Of the thread that waited longest; nothing for a process that was not seen before, or that there is not."""
+        """Starvation in seconds of the most starved thread since the last query; 0 if there was none."""
         if pid is None:
             return 0.0
         before, after = self._waits.get(pid), thread_waits_s(pid)

@@ -1,6 +1,6 @@
-"""What is generated from `messages.py` and `ops/`: one JSON Schema, and the table of operations in the documentation.
+"""Generates the JSON Schema and the documented table of operations from `messages.py` and `ops/`.
 
-The schema is for authors of drivers and for validators that are not Python; both files are kept in the tree:
+The schema is for authors of drivers and for validators in other languages. Both files are in the repository:
 
     python -m conformance.driver.schema            exit code 1 if the file or the table of operations is out of date
     python -m conformance.driver.schema --write    rewrite both
@@ -24,7 +24,7 @@ from conformance.driver.ops.lifecycle import EVENT_ARGS
 SCHEMA_FILE = Path(str(files("conformance.driver"))) / "schema" / f"driver-v{PROTOCOL_VERSION}.json"
 REFERENCE = "#/$defs/{name}"
 PUBLISHED_NAMES = {"DriverEvent": "Event", "MetricsView": "Metrics"}
-"""What validators know by another name than the kit, whose own tree has other events and metrics beside these."""
+"""Names in the schema that differ from the class names: the kit has other classes of events and metrics."""
 
 Schema = dict[str, Any]
 
@@ -52,17 +52,17 @@ def main(arguments: list[str]) -> int:
 
 
 def build_schema() -> Schema:
-    """Build the schema: any line matches it; `operations` and `events` refer to what belongs to each name."""
+    """Build the schema of any line; `operations` and `events` have the types of each name."""
     lines: list[Any] = [Hello, Call, Ready, Result, DriverEvent]
     ops = [REGISTRY[name] for name in sorted(REGISTRY)]
     answers = [op.answer for op in ops]
     events = list(EVENT_ARGS.values())
     schemas, components = msgspec.json.schema_components([*lines, *ops, *answers, *events], ref_template=REFERENCE)
-    found = iter(schemas)
-    line_schemas = [next(found) for _ in lines]
-    args_schemas = {op.op: next(found) for op in ops}
-    answer_schemas = {op.op: next(found) for op in ops}
-    event_schemas = {name: next(found) for name in EVENT_ARGS}
+    remaining = iter(schemas)
+    line_schemas = [next(remaining) for _ in lines]
+    args_schemas = {op.op: next(remaining) for op in ops}
+    answer_schemas = {op.op: next(remaining) for op in ops}
+    event_schemas = {name: next(remaining) for name in EVENT_ARGS}
     _depend(components["Call"], "op", args_schemas)
     _depend(components["DriverEvent"], "name", event_schemas)
     schema = {
@@ -72,8 +72,8 @@ def build_schema() -> Schema:
         "oneOf": line_schemas,
         "$defs": {
             **{name: components[name] for name in sorted(components, key=_published_name)},
-            "KitLine": {"description": "What a driver reads.", "oneOf": line_schemas[:2]},
-            "DriverLine": {"description": "What a driver writes.", "oneOf": line_schemas[2:]},
+            "KitLine": {"description": "A line from the kit to a driver.", "oneOf": line_schemas[:2]},
+            "DriverLine": {"description": "A line from a driver to the kit.", "oneOf": line_schemas[2:]},
         },
         "operations": {
             op.op: {"on": op.on, "args": args_schemas[op.op], "answer": answer_schemas[op.op]} for op in ops
@@ -101,12 +101,12 @@ def schema_text() -> str:
 
 
 def schema_is_current() -> bool:
-    """Whether the file in the tree is what would be generated."""
+    """Whether the file in the repository is up to date."""
     return SCHEMA_FILE.is_file() and SCHEMA_FILE.read_text("utf-8") == schema_text()
 
 
 def _depend(line: Schema, field: str, by_name: dict[str, Schema]) -> None:
-    """Let the `args` of a line depend on its operation or event name; unknown names stay free."""
+    """Make the `args` of a line depend on its operation or event name. Unknown names may have any `args`."""
     line["allOf"] = [
         {"if": {"properties": {field: {"const": name}}}, "then": {"properties": {"args": schema}}}
         for name, schema in by_name.items()
@@ -121,7 +121,7 @@ def operations_table() -> str:
 
 
 def page_is_current() -> bool:
-    """Whether the page holds the table that would be generated."""
+    """Whether the table in the page is up to date."""
     return PAGE.is_file() and _with_table(PAGE.read_text("utf-8")) == PAGE.read_text("utf-8")
 
 
@@ -144,7 +144,7 @@ def _row(op: type[Op[Any]]) -> str:
 
 
 def _field(field: msgspec.structs.FieldInfo) -> str:
-    """Mark an argument that may be null or at its default; it is sent all the same."""
+    """Mark an argument that may be null or at its default; the kit always sends it."""
     return f"`{field.encode_name}`" if field.required else f"`{field.encode_name}`?"
 
 

@@ -1,6 +1,6 @@
 """The driver's side of the protocol for clients written in Python.
 
-A driver fills `DriverServer` with one async handler per operation and calls `run()`:
+A driver creates a `DriverServer` with one async handler per operation and calls `run()`:
 
     async def add(handle: str | None, args: dict[str, Any]) -> dict[str, Any]:
         job = await queues[handle].add(args["name"], json.loads(args["data_raw"]), args["opts"])
@@ -9,8 +9,8 @@ A driver fills `DriverServer` with one async handler per operation and calls `ru
     DriverServer(client={"name": "mine", "language": "python", "version": "1.0"}, capabilities=[],
                  ops={"open": open_handle, "close": close_handle, "reset": reset, "queue.add": add}).run()
 
-Only the standard library is imported (Python 3.10 or newer), so that the file can be loaded by its path, or copied, in
-an environment that does not have the kit. Everything that the driver or the client prints goes to stderr.
+This file only imports the standard library (Python 3.10 or newer), so that it can be copied, or loaded by its path, in
+an environment without the kit. All output of the driver and the client goes to stderr.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
 """The longest line of the protocol (bytes, the newline included)."""
 
 END_OF_STACKS = "that is where everything stands"
-"""The last line of what a driver says when SIGQUIT asks it where it stands."""
+"""The last line of the stacks that a driver prints on SIGQUIT."""
 
 Json = dict[str, Any]
 Handler = Callable[["str | None", Json], Awaitable["Json | None"]]
@@ -42,8 +42,8 @@ Handler = Callable[["str | None", Json], Awaitable["Json | None"]]
 class OpError(Exception):
     """The operation did not succeed.
 
-    `code` is one of the protocol's error codes. `status` is `fail` (it certainly did not happen) or `info` (nobody
-    knows); `definite` says the same about the single error and is False for every `info`.
+    `code` is one of the protocol's error codes. `status` is `fail` (it certainly did not happen) or `info` (it is
+    unknown whether it happened); `definite` is the same for the single error, and False for every `info`.
     """
 
     def __init__(self, code: str, message: str, definite: bool = True, status: str = "fail") -> None:
@@ -63,12 +63,12 @@ class Unsupported(Exception):
 
 
 class DriverServer:
-    """Answers the kit's calls. Every call is a task of its own: a slow one never holds up another.
+    """Answers the kit's calls. Every call runs in its own task, so a slow call does not delay the others.
 
-    `client` is the `client` object of the line `ready`; `packages` in it are versions of libraries by
-    name. The keys of `ops` are the operations that are declared. `on_clock` is told the instant (Unix ms) at which the
-    client's clock has to stand still before the operation starts, and None when it runs again (after `reset`); without
-    it, do not declare the capability `clock`.
+    `client` is the `client` object of the line `ready`; its `packages` are versions of libraries by name. The keys of
+    `ops` are the declared operations. `on_clock` is called before an operation with the instant (Unix ms) at which the
+    client's clock must stop, and with None when the clock must run again (after `reset`). Without `on_clock`, do not
+    declare the capability `clock`.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class DriverServer:
         self._write: Callable[[bytes], None] = _discard
 
     def run(self) -> None:
-        """Serve stdin and stdout until stdin ends, then leave the process at once: the kit may be dead by then."""
+        """Serve stdin and stdout until stdin ends, then exit immediately: the kit may be dead by then."""
         output = _take_stdout()
         asyncio.run(self._serve_stdin(output))
 
@@ -103,7 +103,7 @@ class DriverServer:
         self._write = write
 
     def receive(self, line: bytes) -> None:
-        """Handle one line of the kit; needs a running event loop, because a call becomes a task of it."""
+        """Handle one line of the kit. Call it inside a running event loop, because a call becomes a task."""
         message = json.loads(line)
         if message["type"] == "hello":
             self.seed = message["seed"]
@@ -114,7 +114,7 @@ class DriverServer:
             task.add_done_callback(self._tasks.discard)
 
     def cancel(self) -> None:
-        """Cancel every call that is not answered yet; they stay unanswered."""
+        """Cancel all open calls; they stay unanswered."""
         self._stopping = True
         for task in list(self._tasks):
             task.cancel()
@@ -143,7 +143,7 @@ class DriverServer:
         if handler is None:
             return {"status": "unsupported", "reason": f"no operation {op}"}
         try:
-            # Set here and not in `receive`: the handler has to start before a later call moves the clock on.
+            # Set here and not in `receive`: a later call may already be there, and would move the clock first.
             self._set_clock(call.get("now_ms"))
             value = await handler(call.get("handle"), call.get("args") or {})
         except Unsupported as unsupported:
@@ -154,7 +154,7 @@ class DriverServer:
             if self._stopping:
                 raise
             return _failure("other", f"{op} was cancelled inside the client", status="info")
-        except Exception as error:  # noqa: BLE001 - whatever a client throws is an answer
+        except Exception as error:  # noqa: BLE001 - any exception of a client is an answer
             traceback.print_exc(file=sys.stderr)
             return _failure("other", f"{type(error).__name__}: {error}")
         finally:
@@ -182,17 +182,17 @@ class DriverServer:
     async def _serve_stdin(self, output: int) -> None:
         self.attach(lambda line: _write_all(output, line))
         loop = asyncio.get_running_loop()
-        _tell_stacks_when_asked(loop, self._tasks)
+        _print_stacks_on_sigquit(loop, self._tasks)
         ended: asyncio.Future[int] = loop.create_future()
         threading.Thread(
             target=_read_lines, args=(sys.stdin.buffer, loop, self._receive_safely, ended), daemon=True
         ).start()
         exit_code = await ended
         self.cancel()
-        await asyncio.sleep(0)  # one turn of the loop, in which the tasks see that they are cancelled
+        await asyncio.sleep(0)  # one turn of the loop, in which the tasks get their cancellation
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.flush()
-        # Not sys.exit: a client's threads or open connections must not keep a driver alive that nobody talks to.
+        # Not sys.exit: threads or open connections of the client could keep the driver alive without its kit.
         os._exit(exit_code)
 
     def _receive_safely(self, line: bytes) -> None:
@@ -202,11 +202,11 @@ class DriverServer:
             print(f"not a line of the protocol: {error!r}: {line[:200]!r}", file=sys.stderr)
 
 
-def _tell_stacks_when_asked(loop: asyncio.AbstractEventLoop, calls: set[asyncio.Task[None]]) -> None:
-    """On SIGQUIT, as Java and Go do, say on stderr where every thread stands and what every task waits for."""
+def _print_stacks_on_sigquit(loop: asyncio.AbstractEventLoop, calls: set[asyncio.Task[None]]) -> None:
+    """On SIGQUIT, as in Java and Go, print the stack of every thread and the awaited calls of every task to stderr."""
     if not hasattr(signal, "SIGQUIT"):
         return
-    # Threads are told about by Python itself, so that it works when the loop is the one that hangs.
+    # Python itself prints the threads, so that it works even if the loop hangs.
     with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
         loop.add_signal_handler(signal.SIGQUIT, _print_tasks, loop, calls)
     with contextlib.suppress(ValueError, RuntimeError, AttributeError):
@@ -214,7 +214,7 @@ def _tell_stacks_when_asked(loop: asyncio.AbstractEventLoop, calls: set[asyncio.
 
 
 def _print_tasks(loop: asyncio.AbstractEventLoop, calls: set[asyncio.Task[None]]) -> None:
-    # The kit's open calls at the end, because the end of a log is what people see.
+    # The kit's open calls last, because the end of a log is read first.
     for task in sorted(asyncio.all_tasks(loop), key=lambda task: task in calls):
         print(f"task {task.get_name()} waits in", file=sys.stderr)
         for line in _awaited(task.get_coro()):
@@ -223,7 +223,7 @@ def _print_tasks(loop: asyncio.AbstractEventLoop, calls: set[asyncio.Task[None]]
 
 
 def _awaited(coroutine: Any) -> Iterator[str]:
-    """Where a coroutine stands, then what that waits for, and so on; asyncio itself shows the first one only."""
+    """The position of a coroutine, of the coroutine that it awaits, and so on; asyncio shows only the first."""
     while coroutine is not None:
         frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
         if frame is not None:
@@ -232,14 +232,14 @@ def _awaited(coroutine: Any) -> Iterator[str]:
 
 
 def _failure(code: str, message: str, *, status: str = "fail", definite: bool | None = None) -> Json:
-    sure = status == "fail" if definite is None else definite
-    return {"status": status, "error": {"code": code, "message": message, "definite": sure}}
+    definite = status == "fail" if definite is None else definite
+    return {"status": status, "error": {"code": code, "message": message, "definite": definite}}
 
 
 def _read_lines(
     source: BinaryIO, loop: asyncio.AbstractEventLoop, receive: Callable[[bytes], None], ended: asyncio.Future[int]
 ) -> None:
-    """Hand every line of the kit to the loop; runs in its own thread, because reading a pipe blocks."""
+    """Pass every line of the kit to the loop. Runs in its own thread, because reading a pipe blocks."""
     exit_code = 0
     while line := source.readline(MAX_LINE_BYTES + 1):
         if len(line) > MAX_LINE_BYTES:
@@ -250,7 +250,7 @@ def _read_lines(
 
 
 def _take_stdout() -> int:
-    """Keep stdout for the protocol: from here on everything printed, also by C code and children, goes to stderr."""
+    """Reserve stdout for the protocol: all other output, also of C code and child processes, goes to stderr."""
     sys.stdout.flush()
     output = os.dup(1)
     os.dup2(2, 1)
@@ -259,7 +259,7 @@ def _take_stdout() -> int:
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    """Write to the kit. A kit that is gone is no error here: the end of stdin is about to be noticed."""
+    """Write to the kit. Ignores a closed pipe: the end of stdin will end the driver."""
     view = memoryview(data)
     with contextlib.suppress(BrokenPipeError):
         while view:
@@ -267,4 +267,4 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _discard(_line: bytes) -> None:
-    """Before the server is attached to an output there is nobody to send to."""
+    """The output until the server is attached to one."""

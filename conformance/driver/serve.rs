@@ -1,6 +1,6 @@
 //! The driver's side of the protocol for clients written in Rust.
 //!
-//! A driver implements [`Driver`] and hands itself to [`serve`], with the [`Output`] that it took from stdout:
+//! A driver implements [`Driver`] and passes itself to [`serve`], with the [`Output`] taken from stdout:
 //!
 //! ```ignore
 //! fn main() -> std::io::Result<()> {
@@ -9,9 +9,9 @@
 //! }
 //! ```
 //!
-//! Every call is answered by a thread of its own, so that a slow one never holds up another; an async client is called
-//! with `Handle::block_on`. What must have begun before the next call is read begins in [`Driver::begin`]. Whatever the
-//! client prints to stdout goes to stderr, where the kit keeps it as the log.
+//! Every call runs in its own thread, so a slow call does not delay the others; call an async client with
+//! `Handle::block_on`. Work that must start before the next call is read starts in [`Driver::start`]. Output of the client
+//! to stdout goes to stderr, which the kit keeps as the log.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -35,27 +35,27 @@ pub struct Call {
     pub deadline_ms: u64,
 }
 
-/// Why an operation did not succeed. The codes are those of the kit's docs/reference/driver-protocol.md.
+/// The reason of a failed operation. The codes are those of the kit's docs/reference/driver-protocol.md.
 #[allow(dead_code)]
 pub enum Failure {
     /// The client cannot do this, or not with these arguments.
     Unsupported(String),
     /// It certainly did not happen.
     Failed { code: &'static str, message: String },
-    /// Nobody knows whether it happened.
+    /// It is unknown whether it happened.
     Unknown { code: &'static str, message: String },
 }
 
-/// The fields of the answer, or why there is none.
+/// The fields of the answer, or the failure.
 pub type Outcome = Result<Value, Failure>;
 
-/// What a driver says about itself in the line `ready`.
+/// The driver's declaration in the line `ready`.
 pub struct Declaration {
     pub name: &'static str,
     pub version: &'static str,
-    /// The BullMQ that the client follows; empty where that is not known.
+    /// The BullMQ version that the client follows; empty if unknown.
     pub targets: &'static str,
-    /// Versions of the libraries that the client stands on.
+    /// Versions of the libraries that the client uses.
     pub packages: BTreeMap<&'static str, &'static str>,
     /// Some of: clock, manual-worker, managed-worker, cluster, raw-data.
     pub capabilities: Vec<&'static str>,
@@ -67,12 +67,12 @@ pub trait Driver: Send + Sync + 'static {
     fn declaration(&self) -> Declaration;
     fn call(&self, call: &Call) -> Outcome;
 
-    /// Called in the order in which the calls are read, each before `call` is and before the next one is read. A worker
-    /// with a loop begins to close here: else the kit ends its job first, and the loop takes another one.
-    fn begin(&self, _call: &Call) {}
+    /// Called for each call in the order of their lines, before `call` and before the next line is read. Start closing a
+    /// worker here: otherwise the kit may end its current job first, and the worker's loop takes another one.
+    fn start(&self, _call: &Call) {}
 }
 
-/// Where the lines of the protocol go. Clones write to the same place, a whole line at a time.
+/// The output for lines of the protocol. Clones share it and write whole lines.
 #[derive(Clone)]
 pub struct Output(Arc<Mutex<File>>);
 
@@ -81,7 +81,7 @@ extern "C" {
 }
 
 impl Output {
-    /// Keep stdout for the protocol, and let everything else that is printed there go to stderr.
+    /// Reserve stdout for the protocol, and redirect all other output to stderr.
     pub fn take_stdout() -> io::Result<Output> {
         let kept = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         // SAFETY: both descriptors are open, and nothing has been written to stdout yet.
@@ -91,7 +91,7 @@ impl Output {
         Ok(Output(Arc::new(Mutex::new(kept))))
     }
 
-    /// Send what a worker or a reader of events tells by itself.
+    /// Send an event of a worker or an event reader.
     #[allow(dead_code)]
     pub fn emit(&self, handle: &str, name: &str, args: Value) {
         self.send(&json!({"type": "event", "handle": handle, "name": name, "args": args}));
@@ -105,7 +105,7 @@ impl Output {
     }
 }
 
-/// Answer the kit until stdin ends, then leave at once, whatever is still open: the kit may be dead by then.
+/// Answer the kit until stdin ends, then exit immediately, even with open connections: the kit may be dead by then.
 pub fn serve(driver: impl Driver, output: &Output) -> io::Result<()> {
     let driver = Arc::new(driver);
     for line in io::stdin().lock().lines() {
@@ -114,7 +114,8 @@ pub fn serve(driver: impl Driver, output: &Output) -> io::Result<()> {
             Some("hello") => output.send(&ready(&driver.declaration())),
             Some("call") => {
                 let (driver, output, call) = (Arc::clone(&driver), output.clone(), call_of(&message));
-                driver.begin(&call);
+                // In this thread: threads do not start in the order in which they are spawned.
+                driver.start(&call);
                 thread::spawn(move || output.send(&answer(&*driver, &call, &message["id"])));
             }
             _ => {}
@@ -148,7 +149,7 @@ fn call_of(message: &Value) -> Call {
 
 fn answer(driver: &impl Driver, call: &Call, id: &Value) -> Value {
     let outcome = catch_unwind(AssertUnwindSafe(|| driver.call(call))).unwrap_or_else(|_| {
-        Err(Failure::Unknown { code: "other", message: format!("{} panicked; stderr says more", call.op) })
+        Err(Failure::Unknown { code: "other", message: format!("{} panicked; see stderr", call.op) })
     });
     let mut line = fields_of(outcome);
     line["type"] = json!("result");

@@ -1,4 +1,4 @@
-"""The two transports of a driver: a child process that speaks over its pipes, and an object in this process."""
+"""The two transports of a driver: a child process with pipes, and an object in this process."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ LINE_BYTES = 4096
 CLOSE_SECONDS = 2.0
 
 ENDING_SECONDS = 1.0
-"""How long a driver may take between closing its stdout and ending before that counts as living on."""
+"""A driver that closed its stdout is reported as still running after this time."""
 
 STOP_SECONDS = 2.0
 
 STACKS_SILENCE_SECONDS = 2.0
-"""A driver that was asked where it stands and says nothing for so long has said everything."""
+"""After this silence, the stacks of a driver that does not print `END_OF_STACKS` count as complete."""
 STACKS_SECONDS = 10.0
 LOOK_SECONDS = 0.05
 ANSWER_LINES = 10_000
@@ -49,13 +49,13 @@ _LIVING: weakref.WeakSet[ChildProcess] = weakref.WeakSet()
 
 
 def kill_all() -> None:
-    """End every driver that this process has started and that lives: nobody writes to Redis any more."""
+    """End all running drivers that this process has started, so that none of them writes to Redis any more."""
     for connection in list(_LIVING):
         connection.kill()
 
 
 class ChildProcess(DriverSession):
-    """Start with `ChildProcess.start`. The command is a list and never goes through a shell."""
+    """A driver in a child process; create it with `ChildProcess.start`. The command never goes through a shell."""
 
     def __init__(
         self,
@@ -91,10 +91,10 @@ class ChildProcess(DriverSession):
         log_file: Path | None = None,
         breakdowns: Breakdowns | None = None,
     ) -> Self:
-        """Start a driver and shake hands with it.
+        """Start a driver and do the handshake.
 
-        `env` is added to the kit's own environment. `log_file` gets a copy of the driver's stderr. `breakdowns`: what
-        is known of this driver from before. Raises DriverBroken.
+        `env` is added to the kit's own environment. `log_file` gets a copy of the driver's stderr. `breakdowns`: the
+        record of earlier processes of this driver. Raises DriverBroken.
         """
         process = _spawn(command, env, cwd)
         assert process.stderr is not None
@@ -110,7 +110,7 @@ class ChildProcess(DriverSession):
 
     @property
     def pid(self) -> int:
-        """Process id of the driver, which is the id of its process group too."""
+        """Process id of the driver, also the id of its process group."""
         return self._process.pid
 
     def log_tail(self, lines: int = LOG_LINES) -> list[str]:
@@ -118,9 +118,9 @@ class ChildProcess(DriverSession):
         return self._log.tail(lines)
 
     def stacks(self) -> list[str]:
-        """What the driver says on stderr when it gets SIGQUIT: where each of its threads stands.
+        """The stacks of the driver's threads, which it prints to stderr on SIGQUIT.
 
-        Programs in Java and Go do that by themselves, those of `driver.serve` too; others say nothing. Most end by it.
+        Java and Go programs and those of `driver.serve` do that; others print nothing. SIGQUIT ends most programs.
         """
         answer = self._log.listen()
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -128,25 +128,25 @@ class ChildProcess(DriverSession):
         return self._log.whole(answer, last_line=END_OF_STACKS)
 
     def close(self) -> bool:
-        """Let the driver see the end of its stdin; after two seconds, end its process group.
+        """Close the driver's stdin; after `CLOSE_SECONDS`, kill its process group.
 
-        Returns whether the driver left by itself. May be called again, and after the driver broke.
+        Returns whether the driver exited by itself. May be called again, also after the driver broke.
         """
-        # Noted first: the thread that reads would otherwise take the end of stdout for a crash.
+        # Set first: otherwise the reading thread would report the end of stdout as a crash.
         self._ended_by_kit = True
         self._outbox.put(None)
         try:
             self._process.wait(CLOSE_SECONDS)
-            left = True
+            exited = True
         except subprocess.TimeoutExpired:
-            left = False
+            exited = False
         self.kill()
-        return left
+        return exited
 
     def kill(self) -> None:
-        """End the driver and everything that it started (SIGKILL to the process group)."""
+        """Kill the driver and all processes that it started (SIGKILL to the process group)."""
         self._ended_by_kit = True
-        # The group can outlive its leader (a wrapper such as npx), so it is ended even when the leader has ended.
+        # The group can outlive its leader (a wrapper such as npx), so it is killed even if the leader has ended.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -158,8 +158,8 @@ class ChildProcess(DriverSession):
     def _process_id(self) -> int:
         return self._process.pid
 
-    def _ask_where_it_stands(self) -> None:
-        self._ended_by_kit = True  # many programs end by being asked, which is no crash then
+    def _request_stacks(self) -> None:
+        self._ended_by_kit = True  # SIGQUIT ends many programs; that is not a crash
         self.stacks()
 
     def _send(self, line: bytes) -> None:
@@ -184,7 +184,7 @@ class ChildProcess(DriverSession):
             self._give_up(problem)
 
     def _read_until_end(self, stdout: IO[bytes]) -> bytes:
-        """Return what came after the last newline. Raises DriverBroken."""
+        """Return the text after the last newline. Raises DriverBroken."""
         while line := stdout.readline(MAX_LINE_BYTES + 1):
             if len(line) > MAX_LINE_BYTES:
                 raise OversizedLine(MAX_LINE_BYTES, excerpt(line))
@@ -194,7 +194,7 @@ class ChildProcess(DriverSession):
         return b""
 
     def _end_of_stdout(self, unfinished: bytes) -> None:
-        """Find out whether it crashed or closed its stdout. Raises DriverBroken unless the kit ended the driver."""
+        """Distinguish a crash from a closed stdout. Raises DriverBroken unless the kit ended the driver."""
         self._stdout_ended = True
         try:
             code = self._process.wait(ENDING_SECONDS)
@@ -203,11 +203,12 @@ class ChildProcess(DriverSession):
                 raise StdoutClosed(self._mailbox.activity()) from None
             return
         if not self._ended_by_kit:
+            # The log is read by another thread, and its last lines usually explain the crash.
             self._log.wait_for_end(ENDING_SECONDS)
             raise self._crashed(code, unfinished)
 
     def _write_lines(self, stdin: IO[bytes]) -> None:
-        """Write what is sent, in a thread of its own: a driver that does not read must not hold up a caller."""
+        """Write the lines in a separate thread: a driver that does not read must not block a caller."""
         with contextlib.suppress(BrokenPipeError), stdin:
             while (line := self._outbox.get()) is not None:
                 stdin.write(line)
@@ -223,7 +224,7 @@ def _spawn(command: Sequence[str], env: Mapping[str, str] | None, cwd: Path | st
             stderr=subprocess.PIPE,
             env={**os.environ, **(env or {})},
             cwd=cwd,
-            start_new_session=True,  # Ctrl-C is for the kit, and the whole group can be ended at once
+            start_new_session=True,  # Ctrl-C only reaches the kit, and the kit can kill the whole group
         )
     except (OSError, ValueError, IndexError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -244,9 +245,10 @@ def _ending_text(code: int) -> str:
 
 
 class DriverLog:
-    """Reads stderr in a thread of its own, so that a driver that logs much is never held up.
+    """Reads stderr in a separate thread, so that a full pipe never blocks a driver that logs much.
 
-    `copy_to` gets every byte (appended); a copy that cannot be written is given up silently, the log is no evidence.
+    `copy_to` gets every byte (appended). If it cannot be written, the copy is skipped silently: the log is not
+    evidence.
     """
 
     def __init__(self, stderr: IO[bytes], *, copy_to: Path | None = None) -> None:
@@ -257,34 +259,34 @@ class DriverLog:
         self._thread.start()
 
     def tail(self, lines: int) -> list[str]:
-        """Return the last lines, without their newlines. Bytes that are not UTF-8 are shown as escapes."""
+        """Return the last lines, without their newlines. Bytes that are not UTF-8 become escapes."""
         return list(self._lines)[-lines:]
 
     def listen(self) -> list[str]:
-        """A list that every line from now on is added to, because the kept ones may be gone when they are looked at."""
+        """A list to which all further lines are appended. `tail` keeps only the last ones, and may lose the first."""
         answer: list[str] = []
         self._answer = answer
         return answer
 
     def whole(self, answer: list[str], *, last_line: str) -> list[str]:
-        """What `listen` returned, up to `last_line`, which a driver of `driver.serve` says at the end.
+        """The list of `listen` up to `last_line`, which a driver of `driver.serve` prints at the end.
 
-        Others are believed to have said everything when they have ended, or were silent for a while.
+        The output of other drivers counts as complete when they have ended or were silent for a while.
         """
-        began = newest = time.monotonic()
-        heard = 0
-        while time.monotonic() - newest < STACKS_SILENCE_SECONDS and time.monotonic() - began < STACKS_SECONDS:
+        started = newest = time.monotonic()
+        seen = 0
+        while time.monotonic() - newest < STACKS_SILENCE_SECONDS and time.monotonic() - started < STACKS_SECONDS:
             self._thread.join(LOOK_SECONDS)
             if last_line in answer:
                 return answer[: answer.index(last_line)]
             if not self._thread.is_alive():
                 break
-            if len(answer) > heard:
-                heard, newest = len(answer), time.monotonic()
+            if len(answer) > seen:
+                seen, newest = len(answer), time.monotonic()
         return answer[-CAPACITY_LINES:]
 
     def wait_for_end(self, seconds: float) -> None:
-        """Wait until everything is read, at most so long: what a driver says last explains most."""
+        """Wait up to `seconds` until everything is read."""
         self._thread.join(seconds)
 
     def _read(self, stderr: IO[bytes]) -> None:
@@ -292,7 +294,7 @@ class DriverLog:
             stack.enter_context(stderr)
             copy: BinaryIO | None = None
             while line := stderr.readline(LINE_BYTES):
-                # Only now: a driver that says nothing leaves no file.
+                # Only now, so that a silent driver leaves no file.
                 copy = copy or self._open_copy(stack)
                 text = line.decode("utf-8", errors="backslashreplace").rstrip("\r\n")
                 self._lines.append(text)
@@ -312,7 +314,7 @@ class DriverLog:
 
 
 class LineHandler(Protocol):
-    """A driver's side of the lines; `serve.DriverServer` is one. All methods but `attach` run in the event loop."""
+    """The driver's end of the lines, such as `serve.DriverServer`. All methods but `attach` run in the event loop."""
 
     def attach(self, write: Callable[[bytes], None]) -> None:
         """Send bytes to the kit with `write`, which may be called from any thread."""
@@ -321,17 +323,17 @@ class LineHandler(Protocol):
         """Handle one line of the kit, newline included."""
 
     def cancel(self) -> None:
-        """Give up everything that is going on."""
+        """Cancel all running calls."""
 
 
 class InProcess(DriverSession):
-    """Start with `InProcess.start`."""
+    """A driver inside this process; create it with `InProcess.start`."""
 
     def __init__(self, handler: LineHandler, *, seed: int, label: str, breakdowns: Breakdowns | None = None) -> None:
         super().__init__(label, seed=seed, breakdowns=breakdowns)
         self._handler = handler
         self._unfinished = b""
-        # Handlers write from any thread: without the lock, the halves of two lines could be put together.
+        # Handlers write from any thread: without the lock, parts of two lines could be joined.
         self._feeding = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"driver {label}")
@@ -348,7 +350,7 @@ class InProcess(DriverSession):
         handshake_deadline_ms: int = HANDSHAKE_DEADLINE_MS,
         breakdowns: Breakdowns | None = None,
     ) -> Self:
-        """Run the handler in an event loop of its own and shake hands with it. Raises DriverBroken."""
+        """Run the handler in its own event loop and do the handshake. Raises DriverBroken."""
         connection = cls(handler, seed=seed, label=label, breakdowns=breakdowns)
         try:
             connection._shake_hands(handshake_deadline_ms)
@@ -357,8 +359,8 @@ class InProcess(DriverSession):
             raise
         return connection
 
-    def log_tail(self, lines: int = LOG_LINES) -> list[str]:  # noqa: ARG002 - the interface has it
-        """Nothing: such a driver writes to the kit's own stderr."""
+    def log_tail(self, lines: int = LOG_LINES) -> list[str]:  # noqa: ARG002 - part of the interface
+        """Empty: such a driver writes to the kit's own stderr."""
         return []
 
     def close(self) -> bool:
@@ -367,12 +369,12 @@ class InProcess(DriverSession):
         return True
 
     def kill(self) -> None:
-        """Cancel what is going on and stop the event loop; a handler that blocks it is left behind in its thread."""
+        """Cancel running calls and stop the event loop. A handler that blocks the loop keeps its thread."""
         self._mailbox.break_with(self._broken(ConnectionClosed()))
         if self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._stop)
-        # A driver that breaks the protocol is ended by its own thread, which cannot wait for itself.
+        # If the driver broke the protocol, its own thread calls this, and a thread cannot join itself.
         if threading.current_thread() is not self._thread:
             self._thread.join(STOP_SECONDS)
 
@@ -380,8 +382,8 @@ class InProcess(DriverSession):
     def _process_id(self) -> None:
         return None
 
-    def _ask_where_it_stands(self) -> None:
-        """Nothing: it has no process of its own that could be asked."""
+    def _request_stacks(self) -> None:
+        """Does nothing: there is no separate process."""
 
     def _send(self, line: bytes) -> None:
         self._loop.call_soon_threadsafe(self._receive, line)
@@ -396,7 +398,7 @@ class InProcess(DriverSession):
             self._give_up(DriverCrashed(f"{type(error).__name__}: {error}", self._mailbox.activity()))
 
     def _feed(self, data: bytes) -> None:
-        """Take what the handler wrote, as if it came through a pipe."""
+        """Take bytes that the handler wrote, as if from a pipe."""
         with self._feeding:
             try:
                 self._split(data)
@@ -423,4 +425,4 @@ class InProcess(DriverSession):
 
     def _stop(self) -> None:
         self._handler.cancel()
-        self._loop.call_soon(self._loop.stop)  # one turn later, so that cancelled tasks end before the loop does
+        self._loop.call_soon(self._loop.stop)  # one turn later, so that cancelled tasks end before the loop

@@ -158,13 +158,13 @@ for line in sys.stdin:
 
 TEXTS = {
     "crashes": ("print('out of coffee', file=sys.stderr, flush=True); os._exit(7)", "exit code 7", "out of coffee"),
-    "prints text": ("print('Hello, I am a driver!', flush=True)", "printed text on stdout", "Hello, I am a driver!"),
+    "prints text": ("print('Hello, I am a driver!', flush=True)", "printed text to stdout", "Hello, I am a driver!"),
     "prints garbage": ("os.write(1, b'{\\xff\\xfe}\\n')", "is not JSON", "one JSON object"),
     "sends another schema": ("say(type='ready', protocol=1)", "does not fit the schema", "driver-v1.json"),
     "speaks another version": (
         "say(type='ready', protocol=9, client={'name':'x','language':'x','version':'1'}, ops=[], capabilities=[])",
         "version 9 of the driver protocol",
-        "this kit speaks version 1",
+        "this kit uses version 1",
     ),
     "answers what nobody asked": (
         "ready(); say(type='result', id=999, status='ok')",
@@ -173,12 +173,12 @@ TEXTS = {
     ),
     "lies about operations": (
         "ready()\nfor line in sys.stdin: result(json.loads(line), 'ok', value={'id': '1'})",
-        "which does not exist",
+        "to the unknown operation",
         "answer `unsupported`",
     ),
     "lies about a write": (
         LIAR,
-        "Redis holds no hash",
+        "Redis has no hash",
         "answer when the job is written",
     ),
     "hangs": ("ready()\nwhile True: signal.pause()", "within 5000 ms and was killed", "answer every call"),

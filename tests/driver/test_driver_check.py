@@ -21,8 +21,8 @@ Args = dict[str, Any]
 CAPABILITIES = ["manual-worker", "managed-worker"]
 
 
-class Honest:
-    """A client of a few commands that is no BullMQ at all, but says only what is true. Tests replace single ops."""
+class HonestClient:
+    """A client with a few commands, not BullMQ, whose answers are all true. Tests replace single operations."""
 
     def __init__(self) -> None:
         self.handles: dict[str, Args] = {}
@@ -71,7 +71,7 @@ class Honest:
         return {"id": "1"}
 
     async def wake(self, queue: str) -> None:
-        """What a worker or an event reader of the queue does about a new job."""
+        """The reaction of a worker or an event reader of the queue to a new job."""
         for name, opened in list(self.handles.items()):
             if opened["queue"] == queue and opened["role"] == "events":
                 event = {"name": "waiting", "event_id": "1-0", "fields": {"jobId": "1"}}
@@ -114,7 +114,7 @@ async def untrue(_handle: str | None, _args: Args) -> Args:
 
 @pytest.fixture
 def check(address: RedisAddress, redis: Any, prefix: str) -> Callable[..., list[CheckStep]]:
-    def run(client: Honest) -> list[CheckStep]:
+    def run(client: HonestClient) -> list[CheckStep]:
         return check_driver(client.start, address=address, redis=redis, prefix=prefix, seed=3)
 
     return run
@@ -125,7 +125,7 @@ def failing(steps: list[CheckStep]) -> dict[str, str]:
 
 
 def test_an_honest_driver_passes_every_step(check: Any) -> None:
-    steps = check(Honest())
+    steps = check(HonestClient())
     assert failing(steps) == {}
     assert [step.name for step in steps] == [
         "handshake",
@@ -145,27 +145,25 @@ def test_an_honest_driver_passes_every_step(check: Any) -> None:
 
 
 def test_an_honest_driver_passes_the_probe(address: RedisAddress, redis: Any, prefix: str) -> None:
-    connection = Honest().start()
+    connection = HonestClient().start()
     assert probe_honesty(connection, address=address, redis=redis, prefix=prefix, seed=1) == []
     assert redis.type(f"{prefix}:honesty:1") == b"hash"
     connection.kill()
 
 
 def test_ok_without_writing_is_dishonest(check: Any, address: RedisAddress, redis: Any, prefix: str) -> None:
-    client = Honest()
+    client = HonestClient()
     client.ops["queue.add"] = untrue
     connection = client.start()
-    with pytest.raises(
-        DriverDishonest, match=r"`ok` to queue.add with the id '1', but Redis holds no hash .*:honesty:1"
-    ):
+    with pytest.raises(DriverDishonest, match=r"`ok` to queue.add with the id '1', but Redis has no hash .*:honesty:1"):
         probe_honesty(connection, address=address, redis=redis, prefix=prefix, seed=1)
     connection.kill()
     last = check(client)[-1]
     assert (last.name, last.broken) == ("add", True)
-    assert "holds no hash" in last.detail
+    assert "has no hash" in last.detail
 
 
-class SaysYes(DriverServer):
+class AlwaysOkServer(DriverServer):
     """Answers `ok` to every operation."""
 
     async def _outcome(self, call: Args) -> Args:
@@ -173,11 +171,11 @@ class SaysYes(DriverServer):
 
 
 def test_ok_to_an_unknown_operation_is_dishonest(address: RedisAddress, redis: Any, prefix: str) -> None:
-    server = SaysYes(
+    server = AlwaysOkServer(
         client={"name": "yes", "language": "x", "version": "1"}, capabilities=[], ops={"queue.add": untrue}
     )
     connection = InProcess.start(server)
-    with pytest.raises(DriverDishonest, match=r"answered `ok` to the operation 'queue.z\w{7}', which does not exist"):
+    with pytest.raises(DriverDishonest, match=r"answered `ok` to the unknown operation 'queue.z\w{7}'"):
         probe_honesty(connection, address=address, redis=redis, prefix=prefix, seed=1)
     connection.kill()
     start = lambda: InProcess.start(server)  # noqa: E731
@@ -185,7 +183,7 @@ def test_ok_to_an_unknown_operation_is_dishonest(address: RedisAddress, redis: A
     assert (last.name, last.broken) == ("honesty", True)
 
 
-def test_fail_to_an_unknown_operation_is_not_what_was_asked_for(mini: Any) -> None:
+def test_fail_to_an_unknown_operation_is_dishonest(mini: Any) -> None:
     body = "ready()\nwhile True: say(type='result', id=hear()['id'], status='fail', error={'message': 'what?'})"
     with pytest.raises(DriverDishonest, match="answered `fail`"):
         probe_unknown_operations(mini(body), seed=1)
@@ -216,40 +214,40 @@ def test_a_client_that_admits_it_cannot_add_is_honest(
     async def add(_handle: str | None, _args: Args) -> None:
         raise refusal
 
-    client = Honest()
+    client = HonestClient()
     client.ops["queue.add"] = add
     connection = client.start()
     notes = probe_honesty(connection, address=address, redis=redis, prefix=prefix, seed=1)
-    assert "no write could be looked for in Redis" in notes[0]
+    assert "no write could be checked in Redis" in notes[0]
     connection.kill()
 
 
-def replaced(op: str, handler: Handler) -> Honest:
-    client = Honest()
+def replaced(op: str, handler: Handler) -> HonestClient:
+    client = HonestClient()
     client.ops[op] = handler
     return client
 
 
 def test_a_job_that_cannot_be_read_back(check: Any) -> None:
-    assert "queue.getJob answered None" in failing(check(replaced("queue.getJob", untrue)))["getJob"]
+    assert "queue.getJob returned None" in failing(check(replaced("queue.getJob", untrue)))["getJob"]
 
 
 def test_a_job_that_is_found_though_it_does_not_exist(check: Any) -> None:
     async def always(_handle: str | None, _args: Args) -> Args:
         return {"job": {"id": "1", "name": "check", "data_raw": "{}"}}
 
-    assert "found a job that does not exist" in failing(check(replaced("queue.getJob", always)))["getJob"]
+    assert "returned a job that does not exist" in failing(check(replaced("queue.getJob", always)))["getJob"]
 
 
 def test_wrong_counts(check: Any) -> None:
     async def wrong(_handle: str | None, _args: Args) -> Args:
         return {"counts": {"wait": 1}}
 
-    assert "answered {'wait': 1}" in failing(check(replaced("queue.getJobCounts", wrong)))["counts"]
+    assert "returned {'wait': 1}" in failing(check(replaced("queue.getJobCounts", wrong)))["counts"]
 
 
 def test_a_job_that_is_not_claimed(check: Any) -> None:
-    assert "worker.getNextJob answered None" in failing(check(replaced("worker.getNextJob", untrue)))["manual worker"]
+    assert "worker.getNextJob returned None" in failing(check(replaced("worker.getNextJob", untrue)))["manual worker"]
 
 
 def test_a_completion_that_is_not_in_redis(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +261,7 @@ def test_a_completion_that_is_not_in_redis(check: Any, monkeypatch: pytest.Monke
 def test_silent_workers_and_readers(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conformance.driver.probe.SEEN_WITHIN_MS", 50)
 
-    class Silent(Honest):
+    class Silent(HonestClient):
         async def wake(self, queue: str) -> None:
             pass
 
@@ -274,8 +272,8 @@ def test_silent_workers_and_readers(check: Any, monkeypatch: pytest.MonkeyPatch)
     assert "no event queue-event of events-events" in seen["events"]
 
 
-def test_what_is_not_declared_is_not_tried_and_no_failure(check: Any) -> None:
-    client = Honest()
+def test_undeclared_steps_are_skipped_and_do_not_fail(check: Any) -> None:
+    client = HonestClient()
     client.capabilities = []
     for op in [op for op in client.ops if op not in {"open", "close", "reset", "queue.add"}]:
         del client.ops[op]
@@ -285,12 +283,12 @@ def test_what_is_not_declared_is_not_tried_and_no_failure(check: Any) -> None:
     assert list(untried) == ["getJob", "counts", "manual worker", "managed worker", "processor ask"]
     assert untried["getJob"] == "not tried: queue.getJob not declared"
     hints = {step.name: step.hint for step in steps if not step.tried}
-    assert hints["getJob"].startswith("next: declare queue.getJob: answer the job")
+    assert hints["getJob"].startswith("next: declare queue.getJob: return the job")
     assert hints["processor ask"].startswith("next: declare resolve, the capability managed-worker: in processor")
 
 
-def test_only_what_is_missing_is_to_be_declared(check: Any) -> None:
-    client = Honest()
+def test_the_hint_names_only_missing_declarations(check: Any) -> None:
+    client = HonestClient()
     del client.ops["resolve"]
     asked = next(step for step in check(client) if step.name == "processor ask")
     assert asked.detail == "not tried: resolve not declared"
@@ -298,7 +296,7 @@ def test_only_what_is_missing_is_to_be_declared(check: Any) -> None:
     assert "managed-worker" not in asked.hint
 
 
-def test_a_managed_worker_that_does_not_tell_is_told_what_to_send(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_managed_worker_without_events_gets_a_hint(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conformance.driver.probe.SEEN_WITHIN_MS", 50)
     emit = DriverServer.emit
 
@@ -307,16 +305,16 @@ def test_a_managed_worker_that_does_not_tell_is_told_what_to_send(check: Any, mo
             emit(server, handle, name, args)
 
     monkeypatch.setattr(DriverServer, "emit", emit_some)
-    steps = check(Honest())
+    steps = check(HonestClient())
     assert list(failing(steps)) == ["managed worker"]
     managed = next(step for step in steps if step.name == "managed worker")
-    assert "job 1 is in `completed`, but the driver sent no event `completed` of it" in managed.detail
-    assert "send the event `completed` (or `failed`) with the job's id" in managed.hint
+    assert "job 1 is in `completed`, but the driver sent no event `completed` for it" in managed.detail
+    assert "send the event `completed` or `failed` with the job's id" in managed.hint
     assert "declare" not in managed.hint
 
 
-def test_a_role_that_is_unsupported_is_no_failure_except_queues(check: Any) -> None:
-    class Queues(Honest):
+def test_an_unsupported_role_fails_only_for_queues(check: Any) -> None:
+    class Queues(HonestClient):
         role = "queue"
 
         async def open(self, handle: str | None, args: Args) -> None:
@@ -332,12 +330,12 @@ def test_a_role_that_is_unsupported_is_no_failure_except_queues(check: Any) -> N
 
 
 def test_missing_basics_fail_the_handshake_and_oddities_are_noted(check: Any) -> None:
-    client = Honest()
+    client = HonestClient()
     del client.ops["reset"]
     first = check(client)[0]
     assert not first.ok
     assert "declare reset" in first.hint
-    client = Honest()
+    client = HonestClient()
     client.capabilities.append("telepathy")
     del client.ops["resolve"]
     client.ops["queue.brandNew"] = untrue
@@ -388,4 +386,4 @@ while line := sys.stdin.readline():
 """
     start = lambda: ChildProcess.start(script(body), seed=1)  # noqa: E731
     steps = check_driver(start, address=address, redis=redis, prefix=prefix, seed=1)
-    assert failing(steps) == {"end": "it did not leave when its stdin ended, and was killed"}
+    assert failing(steps) == {"end": "it did not exit when its stdin ended, and was killed"}

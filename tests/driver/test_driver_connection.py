@@ -62,7 +62,7 @@ def test_every_argument_is_sent_and_the_answer_is_typed(serve: Any) -> None:
     assert seen == [("q", {"name": "n", "data_raw": "{}", "opts": {"delay": 1}})]
 
 
-def test_ready_tells_who_answers(serve: Any) -> None:
+def test_ready_describes_the_client(serve: Any) -> None:
     ready = serve({"reset": nothing, "close": nothing}, capabilities=("clock",)).ready
     assert (ready.client.name, ready.ops, ready.capabilities) == ("mini", ["close", "reset"], ["clock"])
     assert ready.client.targets == "5.62.0"
@@ -110,16 +110,16 @@ def test_an_answer_that_does_not_fit_leaves_the_driver_usable(serve: Any) -> Non
 
 
 def test_the_clock_is_sent_to_those_who_have_one_and_released_by_reset(serve: Any) -> None:
-    told: list[int | None] = []
+    instants: list[int | None] = []
     ops = {"queue.pause": nothing, "reset": nothing}
-    with_clock = serve(ops, capabilities=("clock",), on_clock=told.append)
+    with_clock = serve(ops, capabilities=("clock",), on_clock=instants.append)
     with_clock.call(queue.Pause(), now_ms=1000)
     with_clock.call(queue.Pause())
     with_clock.call(lifecycle.Reset())
-    assert told == [1000, None]
-    told.clear()
-    serve(ops, on_clock=told.append).call(queue.Pause(), now_ms=1000)
-    assert told == []
+    assert instants == [1000, None]
+    instants.clear()
+    serve(ops, on_clock=instants.append).call(queue.Pause(), now_ms=1000)
+    assert instants == []
 
 
 def test_calls_are_answered_independently_and_from_several_threads(serve: Any) -> None:
@@ -144,7 +144,7 @@ def test_calls_are_answered_independently_and_from_several_threads(serve: Any) -
 class BusyMachine:
     """Says of every process that it was never let run, and counts how often this thread asked it.
 
-    What other tests have left to end in the background asks as well, about processes of its own.
+    Processes that other tests left ending in the background ask as well, about processes of its own.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, lets_run: bool = False) -> None:
@@ -273,7 +273,7 @@ def test_events_of_an_earlier_object_are_forgotten(serve: Any) -> None:
 
 def test_a_call_that_is_longer_than_a_line_is_the_callers_mistake(serve: Any) -> None:
     connection = serve({"job.updateData": nothing})
-    with pytest.raises(UsageProblem, match=r"a call of job\.updateData takes .* bytes"):
+    with pytest.raises(UsageProblem, match=r"a call of job\.updateData has .* bytes"):
         connection.call(job.UpdateData(job="1", data_raw="x" * 17_000_000))
     connection.call(job.UpdateData(job="1", data_raw="x" * 1_000_000))
 
@@ -302,11 +302,11 @@ def patient_kit(monkeypatch: pytest.MonkeyPatch) -> float:
 
 
 @pytest.mark.usefixtures("patient_kit")
-def test_where_a_driver_stands_is_told_whole_however_late_it_speaks_and_whatever_it_logs(mini: Any) -> None:
+def test_stacks_are_complete_however_late_they_come_and_whatever_it_logs(mini: Any) -> None:
     connection = mini(
         f"""
 import time
-def tell(*_):
+def print_stacks(*_):
     time.sleep(0.7)
     print("task one waits in", file=sys.stderr)
     time.sleep(0.7)
@@ -314,20 +314,20 @@ def tell(*_):
     print({serve_module.END_OF_STACKS!r}, file=sys.stderr, flush=True)
     for number in range(300):
         print("a failed job", number, file=sys.stderr, flush=True)
-signal.signal(signal.SIGQUIT, tell)
+signal.signal(signal.SIGQUIT, print_stacks)
 for number in range(300):
     print("a job", number, file=sys.stderr, flush=True)
 ready(); hear(); hang()"""
     )
-    # What it had logged before may still be on its way.
+    # Earlier lines of the log may still be on their way.
     assert connection.stacks()[-2:] == ["task one waits in", "  never_ends"]
 
 
 def test_a_driver_that_ends_by_being_asked_where_it_stands_is_not_waited_for(mini: Any, patient_kit: float) -> None:
     connection = mini("signal.signal(signal.SIGQUIT, signal.SIG_DFL); ready(); hear(); hang()")
-    began = time.monotonic()
+    started = time.monotonic()
     assert connection.stacks() == []
-    assert time.monotonic() - began < patient_kit
+    assert time.monotonic() - started < patient_kit
 
 
 def test_variables_and_folder_are_given_to_the_driver(mini: Any, tmp_path: Path) -> None:

@@ -58,15 +58,15 @@ AT_START = [
     Liar("says nothing", "hang()", HandshakeFailed, r"did not answer `hello` within 700 ms and was killed", HANG_MS),
     Liar("says garbage", r"os.write(1, b'{\x22type\n'); hang()", NotJson, r"not JSON \(.*\): '\{\"type'"),
     Liar("says nothing on a line", r"os.write(1, b'\n'); hang()", NotJson, "the line is empty"),
-    Liar("says a number", r"os.write(1, b'42\n'); hang()", NotJson, "it is no object"),
+    Liar("says a number", r"os.write(1, b'42\n'); hang()", NotJson, "not an object"),
     Liar("says bytes", r"os.write(1, b'\xff\xfe\n'); hang()", NotJson, "invalid UTF-8 at byte 0"),
     Liar(
         "prints a banner",
         r"os.write(1, b'Listening on redis://127.0.0.1\n'); hang()",
         StdoutPollution,
-        r"printed text on stdout.*'Listening on redis.*stderr",
+        r"printed text to stdout.*'Listening on redis.*stderr",
     ),
-    Liar("other version", "ready(protocol=2); hang()", HandshakeFailed, "speaks version 2 .* kit speaks version 1"),
+    Liar("other version", "ready(protocol=2); hang()", HandshakeFailed, "uses version 2 .* kit uses version 1"),
     Liar(
         "event first", "say(type='event', handle='a', name='b'); hang()", HandshakeFailed, "first line is not `ready`"
     ),
@@ -101,7 +101,7 @@ AT_CALL = [
         "closes stdout",
         "ready(); hear(); os.close(1); hang()",
         StdoutClosed,
-        "during queue.add, but the process lives on",
+        "during queue.add, but its process is still running",
     ),
     Liar("prints", r"ready(); hear(); os.write(1, b'[info] adding job\n'); hang()", StdoutPollution, "adding job"),
     Liar("prints colours", r"ready(); hear(); os.write(1, b'\x1b[31mwarn\x1b[0m\n'); hang()", StdoutPollution, "warn"),
@@ -205,7 +205,7 @@ def test_a_driver_that_answers_twice(mini: Any) -> None:
         connection.call(queue.Add(name="n"), deadline_ms=DEADLINE_MS)
 
 
-def test_a_closed_stdout_is_told_from_a_hang_even_with_a_short_deadline(mini: Any, eventually: Any) -> None:
+def test_a_closed_stdout_differs_from_a_hang_even_with_a_short_deadline(mini: Any, eventually: Any) -> None:
     connection = mini("ready(); hear(); os.close(1); hang()")
     connection._send(b"{}\n")
     eventually(lambda: connection._stdout_ended, seen=connection.log_tail)
@@ -267,7 +267,7 @@ hang()
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (["/no/such/driver"], "cannot start '/no/such/driver': No such file or directory.*not a line for a shell"),
+        (["/no/such/driver"], "cannot start '/no/such/driver': No such file or directory.*not a shell command line"),
         (["/etc/passwd"], "cannot start '/etc/passwd': Permission denied"),
         ([""], "cannot start ''"),
         ([], "cannot start ''"),
@@ -382,7 +382,7 @@ def test_an_oversized_line_needs_no_newline_to_be_refused() -> None:
 @pytest.mark.parametrize(
     "text", ["[info] started", "2026-01-02 10:00:00 ready", '"quoted"', "undefined", "\x1b[1mbold"]
 )
-def test_text_for_people_is_told_from_bad_json(text: str) -> None:
+def test_log_text_differs_from_bad_json(text: str) -> None:
     with pytest.raises(StdoutPollution):
         decode(text.encode())
 

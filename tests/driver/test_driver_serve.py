@@ -114,7 +114,7 @@ def test_it_leaves_at_once_when_stdin_ends(alone: list[str], op: str, eventually
     assert (b"cancelled" in log) == (op == "queue.pause")
 
 
-def test_an_answer_that_is_no_json_is_not_lost(connection: ChildProcess) -> None:
+def test_an_answer_that_is_not_json_is_reported(connection: ChildProcess) -> None:
     with pytest.raises(OperationIndeterminate, match=r"answer to queue.count is not JSON"):
         connection.call(queue.CountPending())
 
@@ -179,7 +179,7 @@ def test_calls_start_in_order_each_under_its_own_clock() -> None:
     assert [getattr(decode(line.rstrip()), "id", None) for line in lines] == [1, 2]
 
 
-def test_an_exception_is_told_to_the_kit_and_traced_in_the_log(serve: Any, capsys: Any) -> None:
+def test_an_exception_is_reported_and_traced_in_the_log(serve: Any, capsys: Any) -> None:
     async def add(_handle: str | None, _args: Args) -> None:
         raise LookupError("no such thing")
 

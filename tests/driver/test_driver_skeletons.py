@@ -1,4 +1,4 @@
-"""Skeletons pass the handshake and the probe as they are; the command line writes and checks them."""
+"""Unchanged skeletons pass the handshake and the probe; the command line writes and checks them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PROGRAMS = {
 }
 
 ALWAYS = {"python", "node", "go", "rust", "java"}
-"""Languages that every machine that runs these tests has; the others are tried where they are."""
+"""Languages that these tests need on every machine; the others are tested if they are installed."""
 
 PRINTS = {
     "python": "print('chatty')",
@@ -50,20 +50,20 @@ PRINTS = {
     "csharp": 'Console.WriteLine("chatty");',
     "elixir": 'IO.puts("chatty")',
 }
-"""What a client might print while it is opened."""
+"""Prints of a client while it opens a handle."""
 
-CLOSE_BEGINS = {
-    "go": 'd.emit(call.Handle, "begun", struct{}{})',
-    "rust": 'self.output.emit(&call.handle, "begun", json!({}));',
-    "java": 'emit((String) call.get("handle"), "begun", Map.of());',
-    "ruby": "emit(call['handle'], 'begun')",
-    "csharp": 'Send(new JsonObject { ["type"] = "event", ["handle"] = (string?)call["handle"], ["name"] = "begun" });',
-    "elixir": 'emit(call["handle"], "begun")',
+CLOSE_STARTS = {
+    "go": 'd.emit(call.Handle, "start", struct{}{})',
+    "rust": 'self.output.emit(&call.handle, "start", json!({}));',
+    "java": 'emit((String) call.get("handle"), "start", Map.of());',
+    "ruby": "emit(call['handle'], 'start')",
+    "csharp": 'Send(new JsonObject { ["type"] = "event", ["handle"] = (string?)call["handle"], ["name"] = "start" });',
+    "elixir": 'emit(call["handle"], "start")',
 }
-"""How to tell that `close` has begun, in languages whose skeleton answers each call in a thread of its own."""
+"""Code that reports the start of `close`, in languages whose skeleton runs each call in its own thread."""
 
 CLOSES = 200
-"""So many threads do not begin in the order in which they were made."""
+"""Enough calls that their threads would not start in order."""
 
 BUILD_SECONDS = 600
 
@@ -72,7 +72,7 @@ Skeleton = tuple[list[str], Path]
 
 @pytest.fixture(params=sorted(SKELETONS))
 def chatty_skeleton(request: pytest.FixtureRequest, tmp_path: Path) -> Skeleton:
-    """The command and the folder of a skeleton, built if it has to be; its `open` prints to stdout."""
+    """The command and the folder of a skeleton, built if needed; its `open` prints to stdout."""
     skeleton = SKELETONS[request.param]
     program = shutil.which(PROGRAMS[skeleton.language])
     if program is None and skeleton.language not in ALWAYS:
@@ -81,8 +81,8 @@ def chatty_skeleton(request: pytest.FixtureRequest, tmp_path: Path) -> Skeleton:
     folder = tmp_path / skeleton.language
     files, prints = write_skeleton(skeleton.language, folder), PRINTS[skeleton.language]
     put_in(files, r"create the queue|connect to", prints)
-    if skeleton.language in CLOSE_BEGINS:
-        put_in(files, "let the worker", CLOSE_BEGINS[skeleton.language])
+    if skeleton.language in CLOSE_STARTS:
+        put_in(files, "let the worker", CLOSE_STARTS[skeleton.language])
     if skeleton.build:
         done = subprocess.run(
             skeleton.build, cwd=folder, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
@@ -94,7 +94,7 @@ def chatty_skeleton(request: pytest.FixtureRequest, tmp_path: Path) -> Skeleton:
 
 
 def put_in(files: list[Path], place_of: str, line: str) -> None:
-    """Put a line where the client is to do something."""
+    """Insert a line at a place marked "Your client:"."""
     for path in files:
         text = path.read_text("utf-8")
         place = re.search(rf"^ *\t*(?=(#|//) Your client: ({place_of}))", text, re.MULTILINE)
@@ -111,15 +111,15 @@ def test_a_skeleton_shakes_hands_is_honest_passes_the_check_and_may_print(
     connection = ChildProcess.start(command, seed=1, cwd=folder)
     assert sorted(connection.ready.ops) == ["close", "open", "reset"]
     notes = probe_honesty(connection, address=address, redis=redis, prefix=prefix, seed=1)
-    assert notes == ["queue.add is not declared: no write of this driver could be looked for in Redis"]
-    assert connection.call_raw("close", {"force": False}, handle="nobody").status == "fail"
+    assert notes == ["queue.add is not declared, so no write of this driver could be checked in Redis"]
+    assert connection.call_raw("close", {"force": False}, handle="unknown").status == "fail"
     opening = {"role": "queue", "queue": "q", "prefix": prefix, "redis": msgspec.to_builtins(address)}
     assert connection.call_raw("open", opening, handle="chatty").status == "ok"
     eventually(lambda: "chatty" in connection.log_tail())
     assert connection.close() is True
-    if folder.name in CLOSE_BEGINS:
+    if folder.name in CLOSE_STARTS:
         handles = [f"worker {number}" for number in range(CLOSES)]
-        assert begun(command, folder, handles) == handles
+        assert start_order(command, folder, handles) == handles
     steps = check_driver(
         lambda: ChildProcess.start(command, seed=1, cwd=folder), address=address, redis=redis, prefix=prefix, seed=1
     )
@@ -127,8 +127,8 @@ def test_a_skeleton_shakes_hands_is_honest_passes_the_check_and_may_print(
     assert [step.name for step in steps if step.tried] == ["handshake", "honesty", "open", "reset", "end"]
 
 
-def begun(command: list[str], folder: Path, handles: list[str]) -> list[str]:
-    """The handles in the order in which their `close` began, when all calls are there to be read at once."""
+def start_order(command: list[str], folder: Path, handles: list[str]) -> list[str]:
+    """The handles in the order in which their `close` started, if all calls can be read at once."""
     calls = [
         {"type": "call", "id": number, "op": "close", "handle": handle, "args": {"force": False}, "deadline_ms": 5000}
         for number, handle in enumerate(handles)
@@ -141,15 +141,15 @@ def begun(command: list[str], folder: Path, handles: list[str]) -> list[str]:
         process.stdin.flush()
         names, answered = [], 0
         while answered < len(calls):
-            told = json.loads(process.stdout.readline())
-            answered += told["type"] == "result"
-            names += [told["handle"]] if told["type"] == "event" else []
+            line = json.loads(process.stdout.readline())
+            answered += line["type"] == "result"
+            names += [line["handle"]] if line["type"] == "event" else []
         process.stdin.close()
     return names
 
 
 def eventually(probe: Callable[[], bool]) -> None:
-    """Wait until something is so. The log is read by a thread of its own."""
+    """Wait until the condition holds: another thread reads the log."""
     deadline = time.monotonic() + 10
     while not probe():
         assert time.monotonic() < deadline, "waited 10 s for the print in the log"
@@ -158,7 +158,7 @@ def eventually(probe: Callable[[], bool]) -> None:
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "driver.py").write_text("mine")
-    with pytest.raises(UsageProblem, match=r"driver.py exists already — choose another folder"):
+    with pytest.raises(UsageProblem, match=r"driver.py already exists — choose another folder"):
         write_skeleton("python", tmp_path)
     assert (tmp_path / "driver.py").read_text() == "mine"
     assert not (tmp_path / "driver_server.py").exists()

@@ -101,7 +101,7 @@ def test_an_answer_that_nobody_looks_at_is_not_missed(bench_with: BenchWith) -> 
 
 def test_a_scenario_about_the_answer_is_unsupported(bench_with: BenchWith) -> None:
     evidence = tried(NEEDS_THE_COUNT, bench_with("--no-answer", "job.log"))
-    assert evidence.unsupported == "job.log is unsupported: the client does it without an answer"
+    assert evidence.unsupported == "job.log is unsupported: the client does not return the result"
     assert not evidence.findings
 
 
@@ -111,7 +111,7 @@ def test_the_order_of_a_bulk_is_found_in_wait_where_the_stream_was_trimmed(bench
 
 def test_what_nobody_can_tell_is_not_done_again(bench_with: BenchWith) -> None:
     evidence = tried(UNHEARD, bench_with(*UNANSWERED))
-    assert evidence.unsupported == "queue.add is unsupported: the client does it without an answer"
+    assert evidence.unsupported == "queue.add is unsupported: the client does not return the result"
     assert not evidence.findings
 
 

@@ -185,7 +185,7 @@ def test_what_hung_three_times_is_not_tried_again(mini: MiniatureDrivers, bench_
         client.breakdowns.hung("queue.count")
     evidence = tried(COUNTS, bench_of(mini(), client))
     assert evidence.findings == [], "it was reported when it hung"
-    assert evidence.given_up == "queue.count has hung 3 times in a row: it is not tried again"
+    assert evidence.given_up == "queue.count has hung 3 times in a row, so the kit does not call it again"
     assert not evidence.reached_end
     assert verdicts.unblamed(evidence) == "unchecked"
 

@@ -9,10 +9,10 @@ __all__ = ["REGISTRY", "Op", "flow", "job", "lifecycle", "queue", "worker"]
 
 
 def _build_all() -> None:
-    """Let msgspec build what it knows of a type now, while no other thread can be about it.
+    """Make msgspec build its data of each type now, while there is only one thread.
 
-    It builds that at the type's first use, and kills the process (SIGSEGV, msgspec 0.22.0) when a second thread uses a
-    type that is half built. Drivers' answers and events are read in a thread per driver.
+    It builds them at the first use of a type, and the process crashes (SIGSEGV, msgspec 0.22.0) if a second thread uses
+    a type that is half built. Each driver has its own thread that reads answers and events.
     """
     for operation in REGISTRY.values():
         msgspec.json.Decoder(operation)

@@ -1,4 +1,4 @@
-"""What an operation of the driver protocol is, and the registry of all of them."""
+"""The base of all operations of the driver protocol, and their registry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Answer = TypeVar("Answer")
 
 
 class Nothing(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer without content: that the operation happened is all there is to say."""
+    """An answer without content: the operation happened."""
 
 
 class JobRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class JobRef(msgspec.Struct, frozen=True, kw_only=True):
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """A job as the client sees it. Times are Unix ms; `*_raw` are JSON texts; None: the client has no value.
 
-    `data_raw` and `returnvalue_raw` are what the client would hand to its user, written as JSON.
+    `data_raw` and `returnvalue_raw` are the values that the client would return to its user, as JSON.
     """
 
     id: str
@@ -49,13 +49,13 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MaybeJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, or None where the client found none."""
+    """A job, or None if the client found none."""
 
     job: JobView | None
 
 
 class Jobs(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs in the client's order; None stands where the client returned a hole."""
+    """Jobs in the client's order; None for an empty place in the client's list."""
 
     jobs: list[JobView | None]
 
@@ -98,7 +98,7 @@ class Op(msgspec.Struct, Generic[Answer], frozen=True):
 
     op: ClassVar[str]
     on: ClassVar[str]
-    """The kind of handle it is called on: queue, worker, events, flow, or `driver` for none."""
+    """The role of its handle: queue, worker, events, flow, `any`, or `driver` for operations without handle."""
     answer: ClassVar[type[Any]]
 
 

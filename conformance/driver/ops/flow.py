@@ -34,7 +34,7 @@ class FlowNodes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MaybeFlow(msgspec.Struct, frozen=True, kw_only=True):
-    """A flow, or None where the root job does not exist."""
+    """A flow, or None if the root job does not exist."""
 
     flow: FlowNode | None
 
@@ -95,7 +95,7 @@ class Schedulers(msgspec.Struct, frozen=True, kw_only=True):
 
 @operation("queue.upsertJobScheduler", on="queue", answer=MaybeJob)
 class UpsertJobScheduler(Op[MaybeJob], frozen=True):
-    """Queue.upsertJobScheduler(id, repeat, {name, data, opts}); answers the first job."""
+    """Queue.upsertJobScheduler(id, repeat, {name, data, opts}); returns the first job."""
 
     id: str
     repeat: dict[str, Any]

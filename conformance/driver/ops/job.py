@@ -1,4 +1,4 @@
-"""Operations on one job, called on a queue handle (or on a worker handle where the client needs one)."""
+"""Operations on one job, called on a queue handle (or on a worker handle if the client needs one)."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class GetDependencies(Op[Dependencies], frozen=True):
 
 
 class DependenciesCount(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of children by how they ended."""
+    """Numbers of children by outcome."""
 
     processed: int
     unprocessed: int

@@ -1,4 +1,4 @@
-"""Handles: how they are opened and closed, and the events that they send by themselves in between."""
+"""Handles: opening and closing them, and the events that they send."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from conformance.driver.ops.base import JobView, Nothing, Op, operation
 
 Role = Literal["queue", "worker", "events", "flow"]
 Processor = Literal["manual", "ask", "noop", "echo", "sleep", "fail", "throw", "progress", "steps"]
-"""What a worker does with a job.
+"""The processor of a worker.
 
-`manual`: nothing by itself; the kit claims and finishes with single calls. `ask`: the client's real loop; each job is
-sent to the kit as event `job`, which answers with `resolve`. The others run inside the driver, with `processor_args`:
-`noop` returns null; `echo` returns the data; `sleep` waits `ms`, then returns null; `fail` throws an Error with
-`message` on the first `times` attempts, then returns null; `throw` always throws `message`; `progress` reports each of
-`values`, then returns null; `steps` does what the job's own data says: `{"steps": [{"do": "progress", "value": v} |
-{"do": "log", "row": s} | {"do": "sleep", "ms": n} | {"do": "fail", "message": s, "until_attempt": n} |
+`manual`: nothing by itself; the kit claims and finishes jobs with single calls. `ask`: the client's real loop; the
+driver sends each job to the kit as event `job`, and the kit answers with `resolve`. The others run inside the driver,
+with `processor_args`: `noop` returns null; `echo` returns the data; `sleep` waits `ms`, then returns null; `fail`
+throws an Error with `message` on the first `times` attempts, then returns null; `throw` always throws `message`;
+`progress` reports each of `values`, then returns null; `steps` follows the job's data: `{"steps": [{"do": "progress",
+"value": v} | {"do": "log", "row": s} | {"do": "sleep", "ms": n} | {"do": "fail", "message": s, "until_attempt": n} |
 {"do": "unrecoverable", "message": s} | {"do": "return", "value": v}]}`.
 """
 
 
 @operation("open", on="driver", answer=Nothing)
 class Open(Op[Nothing], frozen=True):
-    """Create a client object under the handle named in the call, connected and ready when answered.
+    """Create a client object under the handle of the call. Answer once it is connected and ready.
 
     `options` are BullMQ's own option names (QueueOptions, WorkerOptions, QueueEventsOptions) without `connection` and
     `prefix`. `processor` and `processor_args` are for role worker only. A worker of processor `manual` must not start
-    its loop, its stalled check or its lock renewal; others start at once unless `options.autorun` is false.
+    its loop, its stalled check or its lock renewal; others start immediately unless `options.autorun` is false.
     For role flow, `queue` is ignored: the queue names are in the flow.
     """
 
@@ -54,7 +54,7 @@ class Reset(Op[Nothing], frozen=True):
 
 
 class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a handle finds Redis. `nodes` are `host:port`; more than one only in mode `cluster`."""
+    """The address of Redis for a handle. `nodes` are `host:port`; more than one only in mode `cluster`."""
 
     mode: Literal["standalone", "cluster"]
     nodes: list[str]
@@ -104,4 +104,4 @@ EVENT_ARGS: dict[str, type[Any]] = {
     "error": ErrorEvent,
     "queue-event": QueueEvent,
 }
-"""Arguments of every event that the kit knows. Others are kept as they are: a driver may be newer than the kit."""
+"""Arguments of every event that the kit knows. Other events stay unchecked: a driver may be newer than the kit."""

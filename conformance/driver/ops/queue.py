@@ -67,14 +67,14 @@ class GetJobs(Op[Jobs], frozen=True):
 
 @operation("queue.getJobCounts", on="queue", answer=Counts)
 class GetJobCounts(Op[Counts], frozen=True):
-    """Queue.getJobCounts(...types). Empty: not given, which is all of them."""
+    """Queue.getJobCounts(...types). Empty: not given, which means all types."""
 
     types: list[str] = msgspec.field(default_factory=list)
 
 
 @operation("queue.getJobCountByTypes", on="queue", answer=Count)
 class GetJobCountByTypes(Op[Count], frozen=True):
-    """Queue.getJobCountByTypes(...types): the sum. Empty: not given, which is all of them."""
+    """Queue.getJobCountByTypes(...types): the sum. Empty: not given, which means all types."""
 
     types: list[str] = msgspec.field(default_factory=list)
 
@@ -105,7 +105,7 @@ class GetJobState(Op[StateName], frozen=True):
 
 
 class JobLogs(msgspec.Struct, frozen=True, kw_only=True):
-    """Log rows in the order asked for, and how many there are in all."""
+    """Log rows in the requested order, and the total number of rows."""
 
     logs: list[str]
     count: int
@@ -171,7 +171,7 @@ class PromoteJobs(Op[Nothing], frozen=True):
 
 @operation("queue.trimEvents", on="queue", answer=Count)
 class TrimEvents(Op[Count], frozen=True):
-    """Queue.trimEvents(maxLength): how many entries went."""
+    """Queue.trimEvents(maxLength): number of removed entries."""
 
     max_length: int
 
@@ -230,7 +230,7 @@ class RemoveGlobalRateLimit(Op[Nothing], frozen=True):
 
 
 class RateLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """The queue-wide rate limit; both None where none is set."""
+    """The queue-wide rate limit; both None if none is set."""
 
     max: int | None
     duration_ms: int | None
@@ -266,7 +266,7 @@ class IsMaxed(Op[Flag], frozen=True):
 
 
 class MaybeText(msgspec.Struct, frozen=True, kw_only=True):
-    """A text, or None where there is none."""
+    """A text, or None if there is none."""
 
     value: str | None
 

@@ -11,7 +11,7 @@ Outcome = Literal["complete", "fail", "unrecoverable", "delay", "wait", "waiting
 
 @operation("worker.getNextJob", on="worker", answer=MaybeJob)
 class GetNextJob(Op[MaybeJob], frozen=True):
-    """Worker.getNextJob(token, {block: false}): claim the next job under this lock token, or answer null at once."""
+    """Worker.getNextJob(token, {block: false}): claim the next job under this lock token; null if there is none."""
 
     token: str
 
@@ -59,7 +59,7 @@ class MoveToWait(Op[Nothing], frozen=True):
 
 @operation("worker.moveToWaitingChildren", on="worker", answer=Flag)
 class MoveToWaitingChildren(Op[Flag], frozen=True):
-    """Job.moveToWaitingChildren(token): true when it now waits, false when nothing was pending."""
+    """Job.moveToWaitingChildren(token): true if the job now waits, false if no child was pending."""
 
     job: str
     token: str
@@ -67,7 +67,7 @@ class MoveToWaitingChildren(Op[Flag], frozen=True):
 
 @operation("worker.extendLock", on="worker", answer=Flag)
 class ExtendLock(Op[Flag], frozen=True):
-    """Job.extendLock(token, duration): false when the token does not own the lock."""
+    """Job.extendLock(token, duration): false if the token does not own the lock."""
 
     job: str
     token: str
@@ -76,7 +76,7 @@ class ExtendLock(Op[Flag], frozen=True):
 
 @operation("worker.extendLocks", on="worker", answer=Ids)
 class ExtendLocks(Op[Ids], frozen=True):
-    """The worker's renewal of several locks in one call; answers the ids that could not be renewed."""
+    """The worker's renewal of several locks in one call; returns the ids that could not be renewed."""
 
     jobs: list[str]
     tokens: list[str]
@@ -85,7 +85,7 @@ class ExtendLocks(Op[Ids], frozen=True):
 
 @operation("worker.checkStalled", on="worker", answer=Ids)
 class CheckStalled(Op[Ids], frozen=True):
-    """One stalled check, now (script moveStalledJobsToWait); answers the recovered ids."""
+    """One stalled check, now (script moveStalledJobsToWait); returns the recovered ids."""
 
 
 @operation("worker.pause", on="worker", answer=Nothing)
@@ -119,11 +119,11 @@ class WorkerRateLimit(Op[Nothing], frozen=True):
 
 @operation("resolve", on="worker", answer=Nothing)
 class Resolve(Op[Nothing], frozen=True):
-    """How a job of processor `ask` ends. Answered when the processor has been told, not when the job has moved.
+    """End a job of processor `ask`. Answer once the processor has the outcome; the job may move later.
 
     `complete` returns `value_raw`; `fail` and `unrecoverable` throw `message`; `delay` moves the job to delayed for
-    `ms` and throws DelayedError; `wait` and `waiting-children` do the like; `rate-limit` limits the worker for `ms` and
-    throws RateLimitError.
+    `ms` and throws DelayedError; `wait` and `waiting-children` work accordingly; `rate-limit` limits the worker for
+    `ms` and throws RateLimitError.
     """
 
     job: str

@@ -46,7 +46,7 @@ impl Driver for OfficialDriver {
         }
     }
 
-    fn begin(&self, call: &Call) {
+    fn start(&self, call: &Call) {
         if call.op == "close" {
             let _entered = self.runtime.enter();
             self.handles.start_close(&call.handle, call.args["force"] == true);
