@@ -1,1 +1,1 @@
-"""Everything that a verb needs before it can begin: Node, bullmq, Redis, drivers and taps."""
+"""Everything that a verb needs before it starts: Node, bullmq, Redis, drivers and taps."""

@@ -1,4 +1,4 @@
-"""Something that goes on beside the rest, in a thread, for as long as a block is entered."""
+"""A background thread that runs for the duration of a `with` block."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Self
 
 
 class BackgroundThread(ABC):
-    """Something that runs in a thread of its own while a block is entered."""
+    """A thread that runs during a `with` block."""
 
     def __init__(self) -> None:
         self.ended = threading.Event()
-        """Set when it has to come to its end."""
+        """Set when the thread must end."""
         self._thread = threading.Thread(target=self.run, daemon=True, name=type(self).__name__)
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop, and wait for the end."""
+        """Stop the thread and wait for its end."""
         self.stop()
 
     def stop(self) -> None:
-        """The same; may be called again."""
+        """Stop the thread and wait for its end. May be called again."""
         self.ended.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -1,4 +1,4 @@
-"""What is built on the user's machine, clients above all: one build for each state of its source, kept in the cache."""
+"""Builds on the user's machine, mostly of clients: one build per state of the source, kept in the cache."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAST_LINES = 6
 
 @dataclass(frozen=True)
 class BuildTool:
-    """What builds clients of one language. `program` is looked for on the PATH; `hint` says how to get it."""
+    """The build tool of a language. `program` is its name on PATH; `hint` explains how to install it."""
 
     program: str
     hint: str
@@ -33,16 +33,16 @@ BUILD_TOOLS = {
     "go": BuildTool("go", "install Go"),
     "java": BuildTool("javac", "install a JDK 17 or newer"),
 }
-"""By the name that `toolchain` has in a `client.toml`."""
+"""Tools by the value of `toolchain` in a `client.toml`."""
 
 
 class BuildStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table `[build]` of a `client.toml`.
 
-    `command` runs in the client's folder; `{work}` in it is a folder of the cache that stays from build to build, so
-    that dependencies are compiled once. `program` is the file below `{work}` that the driver is started from.
-    `sources` are the files and folders, relative to the client's, that decide about a new build; `lock` is the one
-    among them that pins every dependency.
+    `command` runs in the client's folder; `{work}` in it is a folder of the cache that stays between builds, so that
+    dependencies are compiled once. `program` is the driver's program below `{work}`. `sources` are
+    files and folders, relative to the client's; a change of one of them causes a new build. `lock` is the one among
+    them that pins all dependencies.
     """
 
     toolchain: str
@@ -56,7 +56,7 @@ class BuildStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class ClientBuild:
     """The build of one client, whose `client.toml` and source are in `folder`.
 
-    `kind`: what it is called to the user where it is no client, but a part of the kit that is built in the same way.
+    `kind`: its name in messages; not "client" for a part of the kit that is built in the same way.
     """
 
     client: str
@@ -66,24 +66,24 @@ class ClientBuild:
 
     @property
     def tool(self) -> BuildTool:
-        """What it is built with. Raises KeyError for a toolchain that the kit does not know."""
+        """Its build tool. Raises KeyError for an unknown toolchain."""
         return BUILD_TOOLS[self.step.toolchain]
 
     @property
     def program(self) -> Path:
-        """Where the built program is in the cache, whether it is there yet or not."""
+        """The path of the built program in the cache; it may not exist yet."""
         return cache_folder() / f"built-{self.client}-{self._key()}" / Path(self.step.program).name
 
     def obstacle(self) -> str:
-        """What keeps it from being run on this machine, with what to do about it; empty where nothing does."""
+        """Why it cannot run on this machine, with what to do; empty if it can."""
         if self.program.exists() or shutil.which(self.tool.program):
             return ""
         return f"needs {self.tool.program}: {self.tool.hint}"
 
     def ensure(self, announce: Callable[[str], None]) -> Path:
-        """The built program; builds it first unless this state of its source was built before.
+        """The built program. Builds it first, unless this state of the source was built before.
 
-        Raises EnvironmentProblem where the toolchain is missing, the build fails (with its last lines), or the cache
+        Raises EnvironmentProblem if the toolchain is missing, the build fails (with its last lines), or the cache
         cannot be written.
         """
         program = self.program
@@ -100,12 +100,12 @@ class ClientBuild:
     def _build_once(self, program: Path, announce: Callable[[str], None]) -> None:
         if shutil.which(self.tool.program) is None:
             raise EnvironmentProblem(
-                f"{self.kind} {self.client!r} is built with {self.tool.program}, which is not on the PATH",
+                f"{self.kind} {self.client!r} needs {self.tool.program} to be built, but it is not on PATH",
                 hint=self.tool.hint,
             )
         work = self._work
         work.mkdir(parents=True, exist_ok=True)
-        # Builds in one folder share what they compile, so that only one may be under way.
+        # Builds in one folder share compiled dependencies, so only one may run at a time.
         with exclusive_lock(
             work.parent / f".{work.name}.lock", on_wait=lambda: announce("waiting for another build ...")
         ):
@@ -118,7 +118,7 @@ class ClientBuild:
 
     @property
     def _work(self) -> Path:
-        """Where it is compiled: clients of one language share it, and a part of the kit waits for none of them."""
+        """The build folder: one for all clients of a language; a part of the kit has its own, to wait for no client."""
         return cache_folder() / f"build-{self.step.toolchain if self.kind == 'client' else self.client}"
 
     def _run(self, work: Path) -> None:
@@ -130,11 +130,12 @@ class ClientBuild:
             tail = " | ".join((done.stdout + done.stderr).strip().splitlines()[-LAST_LINES:])
             raise EnvironmentProblem(
                 f"the {self.kind} {self.client!r} could not be built: {tail}",
-                hint=f"run `{' '.join(command)}` in {self.folder} to see all of it",
+                hint=f"run `{' '.join(command)}` in {self.folder} to see the full output",
             )
 
     def _keep(self, built: Path, program: Path) -> None:
-        """Copy what was built into the cache. The folder appears there whole or not at all."""
+        """Copy the built program into the cache."""
+        # Through a temporary folder and a rename: another process sees the complete folder or none.
         part = Path(tempfile.mkdtemp(prefix=f"{program.parent.name}.part-", dir=program.parent.parent))
         try:
             shutil.copy2(built, part / program.name)
@@ -144,7 +145,7 @@ class ClientBuild:
             shutil.rmtree(part, ignore_errors=True)
 
     def _key(self) -> str:
-        """Tells states of the source apart, and machines that share a cache."""
+        """A hash of the source and of the kind of machine, because machines may share a cache."""
         digest = hashlib.sha256(f"{platform.system()} {platform.machine()} {self.step.command}".encode())
         for path in _files(self.folder, self.step.sources):
             digest.update(f"\0{os.path.relpath(path, self.folder)}\0".encode())
@@ -153,7 +154,7 @@ class ClientBuild:
 
 
 def _files(folder: Path, sources: Sequence[str]) -> Iterator[Path]:
-    """Every file that is named, or is in a folder that is named, in one order everywhere."""
+    """All files of the sources, in the same order on every machine."""
     for source in sources:
         path = folder / source
-        yield from sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]
+        yield from sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]

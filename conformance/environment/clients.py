@@ -1,8 +1,8 @@
-"""Which client a name stands for, and the command that starts its driver.
+"""Clients by name, and the commands that start their drivers.
 
-`node` is the oracle's own driver, `reference` the kit's Python client; every folder in `conformance/clients` that holds
-a `client.toml` is another name (with `-` for `_`). `NAME@VERSION` is another version of it, and packages that it stands
-on are chosen like `redis==7.4.1`. Any other client is given by its command.
+`node` is the oracle's own driver, `reference` the kit's Python client; every folder in `conformance/clients` with a
+`client.toml` is another client (with `-` for `_`). `NAME@VERSION` selects a version of the client, and `redis==7.4.1` a
+version of one of its libraries. Any other client is given by its command.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _PACKAGE = re.compile(r"(?P<name>@?[\w./-]+)==(?P<version>[\w.+-]+)")
 class Launch:
     """How a driver is started: a command (never through a shell) and variables added to the environment.
 
-    `packages`: versions that were chosen for what the client stands on. `named`: whether it is one of the clients that
-    the kit knows by name, so that its name and these are enough to start it again.
+    `packages`: chosen versions of the client's libraries. `named`: whether the kit knows the client by name; then the
+    name and `packages` are enough to start it again.
     """
 
     name: str
@@ -46,19 +46,19 @@ class Launch:
 
     @property
     def text(self) -> str:
-        """As `--partner` takes it."""
+        """The client as a value of `--partner`."""
         return self.name if self.named else shlex.join(self.command)
 
     @property
     def words(self) -> list[str]:
-        """The words of a command line that ask for this client."""
+        """The words of a command line that select this client."""
         if not self.named:
             return ["--", *self.command]
         return [*(word for package in self.packages for word in ("--with", package)), "--client", self.name]
 
 
-NOBODY = Launch("nobody", [])
-"""The client of a verb that has none: the oracle is alone."""
+NO_CLIENT = Launch("nobody", [])
+"""The client of a verb that runs the oracle alone."""
 
 
 class ClientFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,31 +67,31 @@ class ClientFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     description: str
     command: tuple[str, ...]
     requirements: str | None = None
-    """A hashed requirements file beside it; installed once into an environment of its own."""
+    """A hashed requirements file in the same folder, installed once into its own environment."""
     package: str | None = None
-    """The package on PyPI that `NAME@VERSION` takes another version of."""
+    """The PyPI package whose version `NAME@VERSION` selects."""
     build: BuildStep | None = None
-    """For a client that is compiled: how its driver is built, once for each state of its source."""
+    """The build of a compiled client."""
 
     def build_in(self, folder: Path, client: str) -> ClientBuild | None:
-        """The build of this client, whose folder it is; None for one that is not built."""
+        """The build of this client in its folder; None for a client that is not compiled."""
         return ClientBuild(client, folder, self.build) if self.build else None
 
 
 def client_folders() -> dict[str, Path]:
-    """Folder of each client that ships with the kit, by the name that users give."""
+    """Folders of the clients that ship with the kit, by the client's name."""
     root = Path(str(files("conformance.clients")))
     return {path.parent.name.replace("_", "-"): path.parent for path in sorted(root.glob("*/client.toml"))}
 
 
 def client_names() -> list[str]:
-    """Every name that `--client` takes."""
+    """All names for `--client`."""
     return ["reference", "node", *client_folders()]
 
 
 @dataclass(frozen=True)
 class ClientEntry:
-    """A client as it is listed. `obstacle`: what keeps it from being run on this machine; empty where nothing does."""
+    """A client in the list of clients. `obstacle`: why it cannot run on this machine; empty if it can."""
 
     name: str
     description: str
@@ -99,7 +99,7 @@ class ClientEntry:
 
 
 def client_entries() -> Iterator[ClientEntry]:
-    """Every client that comes with the kit, and whether it can be run here."""
+    """All clients of the kit, and whether they can run on this machine."""
     yield ClientEntry("reference", "The kit's own Python client")
     yield ClientEntry("node", "Node.js BullMQ in any version, such as node@5.81.5 or node@newest-6")
     for name, folder in client_folders().items():
@@ -114,7 +114,7 @@ def _described(folder: Path) -> ClientFile:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What drivers are started with: Node, the oracle's package, and a way to say what takes long."""
+    """The tools that start drivers: Node.js, the oracle's package, and a function that announces slow steps."""
 
     node: NodeBinary
     package: BullMQPackage
@@ -127,32 +127,32 @@ class Toolchain:
         return Launch("node", command, environment, named=True)
 
     def launch(self, name: str, command: Sequence[str] = (), packages: Sequence[str] = ()) -> Launch:
-        """The driver of a named client, in the version behind an `@`, or of a given command.
+        """The driver of a named client (`NAME[@VERSION]`), or of a given command.
 
-        `node` alone has the oracle's version. `packages`: versions of what the client stands on, such as `redis==7.4.1`
-        or `ioredis==5.4.1`. Raises UsageProblem for what no client is called or nobody can choose, EnvironmentProblem
-        where something cannot be installed.
+        `node` without version is the oracle's version. `packages`: versions of the client's libraries, such as
+        `redis==7.4.1` or `ioredis==5.4.1`. Raises UsageProblem for an unknown client or version, EnvironmentProblem if
+        something cannot be installed.
         """
         chosen = dict(map(_name_and_version, packages))
         if command:
-            _refuse(chosen, "a driver that was given by its command")
+            _refuse(chosen, "a driver that is given by its command")
             return Launch(name, list(command))
         client, at, version = name.partition("@")
         known = is_version(version) if client == "node" else _VERSION.fullmatch(version)
         if at and client and not known:
-            raise UsageProblem(f"{name!r} names no version", hint=VERSION_HINT)
+            raise UsageProblem(f"{name!r} has no valid version", hint=VERSION_HINT)
         return replace(self._named(client, version, chosen), packages=list(packages), named=True)
 
     def partner(self, text: str) -> Launch:
-        """The driver of a named client (`NAME[@VERSION]`), or of a command that is written as one text.
+        """The driver of a named client (`NAME[@VERSION]`), or of a command in one text.
 
-        A word without a slash is a name. Raises what `launch` raises, and UsageProblem for quotes that do not end.
+        A single word without slash is a name. Raises the errors of `launch`, and UsageProblem for unclosed quotes.
         """
         try:
             words = shlex.split(text)
         except ValueError as error:
             raise UsageProblem(
-                f"the driver command {text!r} cannot be read: {error}", hint="quote it like a shell"
+                f"the driver command {text!r} cannot be read: {error}", hint="quote it as in a shell"
             ) from error
         if len(words) <= 1 and "/" not in text:
             return self.launch(text)
@@ -196,7 +196,7 @@ class Toolchain:
 def _python_packages(
     client: str, folder: Path, described: ClientFile, version: str, chosen: Mapping[str, str]
 ) -> PythonPackages | None:
-    """What the client's environment holds: its pinned list, or the versions that were asked for; None for no list."""
+    """The packages of the client's environment: pinned ones or the chosen versions; None without environment."""
     if not described.requirements:
         fixed = (
             f"client {client!r}, whose {described.build.lock} pins it"
@@ -208,49 +208,50 @@ def _python_packages(
     if not version and not chosen:
         return PythonPackages.pinned(folder / described.requirements)
     if described.package is None:
-        raise UsageProblem(f"client {client!r} has one version only", hint=f"name a `package` in {folder}/client.toml")
+        raise UsageProblem(f"client {client!r} has only one version", hint=f"set `package` in {folder}/client.toml")
     main = {described.package: version or _pinned_version(folder / described.requirements, described.package)}
     return PythonPackages.resolved([f"{package}=={wanted}" for package, wanted in {**main, **chosen}.items()])
 
 
 def _pinned_version(requirements: Path, package: str) -> str:
-    found = re.search(rf"^{re.escape(package)}==(\S+)", requirements.read_text("utf-8"), re.MULTILINE)
-    if found is None:
-        raise UsageProblem(f"{requirements} does not pin {package}", hint="name the version: NAME@VERSION")
-    return found[1]
+    pin = re.search(rf"^{re.escape(package)}==(\S+)", requirements.read_text("utf-8"), re.MULTILINE)
+    if pin is None:
+        raise UsageProblem(f"{requirements} does not pin {package}", hint="give the version: NAME@VERSION")
+    return pin[1]
 
 
 def _name_and_version(package: str) -> tuple[str, str]:
     match = _PACKAGE.fullmatch(package)
     if match is None:
-        raise UsageProblem(f"--with {package!r} names no package and version", hint="write it as redis==7.4.1")
+        raise UsageProblem(f"invalid package {package!r} for --with", hint="give name and version, as in redis==7.4.1")
     return match["name"], match["version"]
 
 
 def _refuse(chosen: Mapping[str, str], of: str) -> None:
-    """Raise UsageProblem where a version was chosen that nothing would take notice of."""
+    """Raises UsageProblem if a version was chosen that would have no effect."""
     if chosen:
         raise UsageProblem(
             f"the version of {', '.join(chosen)} cannot be chosen for {of}",
-            hint="--with and @VERSION are for node and for clients with an environment of their own",
+            hint="--with and @VERSION are for node and for clients with their own environment",
         )
 
 
 def find_toolchain(node: str, announce: Callable[[str], None], oracle: str = "") -> Toolchain:
     """Find Node (`node`: a path or command, "" for what this machine has) and install the oracle's package once.
 
-    `oracle`: a version of bullmq, also written `node@VERSION`, or a word such as `newest-6`; "" is the pinned one.
-    Raises a Problem that says what is missing, or which installed file is not as npm left it.
+    `oracle`: a version of bullmq, also as `node@VERSION`, or a word such as `newest-6`; "" is the pinned version.
+    Raises a Problem that names what is missing, or an installed file that has changed since npm installed it.
     """
-    found = find_node(node or None)
-    return Toolchain(found, ensure_bullmq(found, oracle_version(found, oracle), announce=announce), announce)
+    node_binary = find_node(node or None)
+    package = ensure_bullmq(node_binary, oracle_version(node_binary, oracle), announce=announce)
+    return Toolchain(node_binary, package, announce)
 
 
 def oracle_version(node: NodeBinary, oracle: str) -> str:
-    """The exact version of an oracle as a user writes it. Raises UsageProblem for what names none."""
+    """The exact version of an oracle, as written by the user. Raises UsageProblem if it is not a version."""
     if not oracle:
         return BULLMQ_VERSION
     name, _, version = oracle.rpartition("@")
     if name not in {"", "node"}:
-        raise UsageProblem(f"--oracle {oracle}: the oracle is a version of Node's BullMQ", hint=VERSION_HINT)
+        raise UsageProblem(f"invalid --oracle {oracle!r}: the oracle is a version of Node's BullMQ", hint=VERSION_HINT)
     return exact_version(node, version)

@@ -1,4 +1,4 @@
-"""The two ends of a participant: its driver, started again after it broke, and the tap in front of Redis."""
+"""The driver of a participant, restarted if it breaks, and its tap in front of Redis."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from conformance.upstream.manifest import script_names_by_sha1
 
 @dataclass
 class RestartableDriver:
-    """One client's driver: started when it is needed, and again after it broke. `log_file` gets all of its stderr."""
+    """The driver of a client, started when needed and again after it broke."""
 
     launch: Launch
     seed: int
     connection: DriverConnection | None = None
     log_file: Path | None = None
-    """Where all that it writes to stderr is kept; None: nowhere."""
+    """File for its complete stderr, if any."""
     breakdowns: Breakdowns = field(default_factory=Breakdowns)
-    """Which of its operations have hung: what was found out once is not found out again after every start."""
+    """Operations that hung or crashed, remembered across restarts."""
 
     def living(self) -> DriverConnection:
-        """The connection to a living driver. Raises a DriverBroken problem when it cannot be started."""
+        """The connection to a running driver. Raises a DriverBroken problem if it cannot be started."""
         if self.connection is None or not self.connection.alive:
             self.connection = ChildProcess.start(
                 self.launch.command,
@@ -53,16 +53,16 @@ class RestartableDriver:
         return self.connection
 
     def handshake(self) -> Ready:
-        """What the driver said of itself when it was started last. Raises DriverBroken if that cannot be done."""
+        """The driver's declaration at its last start. Raises DriverBroken if it cannot be started."""
         return (self.connection or self.living()).ready
 
     def pid(self) -> int | None:
-        """Id of its process, while one runs; unlike `living`, asking starts none."""
+        """Id of its running process, if any. Does not start one, unlike `living`."""
         connection = self.connection
         return connection.pid if isinstance(connection, ChildProcess) and connection.alive else None
 
     def reset(self) -> None:
-        """Close every handle of the driver, if it lives. One that cannot do that is ended, and started anew later."""
+        """Close all handles of a running driver. If that fails, kill it; `living` starts a new one later."""
         if self.connection is not None and self.connection.alive:
             try:
                 self.connection.call(lifecycle.Reset(), deadline_ms=15_000)
@@ -70,7 +70,7 @@ class RestartableDriver:
                 self.connection.kill()
 
     def is_dead(self) -> bool:
-        """Whether the driver that was started last is gone; unlike `living`, asking starts no other."""
+        """Whether the last started driver has ended. Does not start another one, unlike `living`."""
         return self.connection is not None and not self.connection.alive
 
     def close(self) -> None:
@@ -81,9 +81,9 @@ class RestartableDriver:
 
 
 def introduced(launch: Launch) -> str:
-    """What a client says of itself and of what it stands on; its driver is started once to be asked.
+    """The client's name and versions, and those of its libraries. Starts its driver for the handshake.
 
-    Raises DriverBroken if that cannot be done.
+    Raises DriverBroken if the driver cannot be started.
     """
     driver = RestartableDriver(launch, seed=0)
     try:
@@ -92,37 +92,37 @@ def introduced(launch: Launch) -> str:
         driver.close()
 
 
-OVER_TLS = "Redis is reached over TLS: the client itself has to speak it, and what it says cannot be read in between"
+OVER_TLS = "Redis uses TLS, so a tap cannot read the traffic of the clients"
 
 
 def reason_for_none(server: RedisInstance) -> str:
-    """Why there can be no taps in front of this Redis; empty where there can."""
+    """Why there can be no taps in front of this Redis; empty if there can."""
     return OVER_TLS if server.tls else ""
 
 
 @dataclass(frozen=True)
 class TapPoint:
-    """Where one participant finds Redis: at its tap, or, for a reason, at Redis itself."""
+    """The address of Redis for one participant: its tap, or Redis itself with the `reason` why there is no tap."""
 
     address: RedisAddress
     tap: Tap | None
     reason: str = ""
 
-    def begin(self) -> None:
-        """Nothing is in force and nothing is recorded: a scenario starts."""
+    def start_scenario(self) -> None:
+        """Remove all disturbances and recorded traffic of the last scenario."""
         if self.tap is not None:
             self.tap.heal()
             self.tap.forget()
 
     def heal(self) -> None:
-        """Let go of everything that a scenario has left in force."""
+        """Remove all disturbances that a scenario has left."""
         if self.tap is not None:
             self.tap.heal()
 
     def traffic(self) -> tuple[CommandRecord, ...]:
-        """What the participant has sent in this scenario.
+        """The commands of the participant in this scenario.
 
-        Raises EnvironmentProblem if the tap itself has a defect: then it may have changed what was sent.
+        Raises EnvironmentProblem if the tap itself failed: it may have changed the traffic.
         """
         if self.tap is None:
             return ()
@@ -137,10 +137,10 @@ class TapPoint:
 
 
 def place_tap(server: RedisInstance, texts: Mapping[str, str]) -> TapPoint:
-    """Start a tap in front of this Redis, where one can be.
+    """Start a tap in front of this Redis, if possible.
 
-    `texts`: the oracle's scripts by name; without them, the pinned ones are known by their digests. Raises
-    EnvironmentProblem if it cannot listen, redis errors of a cluster.
+    `texts`: the oracle's scripts by name; without them, the tap knows the digests of the pinned scripts. Raises
+    EnvironmentProblem if it cannot listen, and the redis errors of a cluster.
     """
     address = server.for_drivers
     reason = reason_for_none(server)
@@ -162,7 +162,7 @@ def _at(address: RedisAddress, tap: Tap) -> RedisAddress:
 
 
 def _every_node(server: RedisInstance) -> list[str]:
-    """All nodes, also those of a cluster that the user has not named: a client will be sent to each of them."""
+    """All nodes, including those of a cluster that the user did not list: Redis redirects clients to all of them."""
     if server.mode == "standalone" or server.own:
         return server.nodes
     with server.connect() as client:

@@ -1,4 +1,4 @@
-"""What a verb needs before it can begin, found, installed and started in one order by one function."""
+"""Prepares the machine for a verb: finds, installs and starts everything that it needs, in a fixed order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from conformance.driver.connection import DriverConnection
 from conformance.driver.messages import Ready
 from conformance.driver.probe import probe_honesty
 from conformance.driver.transports import kill_all
-from conformance.environment.clients import NOBODY, Launch, Toolchain, find_toolchain, oracle_version
+from conformance.environment.clients import NO_CLIENT, Launch, Toolchain, find_toolchain, oracle_version
 from conformance.environment.drivers import RestartableDriver, reason_for_none
 from conformance.problems import UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
@@ -34,18 +34,18 @@ Options = TypeVar("Options", bound="EnvironmentOptions")
 
 
 def announce(text: str) -> None:
-    """Say on stderr, in one line, what takes long or what the user should know."""
+    """Print one line to stderr: a slow step, or something that the user should know."""
     Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(text)
 
 
 class EnvironmentOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a verb asks of the machine.
+    """The requirements of a verb.
 
-    `client`: the client under test by name, "" for none; `command`: the command of its driver, in place of a name;
-    `packages`: versions of what the client stands on, such as `redis==7.4.1`, in place of those that it brings.
-    `oracle`: the version of bullmq that is right, "" for the pinned one. `partner`: the second client of hand-overs, by
-    name or by the command of its driver, "" for the oracle. `redis` and `node` as the user wrote them, ""
-    for what this machine has. `seed`: of everything random.
+    `client`: the client under test by name, "" for none; `command`: the command of its driver instead of a name;
+    `packages`: versions of the client's libraries, such as `redis==7.4.1`, instead of its own choice. `oracle`: the
+    version of bullmq to compare with, "" for the pinned one. `partner`: the second client of hand-overs, by name or by
+    the command of its driver, "" for the oracle. `redis` and `node`: the user's settings, "" for the default of this
+    machine. `seed`: for all random choices.
     """
 
     client: str = ""
@@ -59,9 +59,9 @@ class EnvironmentOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settled(options: Options) -> Options:
-    """The same with the exact version in place of a word such as `newest-6`, and "" for the pinned one.
+    """The options with the exact version of the oracle instead of a word such as `newest-6`, and "" for the pinned one.
 
-    npm is asked for words only. Raises UsageProblem for what names no version.
+    Asks npm only for words. Raises UsageProblem if it is not a version.
     """
     if not options.oracle:
         return options
@@ -70,18 +70,18 @@ def settled(options: Options) -> Options:
 
 
 def client_under_test(client: str, command: Sequence[str]) -> str:
-    """Its name: the one given, else that of the driver's program, else the reference.
+    """The name of the client under test: `client`, else the name of the driver's program, else `reference`.
 
-    Raises UsageProblem where both a name and a command were given.
+    Raises UsageProblem if both are given.
     """
     if client and command:
-        raise UsageProblem("both --client and a driver's command were given", hint="give one of them")
+        raise UsageProblem("--client and a driver's command exclude each other", hint="give only one of them")
     return client or (Path(command[0]).name if command else "reference")
 
 
 @dataclass(frozen=True)
 class RedisProgram:
-    """What a verb starts its own Redis with: the program, or, where `image` is not empty, containers of that image."""
+    """The program with which a verb starts its own Redis, or the `image` of its containers if not empty."""
 
     binary: ServerBinary
     image: str = ""
@@ -89,12 +89,12 @@ class RedisProgram:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """A machine that is ready: the oracle's toolchain, Redis, and how each client's driver is started.
+    """A prepared machine: the oracle's toolchain, Redis, and the commands of all drivers.
 
-    `scripts`: texts of the official scripts by name. `redis`: a Redis that answers or, for a verb that starts its own
-    ones, the program. `handshakes`: what the drivers said of themselves, by `oracle` and `client`, where they had to
-    prove themselves, and by `partner` if there is one, who takes the oracle's place in hand-overs. `drivers`: those
-    that have proved themselves and were kept, for whoever plays in this process. `startup_ms`: how long each part took.
+    `scripts`: texts of the official scripts by name. `redis`: a running Redis or, for a verb that starts its own, the
+    program. `handshakes`: declarations of the drivers that passed the honesty probe, by `oracle`, `client` and
+    `partner` (the partner replaces the oracle in hand-overs, if given). `drivers`: those drivers, if they were kept for
+    scenarios in this process. `startup_ms`: the duration of each step.
     """
 
     toolchain: Toolchain
@@ -110,22 +110,22 @@ class Environment:
 
     @property
     def server(self) -> RedisInstance:
-        """The Redis that answers."""
+        """The running Redis."""
         assert isinstance(self.redis, RedisInstance)
         return self.redis
 
     @property
     def redis_program(self) -> RedisProgram:
-        """What a verb starts its own Redis with."""
+        """The program with which a verb starts its own Redis."""
         assert isinstance(self.redis, RedisProgram)
         return self.redis
 
     def launch(self, client: str, packages: Sequence[str] = ()) -> Launch:
-        """How the driver of another client is started, by its name. Raises UsageProblem for an unknown one."""
+        """The driver of another client by its name. Raises UsageProblem for an unknown client."""
         return self.toolchain.launch(client, (), packages)
 
     def facts(self) -> dict[str, str]:
-        """What the run took place on, for its header."""
+        """Facts about the machine, for the header of the run."""
         node = self.toolchain.node
         return {
             "node": f"{node.version} ({node.source})",
@@ -139,7 +139,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class KeptDrivers:
-    """That drivers which have proved themselves are kept. `client_log` gets all that the client's writes to stderr."""
+    """Keep drivers running after the honesty probe. `client_log` gets the stderr of the client's driver."""
 
     client_log: Path | None = None
 
@@ -155,13 +155,13 @@ def prepare(
 ) -> Iterator[Environment]:
     """Find or install everything, and start Redis for the duration of the block.
 
-    `redis`: `program` only finds the server program. `prove`: start both drivers once and show that they are honest.
-    `keep`: do not end them then; whoever plays in this process goes on with them.
-    Raises a Problem that says what is missing, or a DriverBroken problem for a driver that crashes, hangs or lies.
+    `redis`: `program` only finds the server program. `prove`: start the drivers and run the honesty probe. `keep`: do
+    not end them then, for scenarios in this process. Raises a Problem that names what is missing, or a DriverBroken
+    problem for a driver that crashes, hangs or lies.
     """
     watch = _Stopwatch()
     toolchain = find_toolchain(options.node, announce, options.oracle)
-    client = toolchain.launch(options.client, options.command, options.packages) if options.client else NOBODY
+    client = toolchain.launch(options.client, options.command, options.packages) if options.client else NO_CLIENT
     watch.lap("package")
     with _program(options.redis, announce) if redis == "program" else _server(options.redis, announce) as found:
         watch.lap("redis")
@@ -180,7 +180,7 @@ def prepare(
             try:
                 yield _proven(environment, watch, announce, kept, keep) if prove else environment
             except KeyboardInterrupt:
-                kill_all()  # before what they have written is removed: they could write more
+                kill_all()  # before the cleanup of Redis: drivers could write more keys
                 raise
 
 
@@ -196,19 +196,16 @@ def _program(setting: str, announce: Announce) -> AbstractContextManager[RedisPr
             return nullcontext(RedisProgram(any_binary(announce), image))
         case AnyBinary():
             return nullcontext(RedisProgram(any_binary(announce)))
-    raise UsageProblem(f"chaos cannot hurt a Redis given as {setting!r}", hint="use binary:PATH or container[:IMAGE]")
+    raise UsageProblem(f"chaos cannot start a Redis from {setting!r}", hint="use binary:PATH or container[:IMAGE]")
 
 
 def _proven(
     environment: Environment, watch: _Stopwatch, announce: Announce, kept: ExitStack, keep: KeptDrivers | None
 ) -> Environment:
-    """The same, after both drivers have shown that a job which they say they added is in Redis.
-
-    `kept` ends those that stay.
-    """
+    """The environment, after all drivers have passed the honesty probe. `kept` ends the drivers that stay."""
     server = environment.server
     if no_tap := reason_for_none(server):
-        announce(f"no tap, so scenarios that need one are not run: {no_tap}")
+        announce(f"no tap, so the run leaves out scenarios that need one: {no_tap}")
     handshakes: dict[str, Ready] = {}
     drivers: dict[str, RestartableDriver] = {}
     parties = {"oracle": environment.oracle, "client": environment.client, "partner": environment.partner}
@@ -227,7 +224,7 @@ def _proven(
         if server.mode == "cluster" and "cluster" not in ready.capabilities:
             raise UsageProblem(
                 f"{who} {launch.name!r} does not declare the capability cluster",
-                hint="declare it if the client can do it, or run on a single Redis",
+                hint="declare it if the client supports clusters, or run on a single Redis",
             )
         watch.lap(who)
     return replace(environment, handshakes=handshakes, drivers=drivers)
@@ -235,11 +232,11 @@ def _proven(
 
 def _handshake(driver: RestartableDriver, environment: Environment) -> Ready:
     connection = driver.living()
-    _see_a_write(connection, environment)
+    _probe(connection, environment)
     return connection.ready
 
 
-def _see_a_write(connection: DriverConnection, environment: Environment) -> None:
+def _probe(connection: DriverConnection, environment: Environment) -> None:
     server = environment.server
     prefix = server.fresh_prefix()
     try:

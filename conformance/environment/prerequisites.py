@@ -1,4 +1,4 @@
-"""Prerequisites that a run may insist on: what is missing is then a failure and never a silent skip."""
+"""Prerequisites that a run requires: a missing one fails the run instead of skipping scenarios silently."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ TIMEOUT_S = 30
 
 
 def insist(names: Iterable[str], *, node: str = "") -> None:
-    """Raise EnvironmentProblem for the first prerequisite that is missing, UsageProblem for a name that is none."""
+    """Raises EnvironmentProblem for the first missing prerequisite, UsageProblem for an unknown name."""
     for name in names:
         if name not in CHECKS:
             known = ", ".join(sorted(CHECKS))
-            raise UsageProblem(f"unknown prerequisite {name!r} in --require", hint=f"known are {known}")
+            raise UsageProblem(f"unknown prerequisite {name!r} in --require", hint=f"use {known}")
         missing = CHECKS[name](node)
         if missing:
-            raise EnvironmentProblem(f"{name} is required and missing: {missing}", hint=HINTS[name])
+            raise EnvironmentProblem(f"the required {name} is missing: {missing}", hint=HINTS[name])
 
 
 def required_names(text: str) -> list[str]:
-    """The names in a comma-separated list, and those that the environment insists on."""
+    """The names in a comma-separated list, and those of the variable `REQUIRE_VARIABLE`."""
     listed = f"{text},{os.environ.get(REQUIRE_VARIABLE, '')}".split(",")
     return list(dict.fromkeys(name.strip() for name in listed if name.strip()))
 
@@ -39,8 +39,8 @@ def _java(_: str) -> str:
     command = ["java", "-version"]
     if problem := _fails(command):
         return problem
-    found = re.search(r'version "(\d+)', _output(command))
-    return "" if found and int(found[1]) >= OLDEST_JAVA else f"Java {OLDEST_JAVA} or newer is needed"
+    version = re.search(r'version "(\d+)', _output(command))
+    return "" if version and int(version[1]) >= OLDEST_JAVA else f"Java {OLDEST_JAVA} or newer is needed"
 
 
 def _go(_: str) -> str:
@@ -77,7 +77,7 @@ CHECKS: dict[str, Callable[[str], str]] = {
     "node": _node,
     "rust": _rust,
 }
-"""What is missing, as a text, by the name of the prerequisite; empty when it is there."""
+"""Checks by prerequisite. Each returns what is missing as a text, or an empty text."""
 
 HINTS = {
     "go": "install Go",
@@ -89,4 +89,4 @@ HINTS = {
 
 
 REQUIRE_VARIABLE = "BULLMQ_CONFORMANCE_REQUIRE"
-"""Prerequisites that must not be missing, separated by commas: what CI sets."""
+"""Environment variable with required prerequisites, separated by commas. CI sets it."""

@@ -18,9 +18,9 @@ LAST_LINES = 6
 
 @dataclass(frozen=True)
 class PythonPackages:
-    """What is installed: a file with pinned, hashed requirements, or packages that pip resolves (`redis==7.4.1`).
+    """A list of packages: pinned, hashed requirements, or packages that pip resolves (`redis==7.4.1`).
 
-    `key` tells lists apart, so that each has an environment of its own.
+    `key` identifies the list: each list has its own environment.
     """
 
     words: tuple[str, ...]
@@ -28,21 +28,20 @@ class PythonPackages:
 
     @staticmethod
     def pinned(requirements: Path) -> PythonPackages:
-        """Exactly what a hashed requirements file names."""
+        """Exactly the packages of a hashed requirements file."""
         words = ("--require-hashes", "--no-deps", "-r", str(requirements))
         return PythonPackages(words, _digest(requirements.read_bytes()))
 
     @staticmethod
     def resolved(packages: Sequence[str]) -> PythonPackages:
-        """These versions, and whatever else pip finds that they need."""
+        """These versions and their dependencies, as resolved by pip."""
         return PythonPackages(tuple(packages), _digest("\n".join(packages).encode()))
 
 
 def ensure_python_environment(name: str, packages: PythonPackages, *, announce: Callable[[str], None]) -> Path:
     """The interpreter of the environment; installs it once per list of packages and Python version.
 
-    Raises EnvironmentProblem with the last lines of pip when that fails, or when the cache cannot be written. A marker
-    file written last distinguishes a whole environment from one that was interrupted, which is made anew.
+    Raises EnvironmentProblem with the last lines of pip if that fails, or if the cache cannot be written.
     """
     root = cache_folder() / f"python-{name}-{packages.key}"
     try:
@@ -61,6 +60,7 @@ def _install_once(name: str, packages: PythonPackages, root: Path, announce: Cal
     with exclusive_lock(
         root.parent / f".{root.name}.lock", on_wait=lambda: announce("waiting for another installation ...")
     ):
+        # The marker is written last: an interrupted installation has none, and is created again.
         if not marker.exists():
             announce(f"installing the Python client {name!r} once into {root}")
             shutil.rmtree(root, ignore_errors=True)
@@ -76,9 +76,9 @@ def _run(command: list[str], name: str) -> None:
         tail = " | ".join((done.stdout + done.stderr).strip().splitlines()[-LAST_LINES:])
         raise EnvironmentProblem(
             f"the environment of client {name!r} could not be installed: {tail}",
-            hint="check the names and versions of its packages, and the connection to the package index, and run again",
+            hint="check the names and versions of its packages and the connection to the package index, then run again",
         )
 
 
-def _digest(what: bytes) -> str:
-    return hashlib.sha256(what + sys.version.encode()).hexdigest()[:12]
+def _digest(packages: bytes) -> str:
+    return hashlib.sha256(packages + sys.version.encode()).hexdigest()[:12]

@@ -1,8 +1,8 @@
-"""Starvation: a machine that does not let run who is ready to run, so that nobody is to blame for being late.
+"""CPU starvation of the kit, its drivers and Redis: it can excuse late answers, but no other findings.
 
-Linux says of every thread for how long it was ready and not let run (`conformance.driver.run_queue`), and of a process
-whether it was stopped from outside. Where there is no `/proc`, only the kit's own late ticks and a slow Redis tell. A
-process that a driver has started is not asked, but it lives on the machine that is.
+Linux reports for every thread the time in which it was runnable but not scheduled (`conformance.driver.run_queue`), and
+whether a process is stopped. Without `/proc`, the kit only knows its own late ticks and the latency of Redis. Child
+processes of drivers are not measured, but they run on the same machine.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from conformance.environment.background import BackgroundThread
 
 TICK_S = 0.05
 STARVED_MS = 400.0
-"""Who is not let run for so much of one second may be late for what lasts no longer: nobody is to blame."""
+"""Starvation within one second (`WINDOW_S`) that can explain a missed deadline."""
 WINDOW_S = 1.0
 KIT, REDIS = "the kit", "Redis"
 NOTICED_MS = 20.0
-"""Less than this is no lateness: a thread that wakes up and a command that travels take their time."""
+"""Smaller delays are not counted: waking a thread and sending a command always take some time."""
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process stands still (SIGSTOP, a debugger); False where nobody can tell."""
+    """Whether a process is stopped (SIGSTOP, a debugger); False if unknown."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")
     except (OSError, IndexError):
@@ -40,26 +40,26 @@ def is_stopped(pid: int) -> bool:
 
 @dataclass(frozen=True)
 class Starvation:
-    """Who was let run least, for how long it was not (ms), and how much of that (ms) fell into one second."""
+    """The most starved party, its starvation in ms, and the part of it within the worst second in ms."""
 
     party: str
     total_ms: float
     worst_second_ms: float
 
     def __str__(self) -> str:
-        """What was measured, for people."""
+        """The measurement as a sentence, for reports."""
         return (
-            f"{self.party} was not let run for {self.total_ms:.0f} ms, "
-            f"of which {self.worst_second_ms:.0f} ms close together"
+            f"{self.party} was starved of CPU for {self.total_ms:.0f} ms "
+            f"({self.worst_second_ms:.0f} ms within one second)"
         )
 
 
-NOBODY_STARVED = Starvation("nobody", 0.0, 0.0)
+NO_STARVATION = Starvation("nobody", 0.0, 0.0)
 
 
 @dataclass
 class _Losses:
-    """What one party has lost since a scenario began."""
+    """The starvation of one party since the start of the scenario."""
 
     total_ms: float = 0.0
     worst_second_ms: float = 0.0
@@ -74,9 +74,10 @@ class _Losses:
 
 
 class StarvationWatch(BackgroundThread):
-    """Measures in a thread how late the kit, the processes that it is given, and Redis were since `begin`.
+    """Measures in a thread the starvation of the kit, of the given processes and of Redis since `start`.
 
-    `processes`: their ids by name, asked every time, because processes come and go. `ping` asks Redis for anything.
+    `processes`: returns process ids by name; called for every measurement, because drivers restart. `ping` sends any
+    command to Redis.
     """
 
     def __init__(self, processes: Callable[[], Mapping[str, int]], ping: Callable[[], object]) -> None:
@@ -88,21 +89,21 @@ class StarvationWatch(BackgroundThread):
         self._looking = threading.Lock()
         self._looked_s = time.monotonic()
 
-    def begin(self) -> None:
-        """Forget what was before."""
+    def start(self) -> None:
+        """Start a new measurement."""
         self._look()
         with self._looking:
             self._losses = {}
 
     def seen(self) -> Starvation:
-        """Who has starved most since `begin`."""
+        """The most starved party since `start`."""
         self._look()
         with self._looking:
-            found = [Starvation(party, lost.total_ms, lost.worst_second_ms) for party, lost in self._losses.items()]
-        return max(found, key=lambda starvation: starvation.worst_second_ms, default=NOBODY_STARVED)
+            measured = [Starvation(party, lost.total_ms, lost.worst_second_ms) for party, lost in self._losses.items()]
+        return max(measured, key=lambda starvation: starvation.worst_second_ms, default=NO_STARVATION)
 
     def run(self) -> None:
-        """Work until the end."""
+        """Measure until `ended` is set."""
         asleep_s = time.monotonic()
         while not self.ended.wait(TICK_S):
             late_ms = (time.monotonic() - asleep_s - TICK_S) * 1000
@@ -116,7 +117,7 @@ class StarvationWatch(BackgroundThread):
             since_ms, self._looked_s = (now_s - self._looked_s) * 1000, now_s
             self._lose(KIT, max(_noticed(late_ms), self._waited_ms(os.getpid())))
             for name, pid in self._processes().items():
-                # One that is stopped is not ready to run, and is not let run all the same.
+                # A stopped process is not runnable, so schedstat does not show its lost time.
                 self._lose(name, max(self._waited_ms(pid), since_ms if is_stopped(pid) else 0.0))
 
     def _ask_redis(self) -> None:

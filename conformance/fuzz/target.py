@@ -168,7 +168,7 @@ class FuzzTarget:
             return dumps[0], actual.observe() if isinstance(actual, ModelUnderTest) else dumps[1]
 
         clock: ParticipantClock = FrozenClock() if drivers.frozen else RunningClock()
-        drivers.client_point.begin()
+        drivers.client_point.start_scenario()
         tap = drivers.client_point.tap
         return SequenceRunner(
             expected,

@@ -173,7 +173,7 @@ class Bench:
     def begin(self) -> None:
         """Start a scenario: nothing is in force at the taps, and nothing recorded."""
         for point in self.taps.values():
-            point.begin()
+            point.start_scenario()
 
     def heal(self) -> None:
         """Let go of everything that a scenario has left in force at the taps."""

@@ -84,7 +84,7 @@ class Repeater:
 
     def _watched(self, attempt: Attempt) -> tuple[Attempted, Starvation | None]:
         """One attempt, and what starvation may explain of it."""
-        self._watch.begin()
+        self._watch.start()
         done = attempt()
         seen = self._watch.seen()
         return done, seen if explains(seen, frozen=done.frozen) else None

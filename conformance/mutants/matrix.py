@@ -19,7 +19,7 @@ import pytest
 
 from conformance.driver.connection import DriverConnection
 from conformance.driver.transports import InProcess
-from conformance.environment.clients import NOBODY, Launch
+from conformance.environment.clients import NO_CLIENT, Launch
 from conformance.environment.drivers import RestartableDriver
 from conformance.findings import Finding
 from conformance.gate.bench import Bench
@@ -153,7 +153,7 @@ class MutantRunner:
 
     def __init__(self, server: RedisInstance, oracle: Launch, scripts: ScriptTexts) -> None:
         self._scripts = scripts
-        self._no_client = RestartableDriver(NOBODY, seed=0)
+        self._no_client = RestartableDriver(NO_CLIENT, seed=0)
         texts = {name: script.text for name, script in scripts.items()}
         self._bench = Bench(server, RestartableDriver(oracle, seed=0), self._no_client, texts)
 

@@ -1,4 +1,4 @@
-"""Where Redis comes from: `open_server` turns what the user wrote into a `RedisInstance` that answers."""
+"""Redis for a run: `open_server` turns the user's setting into a running `RedisInstance`."""
 
 from conformance.servers.opening import PrivateServer, RedisInstance, open_server, private_server
 from conformance.servers.setting import FORMS

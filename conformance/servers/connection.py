@@ -1,4 +1,4 @@
-"""Connecting to a Redis, asking what it is, and saying in one line why that failed."""
+"""Connections to a Redis, facts about it, and explanations of connection errors."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _cluster_node: Callable[[str, int], ClusterNode] = ClusterNode  # its own signat
 CONNECT_TIMEOUT_S = 5.0
 
 COMMAND_TIMEOUT_S = 30.0
-"""Longer than any blocking read of the kit; a Redis that is silent for so long is gone."""
+"""Longer than any blocking read of the kit, so a Redis that is silent for this time is gone."""
 
-CLUSTER_HINT = "all slots must be served, and every node be reachable from here at the address that it announces"
+CLUSTER_HINT = "all slots must be served, and every node must be reachable at the address that it announces"
 
-# RESP 2: the same replies from every version of the Python package, whatever it prefers today.
+# RESP 2: its replies do not depend on the version of the Python package.
 _PROTOCOL = 2
 
 POLL_STEP_S = 0.005
@@ -57,17 +57,17 @@ REPORTED_SETTINGS = (
     "notify-keyspace-events",
     "io-threads",
 )
-"""The CONFIG values that matter to BullMQ. What a version of Redis does not know is left out."""
+"""The CONFIG values that matter to BullMQ. Values that a version of Redis does not have are left out."""
 
 UNAVAILABLE = "unavailable"
-"""Stands for a value when CONFIG is refused, as on managed Redis."""
+"""In place of a value if CONFIG is refused, as on managed Redis."""
 
 
 def connect(address: RedisUrl, *, timeout_s: float = COMMAND_TIMEOUT_S) -> Client:
-    """Make a client of that address; replies are bytes. A standalone one connects with its first command.
+    """Create a client of the address; replies are bytes.
 
-    `timeout_s`: how long one command may take. Raises redis errors; for a cluster already here, since its nodes are
-    asked for the slots.
+    `timeout_s`: limit of one command. Raises redis errors: for a cluster already here, because the client asks the
+    nodes for their slots; a standalone client connects at its first command.
     """
     if address.mode == "standalone":
         return connect_node(address, address.nodes[0], timeout_s=timeout_s, retries=3)
@@ -85,7 +85,7 @@ def connect(address: RedisUrl, *, timeout_s: float = COMMAND_TIMEOUT_S) -> Clien
 def connect_node(
     address: RedisUrl, node: str, *, timeout_s: float = COMMAND_TIMEOUT_S, retries: int = 0
 ) -> redis.Redis:
-    """Make a client of one node of the address, which in a cluster answers for its own slots only."""
+    """Create a client of one node of the address; in a cluster it can only use the slots of that node."""
     host, port = split_node(node)
     return redis.Redis(
         host=host,
@@ -103,13 +103,13 @@ def connect_node(
 
 
 def send(client: redis.Redis, *words: str | int) -> Any:
-    """Send one command as it stands and return its reply. Raises redis errors."""
+    """Send one command unchanged and return its reply. Raises redis errors."""
     untyped: Any = client
     return untyped.execute_command(*words)
 
 
 def wait_until(condition: Callable[[], bool], *, deadline_s: float, step_s: float = POLL_STEP_S) -> bool:
-    """Ask until the condition holds (True) or the deadline has passed (False). The condition is asked at least once."""
+    """Poll until the condition holds (True) or the deadline has passed (False). Checks the condition at least once."""
     end = time.monotonic() + deadline_s
     while not condition():
         if time.monotonic() >= end:
@@ -122,7 +122,7 @@ def wait_until(condition: Callable[[], bool], *, deadline_s: float, step_s: floa
 class ServerFacts:
     """INFO and CONFIG of one node. `version` is the number that clients see (`redis_version`).
 
-    `product` is "Redis", or the name and version of something that is compatible with it. `primary` is the `host:port`
+    `product` is "Redis", or the name and version of a compatible product. `primary` is the `host:port`
     that this node replicates, or empty.
     """
 
@@ -139,7 +139,7 @@ class ServerFacts:
 
 
 def read_facts(client: redis.Redis) -> ServerFacts:
-    """Ask one node about itself. Raises redis errors; a refused CONFIG is no error."""
+    """Read the facts of one node. Raises redis errors, but not if CONFIG is refused."""
     info = _info(client)
     replica = info.get("role") == "slave"
     return ServerFacts(
@@ -152,13 +152,13 @@ def read_facts(client: redis.Redis) -> ServerFacts:
 
 
 def read_cluster_info(client: redis.Redis) -> dict[str, str]:
-    """Ask one node of a cluster how it sees the cluster (`cluster_state`, ...). Raises redis errors."""
+    """Read the state of the cluster from one node (`cluster_state`, ...). Raises redis errors."""
     reply: dict[str, str] = send(client, "CLUSTER INFO")
     return reply
 
 
 def insist_on_version(facts: ServerFacts, where: str) -> None:
-    """Raise EnvironmentProblem if Redis is older than BullMQ's minimum, or does not say how old it is."""
+    """Raises EnvironmentProblem if Redis is older than BullMQ's minimum, or if its version is unknown."""
     version = read_version(facts.version)
     if version is None or version < OLDEST:
         raise EnvironmentProblem(
@@ -169,7 +169,7 @@ def insist_on_version(facts: ServerFacts, where: str) -> None:
 
 @contextmanager
 def explained(address: RedisUrl, node: str = "") -> Iterator[None]:
-    """Turn the errors of the Redis package inside the block into Problems that name the node (or all of them)."""
+    """Convert errors of the Redis package inside the block to Problems that name the node (or all nodes)."""
     try:
         yield
     except (RedisError, RedisClusterException) as error:
@@ -177,7 +177,7 @@ def explained(address: RedisUrl, node: str = "") -> Iterator[None]:
 
 
 def explain(error: Exception, address: RedisUrl, where: str) -> Problem:
-    """Find the Problem behind an error of the Redis package."""
+    """The Problem for an error of the Redis package."""
     what = f"Redis at {where}"
     said = str(error).strip() or type(error).__name__
     if isinstance(error, (AuthenticationError, AuthenticationWrongNumberOfArgsError, AuthorizationError)):
@@ -186,8 +186,8 @@ def explain(error: Exception, address: RedisUrl, where: str) -> Problem:
         )
     if isinstance(error, NoPermissionError):
         return EnvironmentProblem(
-            f"{what} does not let this user do what BullMQ needs ({said})",
-            hint="allow the user all commands on the keys ~bc* ~{bc*, scripts included",
+            f"{what} does not give this user the permissions that BullMQ needs ({said})",
+            hint="allow the user all commands, including scripts, on the keys ~bc* ~{bc*",
         )
     if isinstance(error, ReadOnlyError):
         return EnvironmentProblem(f"{what} is a read-only replica", hint="give the address of its primary")
@@ -201,7 +201,7 @@ def explain(error: Exception, address: RedisUrl, where: str) -> Problem:
 
 
 def _explain_wire(error: Exception, address: RedisUrl, what: str, said: str) -> Problem:
-    """Find out what went wrong below the protocol: name, route, TLS."""
+    """The Problem for an error below the protocol: name, route, TLS."""
     if isinstance(error, RedisClusterException):
         return EnvironmentProblem(
             f"the cluster of {what} cannot be used ({said})",
@@ -211,17 +211,19 @@ def _explain_wire(error: Exception, address: RedisUrl, what: str, said: str) -> 
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return EnvironmentProblem(
-                f"{what} has a certificate that is not trusted ({cause.verify_message or said})",
+                f"{what} has an untrusted certificate ({cause.verify_message or said})",
                 hint="trust its authority through SSL_CERT_FILE (and NODE_EXTRA_CA_CERTS for Node)",
             )
     if any(isinstance(cause, ssl.SSLError) for cause in causes):
-        return EnvironmentProblem(f"{what} does not speak TLS as expected ({said})", hint="without TLS write redis://")
+        return EnvironmentProblem(
+            f"the TLS connection to {what} failed ({said})", hint="if it does not use TLS, write redis://"
+        )
     if any(isinstance(cause, socket.gaierror) for cause in causes):
-        return EnvironmentProblem(f"{what}: the host name is not known ({said})", hint="check the host in the URL")
+        return EnvironmentProblem(f"{what}: unknown host name ({said})", hint="check the host in the URL")
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return EnvironmentProblem(f"{what} cannot be reached ({said})", hint="start it, or check host and port")
     if isinstance(error, (redis.ConnectionError, redis.TimeoutError)):
-        tls = "; if it does not speak TLS write redis://" if address.tls else "; if it speaks TLS write rediss://"
+        tls = "; if it does not use TLS, write redis://" if address.tls else "; if it uses TLS, write rediss://"
         return EnvironmentProblem(f"{what} does not answer ({said})", hint=f"check host, port and firewall{tls}")
     return EnvironmentProblem(f"{what} answered with an error: {said}", hint="BullMQ needs plain commands and EVAL")
 
@@ -233,7 +235,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _info(client: redis.Redis) -> dict[str, str]:
-    # Written as one word, the command escapes the package's reader, which turns the version "7.10" into a number.
+    # As one word, because the Redis package parses the reply of `INFO`, and turns the version "7.10" into a number.
     reply: bytes = send(client, "INFO default")
     lines = reply.decode("utf-8", "replace").splitlines()
     pairs = (line.partition(":") for line in lines if ":" in line and not line.startswith("#"))
@@ -248,12 +250,12 @@ def _product(info: dict[str, str]) -> str:
 
 
 def _settings(client: redis.Redis, info: dict[str, str]) -> dict[str, str]:
-    """Ask for each value by itself: several at once are possible since Redis 7.0 only."""
+    """Read each value with its own command: one command for several values needs Redis 7.0."""
     settings: dict[str, str] = {}
     for name in REPORTED_SETTINGS:
         try:
             settings.update({str(key): str(value) for key, value in client.config_get(name).items()})
         except ResponseError:
-            # INFO has the two most important ones also where CONFIG is refused.
+            # INFO has the two most important values even if CONFIG is refused.
             settings[name] = info.get(name.replace("-", "_"), UNAVAILABLE)
     return settings

@@ -1,7 +1,7 @@
-"""Redis in a container, through testcontainers (the extra `chaos`), which obeys DOCKER_HOST and TESTCONTAINERS_*.
+"""Redis in a container, through testcontainers (the extra `chaos`), which uses DOCKER_HOST and TESTCONTAINERS_*.
 
-A container outlives a kit that is killed hard, unlike a local process, until Ryuk, the helper container of
-testcontainers, notices; with TESTCONTAINERS_RYUK_DISABLED=true nobody does.
+Unlike a local process, a container outlives a killed kit until Ryuk, the helper container of testcontainers, removes
+it. With TESTCONTAINERS_RYUK_DISABLED=true nothing removes it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _ENGINE_HINT = (
     "start the docker engine (`sudo systemctl start docker`, Docker Desktop, or point DOCKER_HOST at one),"
     " or run without containers: redis-server on PATH or a redis:// URL"
 )
-_RYUK_HINT = "the helper image of testcontainers is missing: TESTCONTAINERS_RYUK_DISABLED=true does without it"
+_RYUK_HINT = "the helper image of testcontainers is missing: set TESTCONTAINERS_RYUK_DISABLED=true to run without it"
 _SHOWN_LOG_LINES = 20
 
 
 @dataclass(frozen=True)
 class _ContainerEngine:
-    """What the kit uses of docker and testcontainers. `errors`: everything that they raise when something is wrong."""
+    """The parts of docker and testcontainers that the kit uses. `errors`: all their exceptions."""
 
     container: Callable[[str], Any]
     missing_image: type[Exception]
@@ -66,7 +66,7 @@ def _engine() -> _ContainerEngine:
         raise EnvironmentProblem(f"containers need the Python package {error.name}", hint=_INSTALL_HINT) from error
     except ValueError as error:  # testcontainers reads its variables when it is imported
         raise EnvironmentProblem(str(error), hint="correct or unset the variable TESTCONTAINERS_...") from error
-    # testcontainers adds RuntimeError; OSError is what the HTTP package behind docker lets through.
+    # testcontainers raises RuntimeError, and the HTTP package of docker OSError.
     return _ContainerEngine(DockerContainer, ImageNotFound, (DockerException, RuntimeError, OSError))
 
 
@@ -80,7 +80,7 @@ def _reach_engine(engine: _ContainerEngine, image: str) -> Any:
 
 
 def _publish(created: Any) -> None:
-    """Publish the port, to this machine only where that is how the kit will reach it: this Redis has no password."""
+    """Publish the port. If the engine is local, only to this machine, because this Redis has no password."""
     client = created.get_docker_client()
     local = client.get_connection_mode().value == "docker_host" and client.host() in {"localhost", _LOOPBACK}
     # `with_exposed_ports` cannot express the address; docker itself takes a tuple here.
@@ -93,7 +93,7 @@ def _announce_fetch(engine: _ContainerEngine, created: Any, announce: Callable[[
     except engine.missing_image:
         announce(f"fetching the container image {created.image}")
     except engine.errors as error:
-        raise EnvironmentProblem(f"the docker engine refuses to work ({_short(error)})", hint=_ENGINE_HINT) from error
+        raise EnvironmentProblem(f"the docker engine failed ({_short(error)})", hint=_ENGINE_HINT) from error
 
 
 def _start(engine: _ContainerEngine, created: Any, image: str) -> RedisUrl:
@@ -103,9 +103,9 @@ def _start(engine: _ContainerEngine, created: Any, image: str) -> RedisUrl:
         port = created.get_exposed_port(DEFAULT_PORT)
     except engine.errors as error:
         said = _short(error)
-        hint = _RYUK_HINT if "ryuk" in said.lower() else f"try `docker pull {image}`, or name another image"
+        hint = _RYUK_HINT if "ryuk" in said.lower() else f"try `docker pull {image}`, or choose another image"
         raise EnvironmentProblem(f"no container of {image} could be started ({said})", hint=hint) from error
-    # Node may take `localhost` for ::1, where nothing is published.
+    # Node may resolve `localhost` to ::1, where the port is not published.
     return RedisUrl(mode="standalone", nodes=[f"{_LOOPBACK if host == 'localhost' else host}:{port}"])
 
 
@@ -135,7 +135,7 @@ def _wait_until_ready(created: Any, address: RedisUrl, image: str) -> None:
 
 
 def _switch_off_persistence(address: RedisUrl) -> None:
-    """By command, because not every image takes arguments of redis-server."""
+    """Use CONFIG SET, because not every image passes arguments to redis-server."""
     node = address.nodes[0]
     with explained(address, node), connect_node(address, node) as client:
         client.config_set("save", "")

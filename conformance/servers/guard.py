@@ -1,12 +1,12 @@
-"""Keeps one server process no longer than the kit: `python guard.py FOLDER PROGRAM ARGUMENT...`.
+"""Ends a server process when the kit ends: `python guard.py FOLDER PROGRAM ARGUMENT...`.
 
 The kit holds the other end of this program's stdin and never writes to it. When that end closes, because the kit closed
-it or because the kit is gone, however it went, the server is killed and its folder removed. If the server ends first,
+it or has ended in any way, the guard kills the server and removes its folder. If the server ends first,
 so does the guard, with the server's exit code, and leaves the folder (with the log) to the kit.
 
 A pipe instead of PR_SET_PDEATHSIG, because that exists on Linux only, needs code between fork and exec, and fires when
-the thread that started the process ends. Nothing but a few modules of the standard library is imported: the guard
-stands in the way of every start.
+the thread that started the process ends. The guard only imports a few modules of the
+standard library, because every start of a server waits for it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _start(argv: list[str]) -> int:
 
 
 def _end(server: int, folder: str) -> None:
-    # There is nothing that the server should save, so nothing is gained by asking it first.
+    # SIGKILL, because the server has nothing to save.
     os.kill(server, signal.SIGKILL)
     os.waitpid(server, 0)
     import shutil  # noqa: PLC0415 - half of the start-up time, and only needed at the end

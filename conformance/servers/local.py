@@ -1,4 +1,4 @@
-"""Redis servers of our own: processes on 127.0.0.1, single or a cluster, that do not outlive the kit."""
+"""Local Redis servers: processes on 127.0.0.1, single or as a cluster, that end with the kit."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from conformance.servers.setting import RedisUrl
 HOST = "127.0.0.1"
 
 PORTS = range(10_000, 22_768)
-"""Below the ports of outgoing connections, so that a killed server finds its port free again; + 10000 for a bus."""
+"""Below the ports of outgoing connections, so that the port of a killed server stays free for its restart."""
 
 BUS_OFFSET = 10_000
-"""A cluster node talks to the others on its port plus this."""
+"""A cluster node uses its port plus this for the cluster bus."""
 
 PORT_SAMPLE = 400
 START_DEADLINE_S = 15.0
@@ -43,10 +43,10 @@ _SHOWN_LOG_LINES = 20
 _OTHER_HINT = "try binary:/path/to/another or a redis:// URL"
 
 FORM_DEADLINE_S = 60.0
-"""Redis itself takes 2 s: a master accepts no writes so soon after its start."""
+"""Redis itself needs 2 s, because a master refuses writes just after its start."""
 
 NODE_TIMEOUT_MS = 15_000
-"""Redis's own default: a node that is silent for so long counts as failed."""
+"""The default of Redis: a node that is silent for this time counts as failed."""
 
 FORMING_NODE_TIMEOUT_MS = 1_000
 
@@ -55,9 +55,9 @@ _RANGES_SINCE = (7, 0, 0)
 
 
 class LocalProcess:
-    """One running server process under its guard. `folder` holds its log and whatever it writes.
+    """A running server process with its guard. `folder` has its log and its files.
 
-    `settings` are settings of redis.conf by name, on top of those that every server of the kit has.
+    `settings`: settings of redis.conf by name, in addition to the kit's settings.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class LocalProcess:
         self.binary = binary
         self.port = port
         self._owner = os.getpid()
-        with postponed():  # a folder that nobody knows of would stay
+        with postponed():  # an interruption here would leave the folder behind
             self.folder = _new_folder()
             self._command = self._argv(settings or {}, cluster=cluster)
             try:
@@ -78,22 +78,22 @@ class LocalProcess:
 
     @property
     def address(self) -> RedisUrl:
-        """Where the process listens; for a cluster node, the node alone."""
+        """The address of the process; for a cluster node, only of that node."""
         return RedisUrl(mode="standalone", nodes=[f"{HOST}:{self.port}"])
 
     def log_tail(self) -> str:
-        """Read the last lines that the server wrote."""
+        """The last lines of the server's log."""
         with suppress(OSError):
             lines = (self.folder / "log").read_text("utf-8", "replace").splitlines()
             return "\n".join(lines[-_SHOWN_LOG_LINES:])
         return ""
 
     def running(self) -> bool:
-        """Whether the process is still there."""
+        """Whether the process is running."""
         return self._guard.poll() is None
 
     def answers(self) -> bool:
-        """Whether our server, and not somebody else's, answers at the port."""
+        """Whether this server answers at the port, and not a foreign one."""
         with connect_node(self.address, self.address.nodes[0], timeout_s=1.0) as client:
             try:
                 return bool(client.config_get("dir").get("dir") == str(self.folder))
@@ -108,28 +108,28 @@ class LocalProcess:
         if self._guard.stdin is not None:
             self._guard.stdin.close()
         try:
-            # A guard that takes longer is not killed: it still has a server to end, and will.
+            # A slow guard is not killed: it still has to end the server.
             with suppress(subprocess.TimeoutExpired):
                 self._guard.wait(STOP_DEADLINE_S)
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def restart(self) -> None:
-        """Shut the server down as an operator would, and start it again at its port with what it has saved.
+        """Shut the server down as an operator would, and restart it at its port with its saved data.
 
-        Raises EnvironmentProblem, with the end of the log, if it does not end or does not come back.
+        Raises EnvironmentProblem with the end of the log if it does not end or does not restart.
         """
         with connect_node(self.address, self.address.nodes[0]) as client, suppress(redis.ConnectionError):
             client.shutdown(nosave=True)
         try:
             self._guard.wait(STOP_DEADLINE_S)
         except subprocess.TimeoutExpired:
-            raise EnvironmentProblem(f"{self.binary.source} does not shut down:\n{self.log_tail()}") from None
+            raise EnvironmentProblem(f"{self.binary.source} did not shut down:\n{self.log_tail()}") from None
         self._guard = self._start_guard()
         if not wait_until(lambda: not self.running() or self.answers(), deadline_s=START_DEADLINE_S):
-            raise EnvironmentProblem(f"{self.binary.source} did not come back:\n{self.log_tail()}")
+            raise EnvironmentProblem(f"{self.binary.source} did not restart:\n{self.log_tail()}")
         if not self.running():
-            raise EnvironmentProblem(f"{self.binary.source} ended when it came back:\n{self.log_tail()}")
+            raise EnvironmentProblem(f"{self.binary.source} ended during its restart:\n{self.log_tail()}")
 
     def _start_guard(self) -> subprocess.Popen[bytes]:
         with (self.folder / "log").open("ab") as log:
@@ -139,7 +139,7 @@ class LocalProcess:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                start_new_session=True,  # Ctrl-C in the terminal is for the kit, which still needs Redis to clean up
+                start_new_session=True,  # Ctrl-C in the terminal must not reach Redis, which the kit needs to clean up
             )
 
     def _argv(self, settings: Mapping[str, str], *, cluster: bool) -> list[str]:
@@ -171,7 +171,7 @@ def local_process(
 
 @contextmanager
 def local_cluster(binary: ServerBinary, masters: int) -> Iterator[RedisUrl]:
-    """Run a cluster for the duration of the block. Raises EnvironmentProblem if it does not come up."""
+    """Run a cluster for the duration of the block. Raises EnvironmentProblem if it does not start."""
     with ExitStack() as stack:
         nodes = [stack.enter_context(local_process(binary, cluster=True)) for _ in range(masters)]
         address = RedisUrl(mode="cluster", nodes=[f"{HOST}:{node.port}" for node in nodes])
@@ -185,21 +185,22 @@ def local_cluster(binary: ServerBinary, masters: int) -> Iterator[RedisUrl]:
 
 
 def free_port(*, cluster: bool) -> int:
-    """Find a port that nobody listens on at this moment, and for a cluster node its bus port neither.
+    """Find a port that is free at this moment; for a cluster node its bus port must be free as well.
 
-    Raises EnvironmentProblem if all are taken.
+    Raises EnvironmentProblem if all are in use.
     """
     for port in random.SystemRandom().sample(PORTS, k=PORT_SAMPLE):
         if _is_free(port) and (not cluster or _is_free(port + BUS_OFFSET)):
             return port
     raise EnvironmentProblem(
-        f"no port between {PORTS.start} and {PORTS.stop} is free on {HOST}", hint="is something using up the ports?"
+        f"no port between {PORTS.start} and {PORTS.stop} is free on {HOST}",
+        hint="check which program uses all the ports",
     )
 
 
 def _is_free(port: int) -> bool:
     with closing(socket.socket()) as probe:
-        # As Redis does: without this, a port whose last connection has just ended looks taken.
+        # As Redis does: without this, a port in state TIME_WAIT looks taken.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -209,17 +210,17 @@ def _is_free(port: int) -> bool:
 
 
 def _new_folder() -> Path:
-    """Make a folder for temporary files. Its real path, because Redis reports that and is recognised by it."""
+    """Create a temporary folder. Returns its real path, because `answers` compares it with that of Redis."""
     try:
         return Path(tempfile.mkdtemp(prefix="bullmq-conformance-redis-")).resolve()
     except OSError as error:
         raise EnvironmentProblem(
-            f"no folder for temporary files: {error}", hint="set TMPDIR to a writable one"
+            f"cannot create a temporary folder: {error}", hint="set TMPDIR to a writable folder"
         ) from error
 
 
 def _launch(binary: ServerBinary, *, cluster: bool, settings: Mapping[str, str]) -> LocalProcess:
-    # A port that was free a moment ago may be taken when the server binds it: then another one is tried.
+    # A port that was free a moment ago may be taken when the server binds it; then try another one.
     for _ in range(PORT_ATTEMPTS):
         process = LocalProcess(binary, free_port(cluster=cluster), cluster=cluster, settings=settings)
         try:
@@ -230,14 +231,14 @@ def _launch(binary: ServerBinary, *, cluster: bool, settings: Mapping[str, str])
             raise
         process.stop()
     raise EnvironmentProblem(
-        f"{binary.source} found every port taken in {PORT_ATTEMPTS} attempts", hint="is something using up the ports?"
+        f"{binary.source} found no free port in {PORT_ATTEMPTS} attempts", hint="check which program uses all the ports"
     )
 
 
 def _became_ready(process: LocalProcess) -> bool:
-    """Wait until the server answers (True) or its port turns out to be taken (False).
+    """Wait until the server answers (True) or reports that its port is taken (False).
 
-    Raises EnvironmentProblem with the end of the log for everything else.
+    Raises EnvironmentProblem with the end of the log in all other cases.
     """
     settled = wait_until(lambda: not process.running() or process.answers(), deadline_s=START_DEADLINE_S)
     if settled and process.running():
@@ -253,13 +254,13 @@ def _became_ready(process: LocalProcess) -> bool:
 
 
 def slot_ranges(masters: int) -> list[range]:
-    """Cut all slots into as many runs of (almost) equal length."""
+    """Split all slots into ranges of (almost) equal length."""
     edges = [SLOTS * index // masters for index in range(masters + 1)]
     return [range(start, end) for start, end in pairwise(edges)]
 
 
 def _share_slots(clients: list[redis.Redis], *, by_range: bool) -> None:
-    """Give every slot to one node. Different epochs, as if elected: equal ones would first have to be fought out."""
+    """Assign every slot to one node. Each has its own epoch: equal ones would first be resolved as a conflict."""
     for epoch, (client, slots) in enumerate(zip(clients, slot_ranges(len(clients)), strict=True), start=1):
         if by_range:
             send(client, "CLUSTER ADDSLOTSRANGE", slots.start, slots.stop - 1)
@@ -270,9 +271,9 @@ def _share_slots(clients: list[redis.Redis], *, by_range: bool) -> None:
 
 @contextmanager
 def _brief_handshakes(clients: list[redis.Redis]) -> Iterator[None]:
-    """Let nodes give up a handshake soon for the duration of the block.
+    """Shorten the timeout of handshakes between nodes for the duration of the block.
 
-    Two nodes that meet each other at the same moment may both get stuck in it until the node timeout, 15 s by default.
+    Two nodes that meet each other at the same moment may both hang until the node timeout, 15 s by default.
     """
     for client in clients:
         client.config_set(_NODE_TIMEOUT, FORMING_NODE_TIMEOUT_MS)
@@ -282,7 +283,7 @@ def _brief_handshakes(clients: list[redis.Redis]) -> Iterator[None]:
 
 
 def _introduce(clients: list[redis.Redis], nodes: list[LocalProcess]) -> None:
-    """Every node meets every other, so that nobody has to wait for gossip."""
+    """Let every node meet every other, so that they need not wait for gossip."""
     for index, client in enumerate(clients):
         for other in nodes[index + 1 :]:
             send(client, "CLUSTER MEET", HOST, other.port)

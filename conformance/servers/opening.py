@@ -1,4 +1,4 @@
-"""The one way to a Redis: from what the user wrote to a server that answers."""
+"""Opens Redis for a run: from the user's setting to a running, checked server."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _GLOB = re.compile(r"([*?\[\]^\\-])")
 _SCAN_COUNT = 1000
 
 ANSWER_TIMEOUT_S = 5.0
-"""How long a node may take for its first answers."""
+"""Limit for the first answers of a node."""
 
 _PROOF_LIFETIME_S = 60
-"""Should the kit die in the middle of the write test, Redis itself removes the key."""
+"""If the kit dies during the write test, Redis itself removes the key after this time."""
 
 _TAKE = "local value = redis.call('GET', KEYS[1]); redis.call('DEL', KEYS[1]); return value"
 
@@ -54,11 +54,11 @@ Announce = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class RedisInstance(RedisUrl):
-    """An address that answered, and what is known about it.
+    """A running Redis: its address and facts.
 
-    `source`: where it came from, for people ("redis-server 7.0.15 from PATH"). `version`: the number that clients see.
-    `settings`: the CONFIG values that matter to BullMQ, each "unavailable" if Redis does not tell. `own`: the kit
-    started it and will end it; False: it belongs to the user, and the kit touches nothing but its own prefixes.
+    `source`: its origin, for reports ("redis-server 7.0.15 from PATH"). `version`: the number that clients see.
+    `settings`: the CONFIG values that matter to BullMQ, each "unavailable" if Redis refuses CONFIG. `own`: the kit
+    started it and will end it; False: it belongs to the user, and the kit only touches its own prefixes.
     """
 
     source: str
@@ -67,13 +67,13 @@ class RedisInstance(RedisUrl):
     own: bool
 
     def connect(self, *, timeout_s: float = connection.COMMAND_TIMEOUT_S) -> connection.Client:
-        """Make a client of the kit's own; replies are bytes. Close it (`with`) when done. Raises redis errors."""
+        """Create a client for the kit; replies are bytes. Close it after use (`with`). Raises redis errors."""
         return connection.connect(self, timeout_s=timeout_s)
 
     def fresh_prefix(self, rng: random.Random | None = None) -> str:
-        """Make a key prefix that nobody uses: `bc` and 8 hex digits, in a cluster as a hash tag (`{bc0f3a9c11}`).
+        """Create a unique key prefix: `bc` and 8 hex digits, in a cluster as a hash tag (`{bc0f3a9c11}`).
 
-        Leave `rng` away outside of tests: runs with equal seeds may share one Redis.
+        Pass `rng` only in tests: runs with equal seeds may share one Redis.
         """
         number = secrets.randbits(32) if rng is None else rng.getrandbits(32)
         prefix = f"bc{number:08x}"
@@ -81,16 +81,16 @@ class RedisInstance(RedisUrl):
         return f"{{{prefix}}}" if self.mode == "cluster" else prefix
 
     def remove_prefix(self, prefix: str) -> int:
-        """Unlink all keys `PREFIX:...` and nothing else. Returns how many there were. Raises redis errors.
+        """Unlink all keys `PREFIX:...` and nothing else. Returns their number. Raises redis errors.
 
-        Keys are found by SCAN: what other clients write meanwhile under the prefix may stay.
+        SCAN finds the keys, so keys that other clients write meanwhile under the prefix may remain.
         """
         if not prefix:
             raise ValueError("an empty prefix would remove everything")
         return self.remove_matching(f"{escape_glob(prefix)}:*")
 
     def remove_traces(self, prefix: str) -> None:
-        """Unlink all keys `PREFIX:...`, and those of queues that are called `...-PREFIX` under another prefix."""
+        """Unlink all keys `PREFIX:...`, and those of queues named `...-PREFIX` under another prefix."""
         self.remove_prefix(prefix)
         self.remove_matching(f"*-{escape_glob(prefix)}:*")
 
@@ -101,26 +101,26 @@ class RedisInstance(RedisUrl):
 
 
 def unlink_matching(client: connection.Client, pattern: str) -> int:
-    """Unlink all keys that match a pattern. Returns how many there were. Raises redis errors."""
+    """Unlink all keys that match a pattern. Returns their number. Raises redis errors."""
     # RedisCluster scans all primaries, and sends one UNLINK per slot.
-    found = client.scan_iter(match=pattern, count=_SCAN_COUNT)
-    return sum(client.unlink(*keys) for keys in _batches(found, _SCAN_COUNT))
+    matching = client.scan_iter(match=pattern, count=_SCAN_COUNT)
+    return sum(client.unlink(*keys) for keys in _batches(matching, _SCAN_COUNT))
 
 
 @contextmanager
 def open_server(setting: str | None, *, announce: Announce) -> Iterator[RedisInstance]:
-    """Provide Redis for the duration of the block; what the kit started is gone afterwards.
+    """Provide Redis for the duration of the block; a Redis that the kit started ends with it.
 
-    `setting`: see `setting.FORMS`; None and "" take what this machine has. `announce` gets, in one line each, what the
-    user should know. On a Redis of the user, an interrupted block leaves no key under any of the kit's prefixes.
-    Raises UsageProblem for a malformed setting, EnvironmentProblem when there is no usable Redis.
+    `setting`: see `setting.FORMS`; None and "" use the default of this machine. `announce` gets lines for the user. On
+    a Redis of the user, even an interrupted block leaves no key under the kit's prefixes. Raises UsageProblem for an
+    invalid setting, EnvironmentProblem if there is no usable Redis.
     """
     wanted = parse_setting(setting)
     if isinstance(wanted, RedisUrl):
         with prefixes.swept(partial(connection.connect, wanted), announce):
             yield examine(wanted, announce)
     elif isinstance(wanted, ContainerImage):
-        # Only here: the packages behind it are an extra of the kit.
+        # Imported here, because it needs the packages of an extra.
         from conformance.servers.container import run_container  # noqa: PLC0415
 
         with run_container(wanted.image, announce) as address:
@@ -137,7 +137,7 @@ def open_server(setting: str | None, *, announce: Announce) -> Iterator[RedisIns
 
 @dataclass(frozen=True)
 class PrivateServer:
-    """A Redis of one's own: where it is, and the process, which can be restarted."""
+    """A private Redis and its process, which can be restarted."""
 
     server: RedisInstance
     process: LocalProcess
@@ -145,9 +145,9 @@ class PrivateServer:
 
 @contextmanager
 def private_server(settings: Mapping[str, str], *, announce: Announce) -> Iterator[PrivateServer]:
-    """Run a local Redis with settings of its own (as in redis.conf) for the duration of the block.
+    """Run a local Redis with additional settings (as in redis.conf) for the duration of the block.
 
-    Raises EnvironmentProblem when there is no server program, or when it refuses the settings.
+    Raises EnvironmentProblem if there is no server program, or if it refuses the settings.
     """
     binary = any_binary(announce)
     with local_process(binary, settings=settings) as process:
@@ -179,10 +179,10 @@ def _own(address: RedisUrl, source: str) -> RedisInstance:
 
 
 def examine(address: RedisUrl, announce: Callable[[str], None]) -> RedisInstance:
-    """Find out what answers at an address that the user gave, and whether BullMQ can work with it.
+    """Check that BullMQ can work with the Redis at an address of the user, and return its facts.
 
-    Raises EnvironmentProblem when it cannot be reached, refuses the login, is too old, is a replica or does not write;
-    UsageProblem when it is a cluster and the address does not say so, or the other way round.
+    Raises EnvironmentProblem if it cannot be reached, refuses the login, is too old, is a replica or does not write;
+    UsageProblem if it is a cluster but the address is not, or vice versa.
     """
     facts = _first_answer(address)
     _insist_on_mode(facts, address)
@@ -208,7 +208,7 @@ def examine(address: RedisUrl, announce: Callable[[str], None]) -> RedisInstance
 
 
 def escape_glob(text: str) -> str:
-    """Write a MATCH pattern that matches this text only."""
+    """A MATCH pattern that matches only this text."""
     return _GLOB.sub(r"\\\1", text)
 
 
@@ -224,7 +224,7 @@ def _batches(keys: Iterator[bytes], size: int) -> Iterator[list[bytes]]:
 
 
 def _primaries(client: Client) -> list[str]:
-    """Every node of a cluster that may hold a queue; nothing for a single server."""
+    """All nodes of a cluster that may hold a queue; empty for a single server."""
     if isinstance(client, redis.Redis):
         return []
     untyped: Any = client
@@ -244,14 +244,14 @@ def _examine_node(address: RedisUrl, node: str, announce: Callable[[str], None])
 
 
 def _warn_of_eviction(facts: ServerFacts, where: str, announce: Callable[[str], None]) -> None:
-    """BullMQ loses jobs when Redis evicts keys: say so, as BullMQ itself does."""
+    """Warn that BullMQ loses jobs if Redis evicts keys, as BullMQ itself does."""
     policy = facts.eviction_policy
     if policy not in {"noeviction", UNAVAILABLE}:
-        announce(f"Redis at {where} has maxmemory-policy {policy}: it may evict queues; BullMQ wants noeviction")
+        announce(f"Redis at {where} has maxmemory-policy {policy}: it may evict queues; BullMQ needs noeviction")
 
 
 def _first_answer(address: RedisUrl) -> ServerFacts:
-    """Ask the nodes in turn; only one of them has to be there. Raises the Problem of the first when none answers."""
+    """The facts of the first node that answers. Raises the Problem of the first node if none answers."""
     first: Problem | None = None
     for node in address.nodes:
         try:
@@ -266,12 +266,12 @@ def _first_answer(address: RedisUrl) -> ServerFacts:
 def _insist_on_mode(facts: ServerFacts, address: RedisUrl) -> None:
     where = ", ".join(address.nodes)
     if facts.mode == "sentinel":
-        raise UsageProblem(f"{where} is a Redis Sentinel", hint="give the address of the primary that it watches")
+        raise UsageProblem(f"{where} is a Redis Sentinel", hint="give the address of the primary that it monitors")
     if facts.mode == address.mode:
         return
     if facts.mode == "cluster":
         raise UsageProblem(f"Redis at {where} is part of a cluster", hint=f"write redis+cluster://{where}")
-    raise UsageProblem(f"Redis at {where} is no cluster", hint=f"write redis://{address.nodes[0]}")
+    raise UsageProblem(f"Redis at {where} is not a cluster", hint=f"write redis://{address.nodes[0]}")
 
 
 def _source(address: RedisUrl, facts: ServerFacts) -> str:
@@ -279,7 +279,7 @@ def _source(address: RedisUrl, facts: ServerFacts) -> str:
 
 
 def _prove_writable(client: Client, server: RedisInstance) -> None:
-    """Write a key under a prefix of our own and take it away again by a script. Raises redis errors."""
+    """Write a key under a new prefix, and delete it by a script. Raises redis errors."""
     key = f"{server.fresh_prefix()}:write-test"
     proof = secrets.token_hex(8)
     client.set(key, proof, ex=_PROOF_LIFETIME_S)

@@ -1,7 +1,7 @@
-"""Key prefixes that the kit uses on a Redis of the user, written down before they are used.
+"""The list of key prefixes that a run uses on a Redis of the user, each recorded before its first use.
 
-So a run that is interrupted at any moment, in any of its processes, leaves no key. The list is a file, because
-processes that the kit starts (of xdist, of Spark) make prefixes too; they find it through their environment.
+So a run that is interrupted at any moment, in any of its processes, can remove all its keys. The list is a file,
+because child processes (xdist, Spark) also create prefixes; an environment variable names it.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ import redis
 from conformance.servers.connection import Client
 
 OWN = b"bullmq-conformance"
-"""What keys begin with that belong to no queue."""
+"""The start of keys that do not belong to a queue."""
 
 VARIABLE = "BULLMQ_CONFORMANCE_PREFIXES"
-"""Names the file, for this process and for those that it starts."""
+"""Environment variable with the path of the list, for this process and its children."""
 SCAN_COUNT = 1000
 LAST_WRITES_S = 10.0
-"""How long drivers and workers that are being ended may still write."""
-LOOK_EVERY_S = 0.3
-LOOKS_IN_VAIN = 8
-"""After so many it is over: a scenario that has noted its prefix may still wait for a driver to start."""
+"""Drivers and workers that are being ended may still write for this time."""
+SCAN_EVERY_S = 0.3
+EMPTY_SCANS = 8
+"""The cleanup ends after this number of scans without keys: a slow scenario may write its first keys late."""
 _PREFIX = re.compile(rb"bc[0-9a-f]{8}")
 
 
 def note(prefix: str) -> None:
-    """Write a prefix down before it is used; nothing where nobody will look.
+    """Record a prefix before its first use. Does nothing without a list.
 
-    Raises KeyboardInterrupt where the list is gone: this process was left behind by one that was interrupted, and what
-    it wrote now would stay.
+    Raises KeyboardInterrupt if the list is gone: the parent of this process was interrupted, and nothing would remove
+    the new keys.
     """
     path = os.environ.get(VARIABLE)
     if not path:
@@ -51,9 +51,9 @@ def note(prefix: str) -> None:
 
 @contextmanager
 def swept(connect: Callable[[], Client], announce: Callable[[str], None]) -> Iterator[None]:
-    """Remove every key under a prefix that was noted in this block, where the block is interrupted.
+    """If the block is interrupted, remove all keys under the prefixes that were recorded in it.
 
-    A block that ends otherwise has cleaned up after itself. `announce` is told where Redis does not let the kit do it.
+    A block that ends normally cleans up itself. `announce` gets a line if the cleanup fails.
     """
     handle, path = tempfile.mkstemp(prefix="bullmq-conformance-prefixes-")
     os.close(handle)
@@ -62,7 +62,7 @@ def swept(connect: Callable[[], Client], announce: Callable[[str], None]) -> Ite
     try:
         yield
     except KeyboardInterrupt:
-        # Under another name first: from then on no process that is left behind begins anything new.
+        # Rename the list first: from now on, remaining processes cannot start with a new prefix.
         taken = Path(path).replace(f"{path}-taken")
         noted = set(taken.read_text("ascii").split())
         taken.unlink()
@@ -78,35 +78,37 @@ def swept(connect: Callable[[], Client], announce: Callable[[str], None]) -> Ite
 def _sweep(connect: Callable[[], Client], prefixes: set[str], announce: Callable[[str], None]) -> None:
     try:
         with connect() as client:
-            _until_nobody_writes(lambda: remove_all(client, prefixes))
+            _until_writes_end(lambda: remove_all(client, prefixes))
     except (redis.RedisError, OSError) as error:
         announce(f"keys may be left in Redis under {', '.join(sorted(prefixes)) or 'no prefix'}: {error}")
 
 
-def _until_nobody_writes(remove: Callable[[], int]) -> None:
-    """Remove until nothing has come for a while: processes that are being ended may write once more."""
-    ends, nothing_left = time.monotonic() + LAST_WRITES_S, 0
-    while nothing_left < LOOKS_IN_VAIN and time.monotonic() < ends:
-        nothing_left = 0 if remove() else nothing_left + 1
-        time.sleep(LOOK_EVERY_S)
+def _until_writes_end(remove: Callable[[], int]) -> None:
+    """Remove keys until no new ones appear for a while: processes that are being ended may still write."""
+    ends, empty_scans = time.monotonic() + LAST_WRITES_S, 0
+    while empty_scans < EMPTY_SCANS and time.monotonic() < ends:
+        empty_scans = 0 if remove() else empty_scans + 1
+        time.sleep(SCAN_EVERY_S)
 
 
 def remove_all(client: Client, prefixes: set[str]) -> int:
-    """Unlink all keys under these prefixes, and those of queues that bear one in their name. Returns how many.
+    """Unlink all keys under these prefixes, and those of queues with one in their name. Returns their number.
 
-    One SCAN for all of them: a run has thousands. Raises redis errors.
+    Raises redis errors.
     """
     wanted = {prefix.strip("{}").encode() for prefix in prefixes}
     if not wanted:
         return 0
-    found = (key for key in client.scan_iter(match="*bc*", count=SCAN_COUNT) if _bears_one_of(key, wanted))
-    return sum(client.unlink(key) for key in found)
+    # One SCAN for all prefixes: a run has thousands of them.
+    keys = (key for key in client.scan_iter(match="*bc*", count=SCAN_COUNT) if _has_prefix(key, wanted))
+    return sum(client.unlink(key) for key in keys)
 
 
-def _bears_one_of(key: bytes, prefixes: set[bytes]) -> bool:
-    """Whether the key is `PREFIX:...`, with or without braces, or of a queue that is called `...-PREFIX`.
+def _has_prefix(key: bytes, prefixes: set[bytes]) -> bool:
+    """Whether a key has one of the prefixes.
 
-    Or the kit's own about such a prefix, as the progress of a load: `bullmq-conformance:load:PREFIX:...`.
+    It is `PREFIX:...`, with or without braces, or of a queue named `...-PREFIX`, or a key of the kit about such a prefix,
+    such as the progress of a load: `bullmq-conformance:load:PREFIX:...`.
     """
     first, _, rest = key.partition(b":")
     if first.strip(b"{}") in prefixes:
@@ -114,4 +116,4 @@ def _bears_one_of(key: bytes, prefixes: set[bytes]) -> bool:
     if first == OWN:
         return any(part.strip(b"{}") in prefixes for part in rest.split(b":"))
     queue = rest.partition(b":")[0].strip(b"{}")
-    return any(queue.endswith(b"-" + found) and found in prefixes for found in _PREFIX.findall(queue))
+    return any(queue.endswith(b"-" + prefix) and prefix in prefixes for prefix in _PREFIX.findall(queue))

@@ -1,4 +1,4 @@
-"""What a user may write for "where Redis comes from", read into one typed value. No I/O."""
+"""The user's setting of Redis, parsed into a typed value. No I/O."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _SCHEMES: dict[str, tuple[Mode, bool]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class RedisUrl:
-    """Where a Redis listens and how to log in. `nodes` are `host:port` (`[host]:port` for IPv6).
+    """The address and login of a Redis. `nodes` are `host:port` (`[host]:port` for IPv6).
 
-    In mode `cluster` the nodes are where to start; clients find the others themselves, and `db` is 0.
+    In mode `cluster`, `nodes` are the nodes to ask first: clients discover the others, and `db` is 0.
     """
 
     mode: Mode
@@ -45,7 +45,7 @@ class RedisUrl:
 
     @property
     def url(self) -> str:
-        """The same address as a setting, password included."""
+        """The address as a setting, including the password."""
         login = ""
         if self.username is not None or self.password is not None:
             login = f"{quote(self.username or '', safe='')}:{quote(self.password or '', safe='')}@"
@@ -53,12 +53,12 @@ class RedisUrl:
 
     @property
     def text(self) -> str:
-        """The same address for people: without user and password."""
+        """The address for messages, without user and password."""
         return self._written("")
 
     @property
     def for_drivers(self) -> RedisAddress:
-        """The same address as drivers get it."""
+        """The address in the form of the driver protocol."""
         return RedisAddress(
             mode=self.mode,
             nodes=list(self.nodes),
@@ -109,7 +109,7 @@ Setting = AnyBinary | BundledBinary | BinaryAt | ContainerImage | NewCluster | R
 
 
 def parse_setting(text: str | None) -> Setting:
-    """Read a setting; None and "" leave the choice to the kit. Raises UsageProblem for anything else than `FORMS`."""
+    """Parse a setting; with None and "" the kit chooses. Raises UsageProblem for texts that are not in `FORMS`."""
     text = (text or "").strip()
     if not text:
         return AnyBinary()
@@ -117,7 +117,7 @@ def parse_setting(text: str | None) -> Setting:
         return _address(text)
     kind, colon, rest = text.partition(":")
     if colon and not rest:
-        raise UsageProblem(f"Redis setting {text!r} ends after the colon", hint=f"use {FORMS}")
+        raise UsageProblem(f"invalid Redis setting {text!r}: nothing follows the colon", hint=f"use {FORMS}")
     if kind == "bundled" and not rest:
         return BundledBinary()
     if kind == "binary" and rest:
@@ -126,7 +126,7 @@ def parse_setting(text: str | None) -> Setting:
         return ContainerImage(_image(rest)) if rest else ContainerImage()
     if kind == "cluster":
         return NewCluster(_masters(rest)) if rest else NewCluster()
-    raise UsageProblem(f"Redis setting {text!r} is not understood", hint=f"use {FORMS}")
+    raise UsageProblem(f"invalid Redis setting {text!r}", hint=f"use {FORMS}")
 
 
 def join_node(host: str, port: int) -> str:
@@ -142,7 +142,7 @@ def split_node(node: str) -> tuple[str, int]:
 
 def _image(text: str) -> str:
     if text.strip() != text or any(character.isspace() for character in text) or text.startswith("-"):
-        raise UsageProblem(f"{text!r} is no name of a container image", hint=f"as in container:{DEFAULT_IMAGE}")
+        raise UsageProblem(f"invalid container image {text!r}", hint=f"as in container:{DEFAULT_IMAGE}")
     return text
 
 
@@ -157,18 +157,18 @@ def _masters(text: str) -> int:
 
 
 def _address(url: str) -> RedisUrl:
-    # The password is never repeated in a message: only the part that is wrong is.
+    # Messages only quote the invalid part, and never the password.
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise UsageProblem(f"the Redis URL is malformed: {error}", hint=f"use {FORMS}") from error
+        raise UsageProblem(f"invalid Redis URL: {error}", hint=f"use {FORMS}") from error
     kind = _SCHEMES.get(parts.scheme)
     if kind is None:
-        raise UsageProblem(f"the Redis URL has the scheme {parts.scheme!r}", hint=f"use {' or '.join(_SCHEMES)}")
+        raise UsageProblem(f"invalid scheme {parts.scheme!r} of the Redis URL", hint=f"use {' or '.join(_SCHEMES)}")
     if parts.query or parts.fragment:
         raise UsageProblem(
             "the Redis URL has options after its path",
-            hint="drivers are only given host, port, db, user, password and TLS; trust a private certificate authority"
+            hint="drivers only get host, port, db, user, password and TLS; trust a private certificate authority"
             " through SSL_CERT_FILE (and NODE_EXTRA_CA_CERTS for Node)",
         )
     mode, tls = kind
@@ -203,9 +203,7 @@ def _database(path: str, mode: Mode) -> int:
     if not text:
         return 0
     if not (text.isascii() and text.isdigit()):
-        raise UsageProblem(
-            f"the Redis URL ends with {path!r}, which is no database number", hint="as in redis://host:6379/2"
-        )
+        raise UsageProblem(f"invalid database {path!r} in the Redis URL", hint="as in redis://host:6379/2")
     if mode == "cluster" and int(text) != 0:
-        raise UsageProblem(f"a Redis cluster has no database {text}", hint="leave the path away")
+        raise UsageProblem(f"a Redis cluster has no database {text}", hint="remove the path")
     return int(text)

@@ -1,8 +1,8 @@
-"""The oracle is what it says: every installed file of bullmq, ioredis and theirs, checked against its recorded hash.
+"""Verifies the oracle: the hash of every installed file of bullmq, ioredis and their dependencies.
 
-Of the pinned version the kit itself holds a hash per package (`packages.manifest.json`); of any other, and to name the
-file that differs, the hashes that were taken right after npm had verified and installed it lie beside the installation.
-`python -m conformance.upstream.installed_files FOLDER` writes the manifest, for the day when another version is pinned.
+For the pinned version, the kit has a hash per package (`packages.manifest.json`). For other versions, and to name the
+file that differs, it records the hashes of all files right after the installation by npm. To pin another version,
+`python -m conformance.upstream.installed_files FOLDER` writes the manifest.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import msgspec
 from conformance.problems import EnvironmentProblem
 
 RECORDED = "files.json"
-"""Name of the record beside `node_modules`."""
+"""Name of the record next to `node_modules`."""
 
 NPM_OWN = frozenset({".package-lock.json", ".bin"})
-"""What npm writes for itself below `node_modules`; no program reads it, and versions of npm write it differently."""
+"""Files of npm itself below `node_modules`. No program reads them, and they differ between versions of npm."""
 
 
 class InstalledFiles(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ def package_of(path: str) -> str:
 
 
 def read_files(root: Path) -> InstalledFiles:
-    """Hash every file below `root/node_modules`. Raises EnvironmentProblem where one cannot be read."""
+    """Hash every file below `root/node_modules`. Raises EnvironmentProblem if one cannot be read."""
     modules = str(root / "node_modules")
     try:
         return InstalledFiles(
@@ -57,14 +57,14 @@ def read_files(root: Path) -> InstalledFiles:
 
 
 def record_files(root: Path) -> None:
-    """Write down what is installed, right after npm has done it."""
+    """Record the hashes of the installed files, right after the installation."""
     (root / RECORDED).write_bytes(msgspec.json.encode(read_files(root)))
 
 
 def verify_files(root: Path, pinned: Mapping[str, str] | None = None) -> None:
-    """Compare every installed file with its recorded hash, and its package with the `pinned` hash where there is one.
+    """Compare every installed file with its recorded hash, and its package with the `pinned` hash if there is one.
 
-    Raises EnvironmentProblem that names the files: whatever they would do, it would not be bullmq that does it.
+    Raises EnvironmentProblem with the names of changed files: with them, the oracle would not be the real bullmq.
     """
     installed = read_files(root)
     recorded = _recorded(root)
@@ -73,16 +73,16 @@ def verify_files(root: Path, pinned: Mapping[str, str] | None = None) -> None:
     if changed:
         others = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         raise EnvironmentProblem(
-            f"the oracle is not what npm installed: {changed[0]}{others} in {root / 'node_modules'} "
-            f"is not as its recorded hash says",
-            hint=f"remove {root} and run again to install it anew",
+            f"the oracle has changed since npm installed it: {changed[0]}{others} in {root / 'node_modules'} "
+            f"differs from its recorded hash",
+            hint=f"remove {root} and run again to install it again",
         )
     if recorded is None:
         if pinned is None:
             raise EnvironmentProblem(
-                f"{root} has no record of what was installed", hint="remove it and run again to install it anew"
+                f"{root} has no record of its installed files", hint="remove it and run again to install it again"
             )
-        record_files(root)  # an installation of an older kit, which the kit's own manifest has just shown to be right
+        record_files(root)  # installed by an older kit without record; the manifest has just verified it
 
 
 def load_pinned(manifest: Path) -> dict[str, str]:
@@ -107,7 +107,7 @@ def _unequal(expected: Mapping[str, str], actual: Mapping[str, str]) -> list[str
 
 
 def _files(folder: str) -> Iterator[str]:
-    """Paths as plain text: every run looks at more than a thousand, and pathlib would take longer than the hashes."""
+    """Paths as text: every run reads more than a thousand, and pathlib would take longer than the hashes."""
     for entry in os.scandir(folder):
         if entry.name in NPM_OWN:
             continue

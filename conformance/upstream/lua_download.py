@@ -1,8 +1,8 @@
-"""The pinned Lua scripts without Node and npm: out of the package that the npm registry serves, or out of a folder.
+"""The pinned Lua scripts without Node and npm: from the package on the npm registry, or from a folder.
 
-Whatever comes from outside is compared with what is pinned here: the package with npm's own integrity hash, every
-script with the hash of the manifest. `python -m conformance.upstream.lua_download FOLDER` writes the scripts as files,
-for machines that reach no registry.
+The package is verified with npm's integrity hash, and every script with its hash in the manifest.
+`python -m conformance.upstream.lua_download FOLDER` writes the scripts as files, for machines without access to a
+registry.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from conformance.upstream.package import HARNESS, cache_folder, installed_versio
 from conformance.upstream.scripts import OfficialScript, verified
 
 REGISTRY_VARIABLE: Final = "NPM_CONFIG_REGISTRY"
-"""npm's own variable for another registry than the public one; its packages must be the same."""
+"""npm's own variable for another registry. Its packages must be identical to the public ones."""
 
 FOLDER_VARIABLE: Final = "BULLMQ_SCRIPTS"
-"""Environment variable that names a folder with the scripts, which are then taken from there alone."""
+"""Environment variable with a folder of the scripts, which is then their only source."""
 
 _PUBLIC_REGISTRY: Final = "https://registry.npmjs.org/"
 _WITHIN_S: Final = 30
@@ -46,11 +46,11 @@ _ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "v": "\v", "0": "\0", "\n": ""}
 
 Download = Callable[[str], bytes]
-"""Gets what an address serves. Raises OSError."""
+"""Downloads the content of an address. Raises OSError."""
 
 
 class _PinnedPackage(msgspec.Struct, frozen=True):
-    """What the lock file says about bullmq."""
+    """The entry of bullmq in the lock file."""
 
     version: str
     resolved: str
@@ -66,8 +66,8 @@ def scripts_without_node(
 ) -> Mapping[str, OfficialScript]:
     """Return the pinned scripts by name: from the folder of `BULLMQ_SCRIPTS`, the user's cache, or the registry.
 
-    What was downloaded is kept in the cache, complete or not at all. Blocks: not for an event loop. Raises
-    EnvironmentProblem where none of them has the pinned scripts.
+    A download is kept in the cache. Blocks, so do not call it in an event loop. Raises EnvironmentProblem if none of
+    them has the pinned scripts.
     """
     named = os.environ.get(FOLDER_VARIABLE)
     if named:
@@ -84,7 +84,7 @@ def scripts_without_node(
 def scripts_in_folder(folder: Path) -> Mapping[str, OfficialScript]:
     """Return the scripts of a folder: an unpacked package, its `scripts`, or files `NAME-KEYS.lua`.
 
-    Raises EnvironmentProblem where it has none, or others than the pinned ones.
+    Raises EnvironmentProblem if it has none, or if they are not the pinned scripts.
     """
     for place in _IN_FOLDER:
         found = _files_in(folder / place)
@@ -97,7 +97,7 @@ def scripts_in_folder(folder: Path) -> Mapping[str, OfficialScript]:
 
 
 def read_scripts(files: Iterable[tuple[str, str]]) -> dict[str, RawScript]:
-    """Read scripts from the texts of files named `NAME-KEYS.js` or `NAME-KEYS.lua`; others are passed over."""
+    """Read scripts from the texts of files named `NAME-KEYS.js` or `NAME-KEYS.lua`; other files are ignored."""
     found = {}
     for file_name, text in files:
         named = _FILE_NAME.fullmatch(file_name)
@@ -108,7 +108,7 @@ def read_scripts(files: Iterable[tuple[str, str]]) -> dict[str, RawScript]:
 
 
 def template_text(module: str) -> str:
-    """Return what JavaScript makes of the template literal `content` of a module; empty where there is none."""
+    """Return the JavaScript value of the template literal `content` in a module; empty if there is none."""
     found = _CONTENT.search(module)
     if found is None:
         return ""
@@ -123,7 +123,7 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def _installed(cache: Path) -> dict[str, RawScript]:
-    """The scripts of the pinned package where npm has installed it for the oracle, so that nothing is fetched twice."""
+    """The scripts of the pinned package if npm has installed it for the oracle; this saves a download."""
     version = load_manifest().version
     roots = (root for root in sorted(cache.glob("npm-*")) if installed_version(root) == version)
     folders = (root / "node_modules" / "bullmq" / "dist" / "cjs" / "scripts" for root in roots)
@@ -162,7 +162,7 @@ def _check_integrity(package: bytes, integrity: str, address: str) -> None:
     algorithm, _, expected = integrity.partition("-")
     if base64.b64encode(hashlib.new(algorithm, package).digest()).decode() != expected:
         raise EnvironmentProblem(
-            f"what {address} serves is not the package that is pinned: its {algorithm} differs",
+            f"the package at {address} is not the pinned one: its {algorithm} differs",
             hint=f"check the registry and the proxy in between ({REGISTRY_VARIABLE})",
         )
 
@@ -170,7 +170,7 @@ def _check_integrity(package: bytes, integrity: str, address: str) -> None:
 def _over_https(address: str) -> bytes:
     if not address.startswith("https://"):
         raise ValueError("only https is trusted")
-    with urllib.request.urlopen(address, timeout=_WITHIN_S) as answer:  # noqa: S310 - looked at just above
+    with urllib.request.urlopen(address, timeout=_WITHIN_S) as answer:  # noqa: S310 - checked just above
         package: bytes = answer.read(_LONGEST_PACKAGE)
     return package
 
@@ -191,7 +191,7 @@ def _pinned() -> _PinnedPackage:
 
 
 def _cache_name() -> str:
-    """Another manifest has another file, so that an old cache is never taken for the new scripts."""
+    """The name depends on the manifest, so that an old cache is never used for new scripts."""
     return f"lua-{hashlib.sha256(MANIFEST.read_bytes()).hexdigest()[:12]}.json"
 
 
@@ -203,7 +203,7 @@ def _read_cache(path: Path) -> dict[str, RawScript] | None:
 
 
 def _write_cache(path: Path, scripts: Mapping[str, RawScript]) -> None:
-    """Write beside it and move it into place: whoever reads meanwhile sees all of it or nothing."""
+    """Write to a second file and rename it, so that a concurrent reader sees all of it or nothing."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

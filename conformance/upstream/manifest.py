@@ -1,7 +1,7 @@
-"""What the Lua scripts of the pinned package must be, down to the byte; and the generator of that list.
+"""The manifest of the Lua scripts of the pinned package, with a hash of each, and its generator.
 
-`python -m conformance.upstream.manifest` writes the manifest anew from a package, for the day when another version is
-pinned. A manifest holds hashes only: no upstream text is kept in this tree.
+To pin another version, `python -m conformance.upstream.manifest` writes the manifest from its package. A manifest only
+has hashes: this repository contains no upstream text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RawScript(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ManifestEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One script: its number of KEYS, the SHA-1 that EVALSHA uses, and the SHA-256 that it is verified with."""
+    """One script: its number of KEYS, the SHA-1 for EVALSHA, and the SHA-256 for verification."""
 
     keys: int
     sha1: str
@@ -60,7 +60,7 @@ def load_manifest(path: Path = MANIFEST) -> ScriptManifest:
 
 
 def script_names_by_sha1(texts: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the names of scripts by the digest under which EVALSHA calls them.
+    """Return the names of scripts by their digest for EVALSHA.
 
     `texts`: the scripts of any version by name; without them, the pinned ones.
     """
@@ -105,12 +105,12 @@ def extract_scripts(node: NodeBinary, root: Path) -> dict[str, RawScript]:
 def _error_line(stderr: bytes) -> str:
     """Pick the line of a Node stack trace that names the error."""
     lines = stderr.decode(errors="replace").splitlines()
-    return next((line for line in lines if _ERROR.match(line)), "Node said nothing")
+    return next((line for line in lines if _ERROR.match(line)), "Node printed no error")
 
 
 def _failed(root: Path, why: str) -> EnvironmentProblem:
     return EnvironmentProblem(
-        f"the Lua scripts below {root} cannot be read: {why}", hint=f"remove {root} and run again to install it anew"
+        f"the Lua scripts below {root} cannot be read: {why}", hint=f"remove {root} and run again to install it again"
     )
 
 

@@ -1,4 +1,4 @@
-"""Which Node.js runs the oracle, and running the npm that belongs to it."""
+"""Finds the Node.js that runs the oracle, and runs its npm."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Literal
 from conformance.problems import EnvironmentProblem, UsageProblem
 
 MINIMUM_MAJOR = 18
-"""The driver uses nothing newer, and the newest `nodejs-bin` on PyPI is 18.4."""
+"""The driver needs nothing newer, and the newest `nodejs-bin` on PyPI is 18.4."""
 
 _VERSION_TIMEOUT_S = 20
 _VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
@@ -38,7 +38,7 @@ _NPM_CLI = Path("node_modules", "npm", "bin", "npm-cli.js")
 _NPM_SETTINGS = {
     "NPM_CONFIG_UPDATE_NOTIFIER": "false",
     "NPM_CONFIG_PREFER_OFFLINE": "true",
-    # npm waits 10 s and then 60 s before it tries again; without a network that would only look like a hang.
+    # By default npm retries after 10 s and then 60 s, which looks like a hang without a network.
     "NPM_CONFIG_FETCH_RETRY_MINTIMEOUT": "500",
     "NPM_CONFIG_FETCH_RETRY_MAXTIMEOUT": "2000",
 }
@@ -48,7 +48,7 @@ Source = Literal["setting", "system", "nodejs-bin"]
 
 @dataclass(frozen=True)
 class NodeBinary:
-    """A Node.js that can be started. `version` has no leading `v`; `source` says how it was found."""
+    """A Node.js that can be started. `version` has no leading `v`; `source`: how it was found."""
 
     path: Path
     version: str
@@ -56,13 +56,13 @@ class NodeBinary:
 
 
 def find_node(setting: str | None = None) -> NodeBinary:
-    """Choose a Node.js: the one asked for, else the one on PATH, else the one from the PyPI package `nodejs-bin`.
+    """Find a Node.js: the one of `setting`, else the one on PATH, else the one of the PyPI package `nodejs-bin`.
 
     `setting` is a path or a command name. Raises UsageProblem if it does not name a usable Node.js, and
-    EnvironmentProblem if nothing was asked for and nothing is there.
+    EnvironmentProblem if there is no setting and no usable Node.js.
     """
     if setting:
-        return _asked_for(setting)
+        return _node_of_setting(setting)
     on_path = shutil.which("node")
     rejected = ""
     if on_path:
@@ -77,7 +77,7 @@ def find_node(setting: str | None = None) -> NodeBinary:
             return NodeBinary(bundled, version, "nodejs-bin")
     raise EnvironmentProblem(
         f"no Node.js {MINIMUM_MAJOR} or newer was found{rejected}",
-        hint="install Node.js, or `pip install nodejs-bin`, or name one with --node PATH",
+        hint="install Node.js, or `pip install nodejs-bin`, or set --node PATH",
     )
 
 
@@ -92,21 +92,23 @@ def bundled_node() -> Path | None:
 
 
 def node_version(path: Path) -> str | None:
-    """Ask a binary for its version, such as `20.11.1`; None if it is no Node.js or does not start."""
+    """Ask a binary for its version, such as `20.11.1`; None if it is not Node.js or does not start."""
     try:
-        asked = subprocess.run(
+        done = subprocess.run(
             [str(path), "--version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = _VERSION.fullmatch(asked.stdout.strip())
+    match = _VERSION.fullmatch(done.stdout.strip())
     return ".".join(match.groups()) if match else None
 
 
-def _asked_for(setting: str) -> NodeBinary:
+def _node_of_setting(setting: str) -> NodeBinary:
     path = shutil.which(setting)
     if path is None:
-        raise UsageProblem(f"--node {setting}: there is no such program", hint="name a Node.js binary or leave it out")
+        raise UsageProblem(
+            f"--node {setting}: there is no such program", hint="give the path of a Node.js binary, or omit --node"
+        )
     version = node_version(Path(path))
     if version is None:
         raise UsageProblem(f"--node {setting}: this is not a working Node.js", hint=f"try `{setting} --version`")
@@ -122,23 +124,23 @@ def _new_enough(version: str) -> bool:
 
 
 def find_npm(node: NodeBinary) -> Path:
-    """Locate npm's `npm-cli.js`: beside this Node.js, else on PATH, else the one inside `nodejs-bin`.
+    """Locate npm's `npm-cli.js`: next to this Node.js, else on PATH, else inside `nodejs-bin`.
 
-    Raises EnvironmentProblem if there is none. Node runs the file itself: the `npm` command is a shell script on some
-    systems, and would start whatever `node` is first on PATH.
+    Raises EnvironmentProblem if there is none. The kit runs the file with Node itself: the `npm` command is a shell
+    script on some systems, and would start the first `node` on PATH.
     """
     for binary in (node.path, bundled_node()):
-        beside = _npm_beside(binary) if binary else None
-        if beside:
-            return beside
+        npm = _npm_next_to(binary) if binary else None
+        if npm:
+            return npm
         if binary == node.path and (on_path := _npm_on_path()):
             return on_path
     raise EnvironmentProblem(
-        f"no npm was found beside {node.path} or on PATH", hint="install npm, or `pip install nodejs-bin`"
+        f"no npm was found next to {node.path} or on PATH", hint="install npm, or `pip install nodejs-bin`"
     )
 
 
-def _npm_beside(binary: Path) -> Path | None:
+def _npm_next_to(binary: Path) -> Path | None:
     resolved = binary.resolve()
     candidates = (
         resolved.parent.parent / "lib" / _NPM_CLI,
@@ -155,12 +157,12 @@ def _npm_on_path() -> Path | None:
 
 
 def run_npm(node: NodeBinary, folder: Path, *words: str) -> None:
-    """Run `npm WORDS` in a folder; packages run no scripts of their own. Raises EnvironmentProblem with npm's words."""
+    """Run `npm WORDS` in a folder, without install scripts of packages. Raises EnvironmentProblem with npm's error."""
     _npm(node, folder, *words, "--ignore-scripts", "--no-audit", "--no-fund")
 
 
 def npm_output(node: NodeBinary, *words: str) -> str:
-    """What `npm WORDS` prints on stdout. Raises EnvironmentProblem with npm's words."""
+    """The output of `npm WORDS` on stdout. Raises EnvironmentProblem with npm's error."""
     return _npm(node, None, *words)
 
 
@@ -188,7 +190,7 @@ def _npm(node: NodeBinary, folder: Path | None, *words: str) -> str:
 
 
 def error_summary(output: str) -> str:
-    """Join the error lines of npm that say what is wrong, without usage texts and where its log file is."""
+    """Join the informative error lines of npm, without usage texts and the path of its log file."""
     errors = [match[1].strip() for line in output.splitlines() if (match := _NPM_ERROR_LINE.match(line))]
     informative = [line for line in errors if line and not line.startswith(_UNINFORMATIVE)]
     return "; ".join(informative[:_NPM_ERROR_LINES]) or output.strip()[-200:] or "it printed nothing"

@@ -1,4 +1,4 @@
-"""The bullmq packages: the pinned one and others, installed once into the user's cache, used offline from then on."""
+"""The bullmq packages: the pinned one and others, installed once into the user's cache and then used offline."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ CACHE_VARIABLE = "BULLMQ_CONFORMANCE_CACHE"
 """Environment variable that names another cache folder."""
 
 MODULES_VARIABLE = "BULLMQ_CONFORMANCE_MODULES"
-"""Environment variable from which the Node driver knows below which folder `node_modules` is."""
+"""Environment variable with the folder of `node_modules`, for the Node driver."""
 
 HARNESS = Path(str(files("conformance.node_harness")))
-"""The room with package.json, package-lock.json, the Lua manifest and the Node driver."""
+"""The folder with package.json, package-lock.json, the Lua manifest and the Node driver."""
 
 
 @dataclass(frozen=True)
 class BullMQPackage:
     """An installed bullmq. `root` is the folder that holds `node_modules`.
 
-    `lock_sha256` names what was installed; empty for another version than the pinned one, which has no lock file here.
+    `lock_sha256`: hash of the lock file; empty for versions other than the pinned one, because the kit has no lock for
+    them.
     """
 
     root: Path
@@ -44,17 +45,17 @@ class BullMQPackage:
     lock_sha256: str
 
     def verify(self) -> None:
-        """Check every installed file against its recorded hash. Raises EnvironmentProblem that names what differs."""
+        """Check every installed file against its recorded hash. Raises EnvironmentProblem with the changed files."""
         verify_files(self.root, load_pinned(HARNESS / "packages.manifest.json") if self.lock_sha256 else None)
 
 
 def ensure_package(
     node: NodeBinary, *, announce: Callable[[str], None], cache_root: Path | None = None
 ) -> BullMQPackage:
-    """Return the pinned package, and install it first if this cache does not have it yet.
+    """Return the pinned package; installs it first if it is not in the cache.
 
-    `announce` gets a line for each step when something is installed. The folder appears in the cache complete or not at
-    all, also when several processes start at once or one is interrupted. Raises EnvironmentProblem if npm fails or the
+    `announce` gets a line for each step of an installation. The folder in the cache is always complete, even if several
+    processes start at once or one is interrupted. Raises EnvironmentProblem if npm fails or the
     cache cannot be written.
     """
     lock_sha256 = hashlib.sha256((HARNESS / "package-lock.json").read_bytes()).hexdigest()
@@ -71,8 +72,8 @@ def ensure_bullmq(
 ) -> BullMQPackage:
     """Return this version of bullmq, every file verified; the pinned one is installed from the kit's own lock.
 
-    `overrides` as in `ensure_version`. Raises EnvironmentProblem where npm cannot get it, or where an installed file is
-    not as npm left it.
+    `overrides` as in `ensure_version`. Raises EnvironmentProblem if npm cannot install it, or if an installed file has
+    changed since.
     """
     if version == _pinned_version("bullmq") and not overrides:
         package = ensure_package(node, announce=announce)
@@ -90,13 +91,13 @@ def ensure_version(
     overrides: Mapping[str, str] | None = None,
     cache_root: Path | None = None,
 ) -> BullMQPackage:
-    """Return another version of bullmq, and install it first if this cache does not have it yet.
+    """Return another version of bullmq; installs it first if it is not in the cache.
 
-    `overrides`: versions of packages below it, such as ioredis, in place of those that it asks for. Raises
-    EnvironmentProblem where npm cannot get it, or when the cache cannot be written.
+    `overrides`: versions of its dependencies, such as ioredis, instead of its own choice. Raises EnvironmentProblem if
+    npm cannot install it, or if the cache cannot be written.
     """
     chosen = dict(overrides or {})
-    # From 6.0 on, bullmq leaves it to its user which ioredis it stands on; before, it brings its own.
+    # Since 6.0, ioredis is a peer dependency of bullmq, so the user must choose its version.
     direct = {"bullmq": version, "ioredis": chosen.get("ioredis", _pinned_version("ioredis"))}
     name = "+".join([f"bullmq-{version}", *(f"{package.replace('/', '-')}-{of}" for package, of in chosen.items())])
     described = json.dumps({"private": True, "dependencies": direct, "overrides": chosen})
@@ -129,7 +130,7 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class _Installation:
-    """A bullmq on its way into the cache: the texts of the files that npm reads, by name, and what it is told."""
+    """An installation of bullmq: the texts of the files that npm reads, by name, and npm's arguments."""
 
     node: NodeBinary
     target: Path
@@ -138,7 +139,7 @@ class _Installation:
     npm_words: tuple[str, ...]
 
     def ensure(self, announce: Callable[[str], None]) -> str:
-        """Install it unless it is there, and return its version."""
+        """Install it if it is not there, and return its version."""
         version = self._complete_version()
         if version is not None:
             return version
@@ -153,19 +154,19 @@ class _Installation:
     def _install_once(self, announce: Callable[[str], None]) -> str:
         self.target.parent.mkdir(parents=True, exist_ok=True)
         lock = self.target.parent / f".{self.target.name}.lock"
-        # Without the lock, two runs that start together would take each other's half of an installation for leftovers.
+        # Without the lock, two runs that start together would remove each other's unfinished installation as leftovers.
         with exclusive_lock(lock, on_wait=lambda: announce("Waiting for another process that installs bullmq ...")):
-            # Whoever waited for the lock finds the work done.
+            # Another process may have finished the installation while this one waited for the lock.
             version = self._complete_version()
             return version if version is not None else self._install(announce)
 
     def _complete_version(self) -> str | None:
-        """What is installed, with its record; kits before the record left installations of the pinned version only."""
+        """The installed version, if its record exists; older kits without records only installed the pinned version."""
         recorded = "package-lock.json" in self.files or (self.target / RECORDED).exists()
         return installed_version(self.target) if recorded else None
 
     def _install(self, announce: Callable[[str], None]) -> str:
-        """Install beside the target and move into place. The lock is held, so nobody else uses the leftovers."""
+        """Install next to the target, then move into place. The lock is held, so leftovers are not in use."""
         started = time.monotonic()
         for leftover in (self.target, *self.target.parent.glob(f"{self.target.name}.part-*")):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -177,7 +178,7 @@ class _Installation:
             run_npm(self.node, part, *self.npm_words)
             version = installed_version(part)
             if version is None:
-                raise EnvironmentProblem("npm installed no bullmq", hint=f"try `npm ci` in {HARNESS}")
+                raise EnvironmentProblem("npm did not install bullmq", hint=f"try `npm ci` in {HARNESS}")
             record_files(part)
             part.chmod(0o755)
             part.rename(self.target)

@@ -1,4 +1,4 @@
-"""Which versions of bullmq npm has, and what words such as `newest-6` stand for today."""
+"""The versions of bullmq on npm, and the current meaning of words such as `newest-6`."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ VERSION_HINT = "versions are written as in node@5.81.3, or newest, newest-5, new
 
 
 def is_version(text: str) -> bool:
-    """Whether this is a version of bullmq as npm writes them, or a word for one."""
+    """Whether this is a version of bullmq as npm writes it, or a word for one."""
     return bool(_EXACT.fullmatch(text) or _NEWEST.fullmatch(text))
 
 
 def exact_version(node: NodeBinary, text: str) -> str:
     """The version that a text names: itself, or the newest that npm has (`newest`, `latest`, `newest-5`).
 
-    npm is asked for words only. Raises UsageProblem for what is neither or of a major version that there is not,
-    EnvironmentProblem where npm cannot answer.
+    Asks npm only for words. Raises UsageProblem for other texts and for an unknown major version, EnvironmentProblem if
+    npm fails.
     """
     if _EXACT.fullmatch(text):
         return text
     word = _NEWEST.fullmatch(text)
     if word is None:
-        raise UsageProblem(f"{text!r} is no version of bullmq", hint=VERSION_HINT)
-    found = [version for version in published_versions(node) if word["major"] in (None, version.split(".")[0])]
-    if not found:
+        raise UsageProblem(f"invalid version {text!r} of bullmq", hint=VERSION_HINT)
+    versions = [version for version in published_versions(node) if word["major"] in (None, version.split(".")[0])]
+    if not versions:
         raise UsageProblem(f"npm has no bullmq {word['major']}", hint=VERSION_HINT)
-    return found[-1]
+    return versions[-1]
 
 
 def published_versions(node: NodeBinary) -> list[str]:
-    """Every version of bullmq that npm has, previews left out, oldest first. Raises EnvironmentProblem."""
+    """All versions of bullmq on npm without prereleases, oldest first. Raises EnvironmentProblem."""
     answer = npm_output(node, "view", "bullmq", "versions", "--json")
     try:
         versions = msgspec.json.decode(answer, type=list[str])
     except msgspec.DecodeError as error:
         raise EnvironmentProblem(
-            f"npm does not say which versions of bullmq there are: {error}", hint="name an exact version"
+            f"npm does not list the versions of bullmq: {error}", hint="give an exact version"
         ) from error
     return sorted((version for version in versions if "-" not in version), key=Version)

@@ -1,4 +1,4 @@
-"""The Lua scripts of a bullmq for clients that run them and taps that know them: verified, cached beside it."""
+"""The Lua scripts of a bullmq version, for clients that run them and taps that recognize them: verified and cached."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class _ScriptCache(msgspec.Struct, frozen=True, kw_only=True):
 def load_scripts(
     package: BullMQPackage, node: NodeBinary, *, manifest: Path = MANIFEST
 ) -> Mapping[str, OfficialScript]:
-    """Return all scripts of the package by name, those of the pinned one verified against the manifest.
+    """Return all scripts of the package by name. Those of the pinned version are verified against the manifest.
 
-    Those of another version come out of files that `BullMQPackage.verify` has compared with npm's. Node is only needed
-    the first time. Raises EnvironmentProblem that names the script if a text or key count is not as pinned, or if a
-    script is missing or too many.
+    Those of other versions come from files that `BullMQPackage.verify` has checked. Node is only needed the first time.
+    Raises EnvironmentProblem with the name of the script if a text or key count differs, or if a script is missing or
+    unexpected.
     """
     if not package.lock_sha256:
         return MappingProxyType(
@@ -60,26 +60,26 @@ def load_scripts(
     expected = load_manifest(manifest)
     if expected.version != package.version:
         raise EnvironmentProblem(
-            f"the manifest is of bullmq {expected.version}, the package is {package.version}",
+            f"the manifest is for bullmq {expected.version}, but the package is {package.version}",
             hint="write a new manifest with `python -m conformance.upstream.manifest`",
         )
     return verified(_cached_or_extracted(package, node), expected, package.root)
 
 
-def verified(found: Mapping[str, RawScript], expected: ScriptManifest, root: Path) -> Mapping[str, OfficialScript]:
-    """Compare scripts with the manifest. Raises EnvironmentProblem on the first one that is not as it must be."""
-    for name in sorted(found.keys() ^ expected.scripts.keys()):
+def verified(scripts: Mapping[str, RawScript], expected: ScriptManifest, root: Path) -> Mapping[str, OfficialScript]:
+    """Compare scripts with the manifest. Raises EnvironmentProblem at the first difference."""
+    for name in sorted(scripts.keys() ^ expected.scripts.keys()):
         wrong = "is missing" if name in expected.scripts else "is not in the manifest"
         raise _refused(name, wrong, root)
     for name, entry in expected.scripts.items():
-        script = found[name]
+        script = scripts[name]
         if script.keys != entry.keys:
             raise _refused(name, f"takes {script.keys} keys instead of {entry.keys}", root)
         if hashlib.sha256(script.text.encode(errors="surrogatepass")).hexdigest() != entry.sha256:
             raise _refused(name, "does not have the pinned text", root)
     return MappingProxyType(
         {
-            name: OfficialScript(name, entry.keys, found[name].text, entry.sha1)
+            name: OfficialScript(name, entry.keys, scripts[name].text, entry.sha1)
             for name, entry in expected.scripts.items()
         }
     )
@@ -97,7 +97,7 @@ def _cached_or_extracted(package: BullMQPackage, node: NodeBinary) -> dict[str, 
 
 
 def _fingerprint(folder: Path) -> str:
-    """Names, sizes and times of the script files: cheap to take, and different after any change."""
+    """Names, sizes and times of the script files: cheap to read, and different after any change."""
     try:
         stats = sorted((entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(folder))
     except OSError as error:
@@ -115,7 +115,7 @@ def _read_cache(path: Path) -> _ScriptCache | None:
 
 
 def _write_cache(cached: _ScriptCache, path: Path) -> None:
-    """Write through a second file, so that a process that reads meanwhile sees the old or the new one."""
+    """Write through a second file, so that a concurrent reader sees the old or the new file."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(msgspec.json.encode(cached))
@@ -127,5 +127,5 @@ def _write_cache(cached: _ScriptCache, path: Path) -> None:
 
 def _refused(name: str, wrong: str, root: Path) -> EnvironmentProblem:
     return EnvironmentProblem(
-        f"Lua script {name} of the bullmq package {wrong}", hint=f"remove {root} and run again to install it anew"
+        f"Lua script {name} of the bullmq package {wrong}", hint=f"remove {root} and run again to install it again"
     )

@@ -80,7 +80,7 @@ def test_a_peer_that_the_machine_cannot_run_is_left_out_with_a_line(
     lines: list[str] = []
     assert RUST_OFFICIAL not in chosen_names(None, lines.append)
     assert "rust-official is left out: needs cargo: install Rust, for example with rustup" in lines
-    with pytest.raises(EnvironmentProblem, match="'rust-official-peer' is built with cargo, which is not on the PATH"):
+    with pytest.raises(EnvironmentProblem, match="'rust-official-peer' needs cargo to be built, but it is not on PATH"):
         command_of(RUST_OFFICIAL, lines.append)
 
 

@@ -33,17 +33,17 @@ def test_the_installed_program_says_it_in_one_line_and_a_hint(program: Program) 
 def test_python_m_conformance_is_the_same_program(program: Program, tmp_path: Path) -> None:
     words = ("run", "--client", "node", "--", "some-driver")
     as_module = run_command([sys.executable, "-m", "conformance", *words], cwd=tmp_path)
-    assert as_module.complains(USAGE, "both --client and a driver's command", "give one of them")
+    assert as_module.complains(USAGE, "--client and a driver's command exclude each other", "give one of them")
     assert as_module == program(*words)
 
 
 @pytest.mark.parametrize(
     ("setting", "text"),
     [
-        ("nonsense", "'nonsense' is not understood"),
+        ("nonsense", "invalid Redis setting 'nonsense'"),
         ("http://localhost", "scheme 'http'"),
         ("redis://localhost:port", "not host:port"),
-        ("redis://localhost/first", "no database number"),
+        ("redis://localhost/first", "invalid database"),
         ("cluster:1", "cannot have '1' masters"),
         ("binary:/nonexistent/redis-server", "no file /nonexistent/redis-server"),
     ],
@@ -66,7 +66,7 @@ def test_an_unknown_format(call: Program) -> None:
 
 
 def test_an_unknown_prerequisite(call: Program) -> None:
-    assert call("run", "--require", "coffee").complains(USAGE, "'coffee'", "known are")
+    assert call("run", "--require", "coffee").complains(USAGE, "'coffee'", "hint: use docker")
 
 
 def test_a_node_that_is_not_there(call: Program) -> None:
@@ -179,7 +179,7 @@ TEXTS = {
     "lies about a write": (
         LIAR,
         "Redis has no hash",
-        "answer when the job is written",
+        "answer once the job is in Redis",
     ),
     "hangs": ("ready()\nwhile True: signal.pause()", "within 5000 ms and was killed", "answer every call"),
 }

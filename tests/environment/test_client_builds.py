@@ -106,7 +106,7 @@ def test_a_missing_toolchain_is_one_line_that_says_what_to_install(
     with pytest.raises(EnvironmentProblem) as caught:
         build.ensure(announced.append)
     assert str(caught.value) == (
-        "client 'copied' is built with no-such-compiler, which is not on the PATH — install Nothing"
+        "client 'copied' needs no-such-compiler to be built, but it is not on PATH — install Nothing"
     )
     assert build.obstacle() == "needs no-such-compiler: install Nothing"
 

@@ -1,4 +1,4 @@
-"""Whether the machine lets people run is measured, and nobody who merely sleeps is taken for starving."""
+"""Starvation is measured, and a process that merely sleeps is taken for starving."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from conformance.driver.run_queue import RunQueue, thread_waits_s
 from conformance.environment.starvation import REDIS, STARVED_MS, Starvation, StarvationWatch, is_stopped
 from conformance.servers.connection import wait_until
 
-NOBODY = 2**22 + 1
+NO_PROCESS = 2**22 + 1
 """An id that no process can have."""
 
 
@@ -56,7 +56,7 @@ def _watch(
     ping: Callable[[], object] = _nothing, kind: type[StarvationWatch] = WatchOfOne, **processes: int
 ) -> Iterator[StarvationWatch]:
     with kind(lambda: processes, ping) as watch:
-        watch.begin()
+        watch.start()
         yield watch
 
 
@@ -74,7 +74,7 @@ def test_a_stopped_process_starves(sleeper: psutil.Process) -> None:
         assert wait_until(lambda: is_stopped(sleeper.pid), deadline_s=20)
         seen = _comes_to(watch, "client")
         assert seen.total_ms >= seen.worst_second_ms
-        assert str(seen).startswith("client was not let run for ")
+        assert str(seen).startswith("client was starved of CPU for ")
 
 
 def test_a_process_that_waits_for_something_does_not_starve(sleeper: psutil.Process) -> None:
@@ -84,13 +84,13 @@ def test_a_process_that_waits_for_something_does_not_starve(sleeper: psutil.Proc
         assert watch.seen().total_ms < STARVED_MS
 
 
-def test_a_new_scenario_begins_without_the_losses_of_the_last(sleeper: psutil.Process) -> None:
+def test_a_new_scenario_starts_without_the_losses_of_the_last(sleeper: psutil.Process) -> None:
     with _watch(client=sleeper.pid) as watch:
         sleeper.suspend()
         _comes_to(watch, "client")
         sleeper.resume()
         assert wait_until(lambda: not is_stopped(sleeper.pid), deadline_s=20)
-        watch.begin()
+        watch.start()
         assert watch.seen().total_ms < STARVED_MS
 
 
@@ -120,17 +120,17 @@ def test_of_many_threads_the_one_that_waited_longest_counts(monkeypatch: pytest.
     assert waiting.newly_waited_s(1) == 0.0
 
 
-def test_waiting_that_the_system_tells_of_is_lost_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_in_the_run_queue_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     waited = iter(range(1000))
-    monkeypatch.setattr(run_queue, "thread_waits_s", lambda pid: {"1": next(waited) * 0.3} if pid == NOBODY else {})
-    with _watch(client=NOBODY) as watch:
+    monkeypatch.setattr(run_queue, "thread_waits_s", lambda pid: {"1": next(waited) * 0.3} if pid == NO_PROCESS else {})
+    with _watch(client=NO_PROCESS) as watch:
         _comes_to(watch, "client")
 
 
-def test_nobody_can_tell_of_a_process_that_is_gone() -> None:
-    assert thread_waits_s(NOBODY) == {}
-    assert not is_stopped(NOBODY)
+def test_an_ended_process_has_no_starvation() -> None:
+    assert thread_waits_s(NO_PROCESS) == {}
+    assert not is_stopped(NO_PROCESS)
 
 
-def test_the_system_tells_of_every_thread() -> None:
+def test_every_thread_is_measured() -> None:
     assert all(waited >= 0 for waited in thread_waits_s(psutil.Process().pid).values())

@@ -54,7 +54,7 @@ def tried(server: RedisInstance) -> Iterator[Tried]:
 def _rows(case: ScenarioCase, bench: Bench, watch: StarvationWatch) -> Mapping[str, Verdict]:
     """What became of the rows of a case; as in the gate, where the machine starved it is played again."""
     for _ in range(1 + MOST_REPEATS):
-        watch.begin()
+        watch.start()
         evidence = run_trial(case.scenario, case.arguments, bench, load_ledger())
         found = requirement_verdicts(
             case.scenario.requirements, evidence.findings, load_ledger(), unblamed=unblamed(evidence)

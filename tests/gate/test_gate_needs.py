@@ -44,7 +44,7 @@ def test_nothing_but_them_is_told_with_the_way_out() -> None:
 
 
 def test_a_wrong_setting_of_redis_is_told_before() -> None:
-    with pytest.raises(UsageProblem, match="is not understood"):
+    with pytest.raises(UsageProblem, match="invalid Redis setting"):
         left_out(RunConfig(redis="kluster"), load_ledger())
 
 

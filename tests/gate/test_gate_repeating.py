@@ -12,7 +12,7 @@ import pytest
 
 from conformance.driver import run_queue
 from conformance.environment.drivers import RestartableDriver
-from conformance.environment.starvation import NOBODY_STARVED, Starvation, StarvationWatch
+from conformance.environment.starvation import NO_STARVATION, Starvation, StarvationWatch
 from conformance.gate.bench import Bench
 from conformance.gate.records import ScenarioRecord, StepRecord, Verdict
 from conformance.gate.repeating import IN_VAIN, MOST_REPEATS, Attempted, Repeater, explains
@@ -67,19 +67,19 @@ def test_what_passes_is_played_once(tmp_path: Path) -> None:
 
 
 def test_what_fails_on_a_calm_machine_fails_at_once(tmp_path: Path) -> None:
-    assert Play(tmp_path, (FAILS, NOBODY_STARVED))() == FAILS
+    assert Play(tmp_path, (FAILS, NO_STARVATION))() == FAILS
 
 
 @pytest.mark.parametrize("verdict", ["fail", "error", "inconclusive"])
 def test_what_passes_alone_passes_and_the_record_says_why(tmp_path: Path, verdict: Verdict) -> None:
     first = msgspec.structs.replace(FAILS, verdict=verdict)
-    played = Play(tmp_path, (first, STARVED), (PASSES, NOBODY_STARVED))()
+    played = Play(tmp_path, (first, STARVED), (PASSES, NO_STARVATION))()
     assert (played.verdict, played.findings) == ("pass", [])
     assert played.repeated == [f"{STARVED}: {verdict}, the name differs"]
 
 
 def test_what_fails_again_on_a_calm_machine_fails(tmp_path: Path) -> None:
-    played = Play(tmp_path, (FAILS, STARVED), (FAILS, NOBODY_STARVED))()
+    played = Play(tmp_path, (FAILS, STARVED), (FAILS, NO_STARVATION))()
     assert (played.verdict, played.findings, len(played.repeated)) == ("fail", FAILS.findings, 1)
 
 
@@ -93,14 +93,14 @@ def test_a_machine_that_starves_three_times_decides_nothing(tmp_path: Path) -> N
 
 
 def test_what_a_client_says_of_its_connection_counts_if_it_says_so_every_time(tmp_path: Path) -> None:
-    calm = (FAILS, NOBODY_STARVED)
+    calm = (FAILS, NO_STARVATION)
     played = Play(tmp_path, *[calm] * (MOST_REPEATS + 1), doubt=LOST)()
     assert (played.verdict, played.findings) == ("fail", FAILS.findings)
     assert played.repeated == ["a calm machine: fail, the name differs"] * MOST_REPEATS
 
 
 def test_what_it_says_only_once_does_not_count(tmp_path: Path) -> None:
-    played = Play(tmp_path, (FAILS, NOBODY_STARVED), (PASSES, NOBODY_STARVED), doubt=LOST)()
+    played = Play(tmp_path, (FAILS, NO_STARVATION), (PASSES, NO_STARVATION), doubt=LOST)()
     assert (played.verdict, len(played.repeated)) == ("pass", 1)
 
 
@@ -109,14 +109,14 @@ def test_what_it_says_on_a_starving_machine_decides_nothing(tmp_path: Path) -> N
 
 
 def test_a_client_that_always_says_so_is_not_asked_thrice_for_ever(tmp_path: Path) -> None:
-    calm = (FAILS, NOBODY_STARVED)
+    calm = (FAILS, NO_STARVATION)
     play = Play(tmp_path, *[calm] * (3 * IN_VAIN + 1), doubt=LOST)
     assert [len(play().repeated) for _ in range(IN_VAIN + 1)] == [MOST_REPEATS] * IN_VAIN + [0]
 
 
 def test_a_machine_that_never_rests_is_not_asked_for_ever(tmp_path: Path) -> None:
     """And again, once it was calm."""
-    hopeless, calm = [(FAILS, STARVED)] * 3, (PASSES, NOBODY_STARVED)
+    hopeless, calm = [(FAILS, STARVED)] * 3, (PASSES, NO_STARVATION)
     play = Play(tmp_path, *hopeless * IN_VAIN, (FAILS, STARVED), calm, (FAILS, STARVED), calm)
     for _ in range(IN_VAIN):
         assert len(play().repeated) == 3
@@ -128,7 +128,7 @@ def test_a_machine_that_never_rests_is_not_asked_for_ever(tmp_path: Path) -> Non
 def test_half_a_second_explains_nothing_where_time_stands_still(tmp_path: Path) -> None:
     assert Play(tmp_path, (FAILS, STARVED), frozen=True)() == FAILS
     long = Starvation("the kit", 3000.0, 900.0)
-    assert Play(tmp_path, (FAILS, long), (PASSES, NOBODY_STARVED), frozen=True)().verdict == "pass"
+    assert Play(tmp_path, (FAILS, long), (PASSES, NO_STARVATION), frozen=True)().verdict == "pass"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_only_what_the_stop_explains_is_excused(
     with WatchOfTheClient(bench.processes, lambda: None) as watch:
         played = Repeater(watch, Turnstile(tmp_path)).play(attempt)
     assert (played.verdict, len(played.repeated)) == (verdict, 1)
-    assert "the client's driver was not let run" in played.repeated[0]
+    assert "the client's driver was starved of CPU" in played.repeated[0]
 
 
 class Crowd:

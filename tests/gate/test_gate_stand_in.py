@@ -197,9 +197,7 @@ def test_a_client_with_everything_is_not_replaced(limited: LimitedBench) -> None
 def test_a_command_of_the_oracles_worker_is_not_waited_for(limited: LimitedBench) -> None:
     evidence = tried(holds_the_claim, limited("--only", "queue.add,resolve", "--capabilities", "clock"))
     assert said(evidence)[:2] == ([], "")
-    assert "the oracle, as the client's stand-in" in evidence.unsupported, (
-        "whoever waits to the end says what was seen"
-    )
+    assert "the oracle, as the client's stand-in" in evidence.unsupported, "whoever waits to the end says what was seen"
     assert tried(holds_the_claim, limited()).reached_end
 
 

@@ -119,7 +119,7 @@ def test_a_redis_behind_tls_has_no_tap(server: RedisInstance) -> None:
     )
     point = place_tap(over_tls, {})
     assert (point.address.nodes, point.address.tls, point.tap) == (server.nodes, True, None)
-    point.begin()
+    point.start_scenario()
     point.heal()
     assert point.traffic() == ()
     point.close()

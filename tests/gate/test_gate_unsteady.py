@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from conformance.environment.starvation import NOBODY_STARVED, Starvation, StarvationWatch
+from conformance.environment.starvation import NO_STARVATION, Starvation, StarvationWatch
 from conformance.gate.known import KnownFailure, excuse, load_known_file
 from conformance.gate.options import RunConfig
 from conformance.gate.plugin import ScenarioRunner
@@ -161,7 +161,7 @@ class CalmMachine:
         """Nothing is measured."""
 
     def seen(self) -> Starvation:
-        return NOBODY_STARVED
+        return NO_STARVATION
 
 
 def test_a_client_that_does_wrong_once_is_forgiven_where_the_list_says_so(

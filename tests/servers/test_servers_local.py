@@ -68,7 +68,7 @@ def test_a_missing_or_unexecutable_program_is_a_usage_problem(tmp_path: Path) ->
 
 
 def test_a_program_that_is_no_redis_is_refused(make_program: MakeProgram) -> None:
-    with pytest.raises(EnvironmentProblem, match="does not say that it is a Redis server"):
+    with pytest.raises(EnvironmentProblem, match="is not a Redis server"):
         binary_at(str(make_program("redis-server", "echo hello")))
 
 

@@ -103,7 +103,7 @@ def test_a_package_without_scripts_is_a_problem(copy: BullMQPackage, node: NodeB
 
 def test_another_version_needs_another_manifest(package: BullMQPackage, node: NodeBinary) -> None:
     with pytest.raises(
-        EnvironmentProblem, match=f"manifest is of bullmq {re.escape(BULLMQ_VERSION)}, the package is 6.0.0"
+        EnvironmentProblem, match=f"manifest is for bullmq {re.escape(BULLMQ_VERSION)}, but the package is 6.0.0"
     ):
         load_scripts(replace(package, version="6.0.0"), node)
 

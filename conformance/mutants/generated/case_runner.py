@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import msgspec
 
-from conformance.environment.clients import NOBODY, Launch
+from conformance.environment.clients import NO_CLIENT, Launch
 from conformance.environment.drivers import RestartableDriver
 from conformance.environment.starvation import StarvationWatch
 from conformance.findings import Finding
@@ -67,7 +67,7 @@ class CaseRunner:
 
     def __enter__(self) -> Self:
         self.server = self._stack.enter_context(open_server(self._setting.redis or None, announce=_silent))
-        self._nobody = RestartableDriver(NOBODY, seed=0)
+        self._nobody = RestartableDriver(NO_CLIENT, seed=0)
         oracle = RestartableDriver(self._setting.oracle, seed=0)
         self._bench = Bench(self.server, oracle, self._nobody, self._setting.scripts)
         self._stack.callback(self._bench.close)
@@ -86,7 +86,7 @@ class CaseRunner:
         """Run a case once. Never raises because of the client."""
         self._bench.client = client
         try:
-            self._watch.begin()
+            self._watch.start()
             result = run_trial(case.scenario, case.arguments, self._bench, load_ledger(), limit=_limit(case))
             starved = explains(self._watch.seen(), frozen=result.frozen)
         finally:
