@@ -105,10 +105,9 @@ def remove_all(client: Client, prefixes: set[str]) -> int:
 
 
 def _has_prefix(key: bytes, prefixes: set[bytes]) -> bool:
-    """Whether a key has one of the prefixes.
+    """Whether a key is `PREFIX:...` (with or without braces), or of a queue named `...-PREFIX`, for one of the prefixes.
 
-    It is `PREFIX:...`, with or without braces, or of a queue named `...-PREFIX`, or a key of the kit about such a prefix,
-    such as the progress of a load: `bullmq-conformance:load:PREFIX:...`.
+    Or a key of the kit about such a prefix, such as the progress of a load: `bullmq-conformance:load:PREFIX:...`.
     """
     first, _, rest = key.partition(b":")
     if first.strip(b"{}") in prefixes:
