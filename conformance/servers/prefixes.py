@@ -105,7 +105,7 @@ def remove_all(client: Client, prefixes: set[str]) -> int:
 
 
 def _has_prefix(key: bytes, prefixes: set[bytes]) -> bool:
-    """Whether a key is `PREFIX:...` (with or without braces), or of a queue named `...-PREFIX`, for one of the prefixes.
+    """Whether a key is `PREFIX:...` (with or without braces) or of a queue named `...-PREFIX`, for any of the prefixes.
 
     Or a key of the kit about such a prefix, such as the progress of a load: `bullmq-conformance:load:PREFIX:...`.
     """

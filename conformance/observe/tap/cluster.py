@@ -1,4 +1,4 @@
-"""Addresses of cluster nodes in replies become addresses of the tap, so that a client never goes around it."""
+"""Replaces addresses of cluster nodes in replies by addresses of the tap, so that clients cannot bypass it."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ _NODE_ADDRESS = re.compile(rb"(?m)^((?:txt:)?[0-9a-f]{40} )([^ ]*?):(\d+)(?=[@ ,
 
 
 class ClusterAddresses:
-    """Which address of a node is reached at which address of the tap, both as `host:port`.
+    """Maps addresses of nodes to addresses of the tap, both as `host:port`.
 
-    Addresses that are not known (a node that joined later) stay as they are. `host` of the replies may be empty: then
-    the node that was asked is meant, and only the port counts.
+    Unknown addresses (of a node that joined later) stay unchanged. The host in a reply may be empty: it then means the
+    node that sent the reply, and only the port counts.
     """
 
     def __init__(self, taps: Mapping[str, str]) -> None:
         self._taps = {_split(node): _split(tap) for node, tap in taps.items()}
 
     def rewritten(self, command: TappedCommand, raw: bytes) -> bytes:
-        """The reply as the client shall see it."""
+        """The reply for the client."""
         if raw.startswith((b"-MOVED ", b"-ASK ")):
             return self._redirection(command, raw)
         if command.name != "CLUSTER" or len(command.args) < 2 or raw[0] in b"-!":
             return raw
-        what = command.args[1].upper()
-        if what == b"SLOTS":
+        subcommand = command.args[1].upper()
+        if subcommand == b"SLOTS":
             return encode(self._slots(command, decode(raw)))
-        if what == b"SHARDS":
+        if subcommand == b"SHARDS":
             return encode(self._shards(command, decode(raw)))
-        return encode(self._nodes(command, decode(raw))) if what in {b"NODES", b"REPLICAS", b"SLAVES"} else raw
+        return encode(self._nodes(command, decode(raw))) if subcommand in {b"NODES", b"REPLICAS", b"SLAVES"} else raw
 
     def _of(self, command: TappedCommand, host: bytes, port: bytes) -> tuple[bytes, bytes] | None:
-        """Where the tap stands for a node; None if it does not."""
-        asked = _split(command.node)[0]
-        found = self._taps.get((host if host not in {b"", b"?"} else asked, port))
-        return found or self._taps.get((asked, port)) if _is_local(host) else found
+        """The address of the tap for a node; None if there is none."""
+        sender = _split(command.node)[0]
+        tap = self._taps.get((host if host not in {b"", b"?"} else sender, port))
+        return tap or self._taps.get((sender, port)) if _is_local(host) else tap
 
     def _redirection(self, command: TappedCommand, raw: bytes) -> bytes:
         match = _REDIRECTION.match(raw)
@@ -105,13 +105,13 @@ class ClusterAddresses:
 
 
 class NoClusterAddresses(ClusterAddresses):
-    """Outside of a cluster: replies stay as they are."""
+    """For a single Redis: replies stay unchanged."""
 
     def __init__(self) -> None:
         super().__init__({})
 
     def rewritten(self, command: TappedCommand, raw: bytes) -> bytes:
-        """See `Addresses.rewritten`."""
+        """See `ClusterAddresses.rewritten`."""
         del command
         return raw
 
@@ -122,5 +122,5 @@ def _split(address: str) -> tuple[bytes, bytes]:
 
 
 def _is_local(host: bytes) -> bool:
-    """Names under which a node may announce itself that mean the host which was asked."""
+    """Whether a node may announce its own host under this name."""
     return host in {b"", b"?", b"localhost", b"127.0.0.1", b"::1", b"0.0.0.0"}

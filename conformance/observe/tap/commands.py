@@ -1,4 +1,4 @@
-"""What the words of a command mean: its name, its keys, its script, whether it may block, what is secret. Pure."""
+"""Interprets the words of a command: its name, keys and script, whether it may block, and its secrets. No I/O."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _BLOCKING = _ALL_BUT_LAST | {"BLMOVE", "BRPOPLPUSH", "BLMPOP", "BZMPOP", "WAIT"}
 REDACTED = b"(redacted)"
 
 LIKENESS = 0.5
-"""A text is taken for the official script that it has most lines in common with, if it has this part of its lines."""
+"""A text counts as the official script with the most common lines, if it has at least this part of its lines."""
 LIKENESS_OF_KEYS = 0.7
-"""The same for keys. Where two scripts get such keys, nobody knows which of them it is."""
+"""The same for keys. If two scripts have such keys, the script is unknown."""
 
 _FIXED = frozenset(
     name.encode()
@@ -49,7 +49,7 @@ _FIXED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CommandMeaning:
-    """What a command is about. `digest` and `script` (name, None for an unknown one) only for calls of scripts."""
+    """The meaning of a command. `digest` and `script` (its name, None if unknown) are for calls of scripts."""
 
     name: str
     keys: tuple[bytes, ...]
@@ -73,7 +73,7 @@ def digest_of(name: str, args: tuple[bytes, ...]) -> str | None:
 
 
 def keys_of(name: str, args: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """The keys that a command declares. Of commands that are not listed here the first word is taken to be one."""
+    """The keys that a command declares. For unlisted commands this is the first word."""
     words = args[1:]
     if not words or name in KEYLESS:
         return ()
@@ -108,7 +108,7 @@ def _counted(words: tuple[bytes, ...], at: int) -> tuple[bytes, ...]:
 
 
 def key_count(args: tuple[bytes, ...]) -> int:
-    """How many KEYS a call of a script announces; 0 if that is no number, which Redis refuses."""
+    """The number of KEYS in a call of a script; 0 if it is not a number, which Redis refuses."""
     return int(args[2]) if len(args) > 2 and args[2].isdigit() else 0
 
 
@@ -118,21 +118,21 @@ def argv_of(name: str, args: tuple[bytes, ...]) -> tuple[bytes, ...]:
 
 
 def meaning_of(args: tuple[bytes, ...], digest: str | None, scripts: Mapping[str, str]) -> CommandMeaning:
-    """Read a command. `scripts`: names by SHA-1 (lower-case hex)."""
+    """Interpret a command. `scripts`: names by SHA-1 (lower-case hex)."""
     name = name_of(args)
     script = scripts.get(digest) if digest else None
     return CommandMeaning(name, keys_of(name, args), argv_of(name, args), digest, script)
 
 
 def may_block(name: str, args: tuple[bytes, ...]) -> bool:
-    """Whether Redis may keep the connection waiting on purpose."""
+    """Whether the command may block."""
     if name in {"XREAD", "XREADGROUP"}:
         return any(word.upper() == b"BLOCK" for word in args)
     return name in _BLOCKING
 
 
 def without_secrets(name: str, args: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """The words as they may be kept and shown: without passwords."""
+    """The words without passwords, for records and messages."""
     if name == "AUTH":
         return (args[0], *(REDACTED for _ in args[1:]))
     if name == "HELLO":
@@ -146,14 +146,14 @@ def without_secrets(name: str, args: tuple[bytes, ...]) -> tuple[bytes, ...]:
 
 
 class ScriptNames:
-    """Which official script a client calls: by the SHA-1 of its text, by a text like it, or by the keys it gets.
+    """Recognizes official scripts by the SHA-1 of their text, by a similar text, or by the keys of a call.
 
-    A client may have the scripts of another version, or scripts that were changed a little. A tap that shall interfere
-    "at moveToActive" means those too. They do not count as official: only the exact text is held to how it must be
-    called. The keys show where Redis knew the script already, so that its text never passed the tap.
+    A client may use scripts of another version, or slightly changed ones. A rule "at moveToActive" must match these
+    too, but they are not official: the kit only checks the arguments of scripts with the exact text. Keys are used if
+    Redis already had the script, so that its text never passed the tap.
 
-    `exact`: names by SHA-1. `texts`: the official texts by name; without them only exact ones are known. Scripts are
-    learnt from commands in the loop of the tap, and may be asked for from any thread.
+    `exact`: names by SHA-1. `texts`: the official texts by name; without them only exact scripts are recognized. The
+    loop of the tap learns scripts from commands; `of` may be called from any thread.
     """
 
     def __init__(self, exact: Mapping[str, str], texts: Mapping[str, str]) -> None:
@@ -162,11 +162,11 @@ class ScriptNames:
         self._official = {name: _lines(text) for name, text in texts.items()}
 
     def of(self, digest: str | None) -> str | None:
-        """The name of the script with this SHA-1, None where it is unknown or like no official one."""
+        """The name of the script with this SHA-1; None if it is unknown or not similar to an official one."""
         return None if digest is None else self._names.get(digest)
 
     def learn(self, command: str, args: tuple[bytes, ...], digest: str | None) -> None:
-        """Look at a command that carries or calls a script."""
+        """Learn from a command that contains or calls a script."""
         if not self._official:
             return
         sent = sent_text(command, args)
@@ -174,19 +174,19 @@ class ScriptNames:
             digest = hashlib.sha1(sent, usedforsecurity=False).hexdigest()
             if digest not in self._names or digest in self._by_keys:
                 self._by_keys.discard(digest)
-                self._names[digest] = self._likest(_lines(sent.decode("utf-8", "replace")))
+                self._names[digest] = self._most_similar(_lines(sent.decode("utf-8", "replace")))
         elif command in BY_DIGEST and digest is not None and digest not in self._names:
             self._by_keys.add(digest)
             self._names[digest] = script_with_keys(args[3 : 3 + key_count(args)])
 
-    def _likest(self, lines: frozenset[str]) -> str | None:
+    def _most_similar(self, lines: frozenset[str]) -> str | None:
         official = self._official
         name = max(official, key=lambda script: len(lines & official[script]) / len(lines | official[script]))
         return name if len(lines & official[name]) >= LIKENESS * len(official[name]) else None
 
 
 def script_with_keys(keys: Sequence[bytes]) -> str | None:
-    """The official script that gets keys like these; None where there is none, or more than one."""
+    """The official script with such keys; None if there is none, or more than one."""
     ends = [key.rpartition(b":")[2] for key in keys]
     likeness = {name: _likeness(ends, call) for name, call in SCRIPT_SIGNATURES.items()}
     best = max(likeness.values())
@@ -195,20 +195,20 @@ def script_with_keys(keys: Sequence[bytes]) -> str | None:
 
 
 def _likeness(ends: Sequence[bytes], call: ScriptSignature) -> float:
-    """Which part of the keys a call shares with an official one. A `<job>` may be any end that is no fixed name."""
+    """The part of the keys that a call shares with an official one. `<job>` matches any end without fixed name."""
     left = list(ends)
     for names in call.keys:
         for name in names.split("|"):
             wanted = name.removeprefix("<job>").removeprefix(":").encode()
-            found = [end for end in left if (end not in _FIXED if name == "<job>" else end == wanted)]
-            if found:
-                left.remove(found[0])
+            matching = [end for end in left if (end not in _FIXED if name == "<job>" else end == wanted)]
+            if matching:
+                left.remove(matching[0])
                 break
     return (len(ends) - len(left)) / max(len(ends), len(call.keys), 1)
 
 
 def sent_text(command: str, args: tuple[bytes, ...]) -> bytes | None:
-    """The text of a script that a command carries, which Redis then knows; None if it carries none."""
+    """The text of the script that a command contains, which Redis then caches; None without script."""
     if command in BY_TEXT and len(args) > 1:
         return args[1]
     return args[2] if command == "SCRIPT" and len(args) > 2 and args[1].upper() == b"LOAD" else None

@@ -1,7 +1,7 @@
-"""One connection of the client, its connection to Redis, and everything that goes on between the two.
+"""A connection of the client, the corresponding connection to Redis, and the traffic between them.
 
-Lives in the loop of the tap. Where no rule is due, bytes pass at once. Where one is, a task carries it out, and the
-rest waits in `_waiting` (commands) and `_withheld` (replies).
+Runs in the loop of the tap. Bytes pass immediately while no rule is due. A task applies a due rule, and meanwhile
+further commands wait in `_waiting` and replies in `_withheld`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ UNIX = "unix:"
 
 
 class Conversation:
-    """Both sides of one connection. `number` counts the connections of a tap from 1, `node` is where it leads to.
+    """Both sides of one connection. `number` counts the connections of a tap from 1; `node` is its Redis node.
 
-    `name` is what CLIENT SETNAME gave it, `violation` what was not RESP: from there on bytes pass without being read.
-    `is_cut`: ended by the tap itself.
+    `name`: set by CLIENT SETNAME. `violation`: bytes that are not RESP; after them all bytes pass unread. `is_cut`:
+    ended by the tap itself.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Conversation:
         self._transactions = Transactions()
         self._waiting: deque[TappedCommand] = deque()
         self._claimed: list[TapRule] | None = None
-        """The rules that are due at the first waiting command; None until it has been looked at, for that counts it."""
+        """The rules due at the first waiting command; None before `RuleBook.claim`, which counts it: only once."""
         self._withheld: list[bytes] = []
         self._withholding = False
         self._guarded: tuple[TappedCommand, list[DueRule]] | None = None
@@ -67,7 +67,7 @@ class Conversation:
         self.is_cut = False
 
     def from_client(self, data: bytes) -> None:
-        """Bytes of the client: cut them into commands, and let them pass as the rules say."""
+        """Split the client's bytes into commands, and pass them on according to the rules."""
         if self.is_cut:
             return
         if self._commands.violation is None:
@@ -75,12 +75,12 @@ class Conversation:
                 self._arrived(raw, args)
             data = self._after_violation(self._commands) if self._commands.violation is not None else b""
         if data:
-            # Redis itself shall say what is wrong.
+            # Invalid bytes go to Redis, so that the client gets the error of Redis itself.
             self._waiting.append(TappedCommand(data, (), self.number, self.node))
         self._advance()
 
     def from_redis(self, data: bytes) -> None:
-        """Bytes of Redis: cut them into replies, and let them pass as the rules say."""
+        """Split the bytes of Redis into replies, and pass them on according to the rules."""
         if self._replies.violation is None:
             out: list[bytes] = []
             for raw in self._replies.feed(data):
@@ -97,7 +97,7 @@ class Conversation:
             self._advance()
 
     def client_ended(self) -> None:
-        """The client has closed its side (or half of it): Redis learns that behind everything that was sent."""
+        """The client has closed its side (or half of it): pass that on to Redis after all waiting commands."""
         if self._client_ended:
             return
         self._client_ended = True
@@ -107,7 +107,7 @@ class Conversation:
         self._advance()
 
     def redis_ended(self) -> None:
-        """Redis has closed the connection: the client learns that behind everything that was answered."""
+        """Redis has closed the connection: pass that on to the client after all replies."""
         if self._redis_ended:
             return
         self._redis_ended = True
@@ -116,7 +116,7 @@ class Conversation:
         self._end_when_done()
 
     def cut(self, *, reset: bool = False) -> None:
-        """End both sides now. What Redis was sent before it still gets; the client gets what was passed on."""
+        """End both sides now. Bytes that were already passed on still arrive."""
         self.is_cut = True
         self._lose()
         self._withheld.clear()
@@ -127,7 +127,7 @@ class Conversation:
             self.to_client.finish()
 
     def drop(self) -> None:
-        """End everything at once, because the tap itself ends."""
+        """Close both sides immediately, because the tap itself ends."""
         self.is_cut = True
         self._lose()
         if self._task is not None:
@@ -136,12 +136,12 @@ class Conversation:
         self.to_client.abort()
 
     def silence(self, direction: SilentDirection = "both") -> None:
-        """Let nothing out that way. Counts: as many `unsilence` are needed."""
+        """Hold back all bytes in this direction, until the same number of calls of `unsilence`."""
         for writer in self._ways(direction):
             writer.stop()
 
     def unsilence(self, direction: SilentDirection = "both") -> None:
-        """Let out what was kept back."""
+        """Send the bytes that `silence` held back."""
         for writer in self._ways(direction):
             writer.go()
 
@@ -161,33 +161,43 @@ class Conversation:
         self._waiting.append(command)
 
     def _advance(self) -> None:
-        """Send what may go; stop at a command at which a rule is due."""
+        """Send waiting commands up to the first one at which a rule is due."""
         if self.is_cut:
             return
+        out = self._take_sendable()
+        if out:
+            self.to_redis.write(out[0] if len(out) == 1 else b"".join(out))
+            # Commands without reply: nothing would call this again for the command at which a rule is due.
+            if self._waiting and not self._pairing.awaited:
+                self._advance()
+        if self._client_ended and not self._waiting:
+            self.to_redis.finish()
+
+    def _take_sendable(self) -> list[bytes]:
+        """Take the commands that may go now. If the first waiting one has a rule before it, start that rule."""
         out: list[bytes] = []
-        # Behind a guarded command nothing is sent: if it is cut at its reply, the commands after it must not have run.
+        # Nothing follows a guarded command: if its reply cuts the connection, later commands must not have run.
         while self._waiting and self._task is None and self._guarded is None:
             command = self._waiting[0]
-            if self._claimed is None:
-                self._claimed = self._rules.claim(command) if self._rules.rules and command.args else []
-            before = [rule for rule in self._claimed if rule.trigger.phase == "before-send"]
+            before = [rule for rule in self._claim_for(command) if rule.trigger.phase == "before-send"]
             if before:
-                # Not while Redis still has something to answer: the phase promises that all before it is answered.
+                # Not before Redis has answered everything: the phase promises that all earlier commands are answered.
                 if not self._pairing.awaited and not out:
                     self._start(self._before(command, before))
                 break
             out.append(command.raw)
             self._sending(command)
             self._forget_first_waiting()
-        if out:
-            self.to_redis.write(out[0] if len(out) == 1 else b"".join(out))
-            if self._waiting and not self._pairing.awaited:
-                self._advance()
-        if self._client_ended and not self._waiting:
-            self.to_redis.finish()
+        return out
+
+    def _claim_for(self, command: TappedCommand) -> list[TapRule]:
+        """The rules due at the first waiting command."""
+        if self._claimed is None:
+            self._claimed = self._rules.claim(command) if self._rules.rules and command.args else []
+        return self._claimed
 
     def _sending(self, command: TappedCommand) -> None:
-        """The command goes to Redis now. Rules for the reply of a queued command are due at EXEC."""
+        """Record that the command goes to Redis now. Rules for the reply of a queued command are due at EXEC."""
         command.sent_s = time.monotonic()
         command.fate = "sent"
         command.raw = b""
@@ -197,7 +207,7 @@ class Conversation:
             self._guarded = (command, due)
 
     def _replied(self, raw: bytes) -> bytes:
-        """Take note of a reply, and return what of it may go to the client now (nothing if it is withheld)."""
+        """Record a reply. Returns the bytes for the client now, or nothing if the reply is withheld."""
         command, last = self._pairing.pair(raw)
         if command is not None:
             raw = self._addresses.rewritten(command, raw)
@@ -209,7 +219,7 @@ class Conversation:
                 due, self._guarded = self._guarded[1], None
                 due = [due_rule for due_rule in due if has_run(due_rule.command)]
                 if due and not self.is_cut:
-                    # From now on, not when the task begins: replies that come before would overtake this one.
+                    # Set now and not by the task: replies that come before the task starts would overtake this one.
                     self._withholding = True
                     self._start(pass_reply(raw, due, self))
                     return b""
@@ -219,7 +229,7 @@ class Conversation:
         return raw
 
     def _pass_on(self, data: bytes) -> None:
-        """Send to the client, behind what is withheld from it."""
+        """Send to the client, after the withheld replies."""
         if self._withholding:
             self._withheld.append(data)
         else:
@@ -230,7 +240,7 @@ class Conversation:
         self._task.add_done_callback(_report_failure)
 
     async def _carry_through(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do what rules want, then go on; unless that was the end of the connection."""
+        """Apply rules, then continue, unless they ended the connection."""
         with contextlib.suppress(ConnectionEnded):
             await work
         self._task = None
@@ -257,7 +267,7 @@ class Conversation:
             self._forget_first_waiting()
 
     def _forget_first_waiting(self) -> None:
-        """The first command waits no more, and with it go the rules that it was claimed by."""
+        """Remove the first waiting command and its claimed rules."""
         self._waiting.popleft()
         self._claimed = None
 
@@ -269,7 +279,7 @@ class Conversation:
             self.to_client.finish()
 
     def _lose(self) -> None:
-        """Whatever has no reply yet will have none."""
+        """Mark all commands without reply as lost."""
         for command in (*self._pairing.awaited, *self._waiting):
             if command.fate in {"waiting", "sent"}:
                 command.fate = "lost"
@@ -281,13 +291,13 @@ class Conversation:
 
 
 def _report_failure(task: asyncio.Task[None]) -> None:
-    """An error in the kit's own code must not look like a silent connection."""
+    """Report an error of the kit's own code, which would otherwise look like a silent connection."""
     if not task.cancelled() and (error := task.exception()) is not None:
         task.get_loop().call_exception_handler({"message": "a rule could not be carried out", "exception": error})
 
 
 class ClientSide(asyncio.Protocol):
-    """The socket of the client. Makes the connection to Redis when the client has made its own."""
+    """The socket of the client. Connects to Redis once the client has connected."""
 
     def __init__(
         self,
@@ -307,7 +317,7 @@ class ClientSide(asyncio.Protocol):
         self._lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The client is there."""
+        """The client has connected."""
         self._transport = cast("asyncio.Transport", transport)
         self._conversation.to_client.connect(self._transport)
         if self._refuse:
@@ -316,16 +326,16 @@ class ClientSide(asyncio.Protocol):
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
 
     def data_received(self, data: bytes) -> None:
-        """The client has sent something."""
+        """The client has sent bytes."""
         self._conversation.from_client(data)
 
     def eof_received(self) -> bool:
-        """The client sends no more. It may still read."""
+        """The client has closed its sending half. It may still read."""
         self._conversation.client_ended()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
+        """The connection to the client has ended."""
         del exc
         self._lost = True
         self._conversation.to_client.drop()
@@ -333,7 +343,7 @@ class ClientSide(asyncio.Protocol):
         self.end_if_both_lost()
 
     def pause_writing(self) -> None:
-        """The client does not read: nor does the tap, so that Redis sees it."""
+        """The client does not read. Stop reading from Redis, so that it notices the back-pressure."""
         self._redis.set_reading(False)
 
     def resume_writing(self) -> None:
@@ -341,17 +351,17 @@ class ClientSide(asyncio.Protocol):
         self._redis.set_reading(True)
 
     def set_reading(self, wanted: bool) -> None:
-        """Read from the client, or let it wait."""
+        """Resume or pause reading from the client."""
         if self._transport is not None:
             self._transport.resume_reading() if wanted else self._transport.pause_reading()
 
     def end_if_both_lost(self) -> None:
-        """Report to the tap when nothing is left of the connection."""
+        """Report to the tap once both sides have ended."""
         if self._lost and (self._redis.lost or self._refuse):
             self._on_end(self._conversation)
 
     async def _connect(self) -> None:
-        """Reach Redis; a client whose Redis cannot be reached is sent away."""
+        """Connect to Redis. If that fails, end the client's connection."""
         loop = asyncio.get_running_loop()
         node = self._conversation.node
         try:
@@ -374,16 +384,16 @@ class RedisSide(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Redis is there."""
+        """Redis has accepted the connection."""
         self._transport = cast("asyncio.Transport", transport)
         self._conversation.to_redis.connect(self._transport)
 
     def data_received(self, data: bytes) -> None:
-        """Redis has sent something."""
+        """Redis has sent bytes."""
         self._conversation.from_redis(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Redis is gone, or was never there."""
+        """The connection to Redis has ended, or failed from the start."""
         del exc
         self.lost = True
         self._conversation.to_redis.drop()
@@ -391,7 +401,7 @@ class RedisSide(asyncio.Protocol):
         self._client.end_if_both_lost()
 
     def pause_writing(self) -> None:
-        """Redis does not read: nor does the tap, so that the client sees it."""
+        """Redis does not read. Stop reading from the client, so that it notices the back-pressure."""
         self._client.set_reading(False)
 
     def resume_writing(self) -> None:
@@ -399,6 +409,6 @@ class RedisSide(asyncio.Protocol):
         self._client.set_reading(True)
 
     def set_reading(self, wanted: bool) -> None:
-        """Read from Redis, or let it wait."""
+        """Resume or pause reading from Redis."""
         if self._transport is not None:
             self._transport.resume_reading() if wanted else self._transport.pause_reading()

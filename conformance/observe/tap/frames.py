@@ -1,7 +1,7 @@
 """Split a stream of bytes into commands or replies, however the network has cut it into pieces.
 
-What goes in comes out byte for byte: the raw bytes of the frames, one after the other, and what is still `unread`,
-are what was fed. After a `violation` nothing is cut any more: everything from the faulty frame on stays in `unread`.
+No bytes are changed or lost: the raw bytes of all frames plus `unread` are the input. After a `violation` no more
+frames are split off: all bytes from the invalid frame on stay in `unread`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_LINE_BYTES = 64 * 1024
 MAX_ARGUMENTS = 2**31 - 1
 
 MAX_DEPTH = 200
-"""Nested deeper than anything that Redis or one of its scripts can answer."""
+"""Deeper than any reply of Redis or its scripts."""
 
 _STAR, _DOLLAR = ord("*"), ord("$")
 _BLANKS = b" \t\r\n\v\f\0"
@@ -33,14 +33,14 @@ _IN_AGGREGATE = frozenset(b"*~>%|")
 
 
 class CommandFrame(NamedTuple):
-    """A command as it was sent, and its words. Empty lines and empty arrays have none, and Redis ignores them."""
+    """The bytes of a command and its words. Empty lines and arrays have no words, and Redis ignores them."""
 
     raw: bytes
     args: tuple[bytes, ...]
 
 
 class FrameSplitter:
-    """The bytes that are not handed out yet. `violation`: why no more frames will come; None while all is well."""
+    """The base of both parsers: the unread bytes. `violation`: why no more frames come; None while there is none."""
 
     def __init__(self) -> None:
         self.violation: ProtocolViolation | None = None
@@ -50,11 +50,11 @@ class FrameSplitter:
 
     @property
     def unread(self) -> bytes:
-        """Bytes of a frame that is not complete, or all since a violation."""
+        """The bytes of an incomplete frame, or all bytes since a violation."""
         return bytes(self._buffer)
 
     def _pieces(self, data: bytes) -> bytes | bytearray:
-        """What there is to look at: `data` alone where nothing was left over; empty while it cannot be enough."""
+        """The bytes to parse: `data` alone if nothing was left over; empty while a known frame is still incomplete."""
         if self.violation is None and not self._buffer:
             return data
         self._buffer += data
@@ -133,7 +133,7 @@ class CommandParser(FrameSplitter):
             body, size = after
             if size < 0:
                 raise ProtocolViolation("invalid bulk length")
-            position = body + size + 2  # Redis does not look at these two bytes either
+            position = body + size + 2  # Redis does not check these two bytes either
             if position > end:
                 self._needed = position
                 return False
@@ -144,7 +144,7 @@ class CommandParser(FrameSplitter):
 
     @staticmethod
     def _header(data: bytes | bytearray, position: int, limit: int) -> tuple[int, int] | None:
-        """Where the line at `position` ends, and the number in it; numbers below zero in arrays count as zero."""
+        """The end of the line at `position`, and the number in it; numbers below zero in arrays count as zero."""
         line = data.find(b"\r", position + 1)
         if line < 0 or line + 1 >= len(data):
             _refuse_long_line(len(data) - position)
@@ -261,7 +261,7 @@ class ReplyParser(FrameSplitter):
         return frames
 
     def _value(self, data: bytes | bytearray, position: int) -> int | None:
-        """Where the header, line or bulk at `position` ends; None if that is not there yet."""
+        """The end of the header, line or bulk at `position`; None if that is not there yet."""
         line = data.find(b"\r\n", position)
         if line < 0:
             return None
@@ -286,7 +286,7 @@ class ReplyParser(FrameSplitter):
         return body
 
     def _behind_bulk(self, data: bytes | bytearray, body: int, size: int) -> int:
-        """Where a bulk of this size ends, -1 if it is not all there."""
+        """The end of a bulk of this size; -1 if it is incomplete."""
         if size < 0:
             return body
         if size > MAX_BULK_BYTES:
@@ -326,7 +326,7 @@ class ReplyParser(FrameSplitter):
 
     def _end_of(self, what: int) -> None:
         if not self._open or self._open.pop() != what:
-            raise ProtocolViolation("the end of something that was not begun")
+            raise ProtocolViolation("the end of an aggregate that was not started")
 
     def _one_done(self) -> None:
         """A value is complete; perhaps also the aggregate that it is the last member of, and so on."""

@@ -1,4 +1,4 @@
-"""How interference is carried out: the actions of rules on one connection, and what holds on all connections."""
+"""Applies the actions of rules to a connection, and conditions (slow links, silences, outages) to all connections."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from conformance.observe.tap.socket_writer import RedisLink, SilentDirection, So
 
 
 class ConnectionEnded(Exception):
-    """The connection is at its end; there is nothing more to do on it."""
+    """The connection has ended, so nothing more can be done on it."""
 
 
 class TappedConnection(Protocol):
-    """What interference needs of a connection; `number` counts the connections of a tap."""
+    """The parts of a connection that interference uses; `number` counts the connections of a tap."""
 
     number: int
     to_redis: SocketWriter
@@ -25,7 +25,7 @@ class TappedConnection(Protocol):
 
     @property
     def is_cut(self) -> bool:
-        """Whether it was ended meanwhile, by this rule or by anybody."""
+        """Whether the tap has ended it, by this rule or otherwise."""
         ...
 
     def cut(self, *, reset: bool) -> None:
@@ -33,20 +33,20 @@ class TappedConnection(Protocol):
         ...
 
     def silence(self, direction: SilentDirection = "both") -> None:
-        """Let nothing out that way."""
+        """Hold back all bytes in this direction."""
         ...
 
     def unsilence(self, direction: SilentDirection = "both") -> None:
-        """Let out what `silence` has kept back."""
+        """Send the bytes that `silence` held back."""
         ...
 
 
 async def before_send(
     rules: list[TapRule], command: TappedCommand, connection: TappedConnection
 ) -> tuple[bytes | None, Chunks | None]:
-    """Do what is due before a command is sent; return the reply instead of Redis's, if any, or else how to send it.
+    """Apply rules before a command is sent. Returns the tap's own reply, if any, or else the pieces to send it in.
 
-    Raises ConnectionEnded when the connection has ended meanwhile.
+    Raises ConnectionEnded if the connection has ended meanwhile.
     """
     chunks: Chunks | None = None
     for rule in rules:
@@ -58,9 +58,10 @@ async def before_send(
 
 
 async def pass_reply(raw: bytes, due: list[DueRule], connection: TappedConnection) -> None:
-    """Do what is due when a command has run, and pass the reply on to the client in between. Raises ConnectionEnded."""
+    """Apply rules after a command has run, and pass the reply to the client in between. Raises ConnectionEnded."""
     chunks: Chunks | None = None
-    in_order = sorted(due, key=lambda due_rule: due_rule.rule.trigger.phase)  # after-execute is first, also by its name
+    # By name, which puts after-execute before mid-reply.
+    in_order = sorted(due, key=lambda due_rule: due_rule.rule.trigger.phase)
     for due_rule in in_order:
         trigger, action = due_rule.rule.trigger, due_rule.rule.action
         if trigger.phase == "mid-reply":
@@ -73,14 +74,14 @@ async def pass_reply(raw: bytes, due: list[DueRule], connection: TappedConnectio
 
 
 def _middle(raw: bytes, wanted: int | None) -> int:
-    """Where to split a reply: at least one byte goes, and at least one stays."""
+    """The position at which to split a reply: each part has at least one byte."""
     return max(1, min(len(raw) - 1, len(raw) // 2 if wanted is None else wanted))
 
 
 async def _carry_out(rule: TapRule, command: TappedCommand, connection: TappedConnection) -> bytes | None:
-    """Do what a rule wants (`Chunks` aside), and return the reply that it puts in the place of Redis's, if any."""
+    """Apply an action (except `Chunks`). Returns the reply that replaces the one of Redis, if any."""
     reply = await _act(rule, command, connection)
-    if connection.is_cut:  # while the action waited, perhaps by another rule: nothing may be written any more
+    if connection.is_cut:  # perhaps by another rule while the action waited: nothing may be written any more
         raise ConnectionEnded
     return reply
 
@@ -114,7 +115,7 @@ async def _black_hole(rule: TapRule, command: TappedCommand, connection: TappedC
 
 
 async def write_in_pieces(writer: SocketWriter, data: bytes, chunks: Chunks | None) -> None:
-    """Write at once, or piece by piece with the loop (and the network) in between."""
+    """Write at once, or in pieces with a pause after each."""
     if chunks is None:
         writer.write(data)
         return
@@ -125,13 +126,13 @@ async def write_in_pieces(writer: SocketWriter, data: bytes, chunks: Chunks | No
 
 @dataclass(frozen=True, eq=False)
 class TapSilence:
-    """One silence: which way nothing passes."""
+    """A silence in one direction, or in both."""
 
     direction: SilentDirection = "both"
 
 
 class TapConditions:
-    """In force on the connections in `live`, and those given to `apply_to_new`. Taking back twice does nothing."""
+    """Conditions of the connections in `live` and of those given to `apply_to_new`. Each can be removed twice."""
 
     def __init__(self, live: Mapping[int, TappedConnection]) -> None:
         self._live = live
@@ -141,11 +142,11 @@ class TapConditions:
 
     @property
     def refuses(self) -> bool:
-        """Whether new connections are reset at once."""
+        """Whether new connections are reset immediately."""
         return bool(self._refusals)
 
     def apply_to_new(self, connection: TappedConnection) -> None:
-        """Put a new connection under what is in force, before its first byte can pass."""
+        """Apply the active conditions to a new connection, before its first byte can pass."""
         self._apply_links()
         for silence in self._silences:
             connection.silence(silence.direction)
@@ -156,18 +157,18 @@ class TapConditions:
         self._apply_links()
 
     def speed_up(self, entry: tuple[RedisLink, int | None]) -> None:
-        """Take a slow link back."""
+        """Remove a slow link."""
         _discard(self._links, entry)
         self._apply_links()
 
     def silence(self, silence: TapSilence) -> None:
-        """Let nothing pass."""
+        """Start a silence on all connections."""
         self._silences.append(silence)
         for connection in list(self._live.values()):
             connection.silence(silence.direction)
 
     def unsilence(self, silence: TapSilence) -> None:
-        """Take a silence back."""
+        """End a silence."""
         if silence in self._silences:
             self._silences.remove(silence)
             for connection in list(self._live.values()):
@@ -178,11 +179,11 @@ class TapConditions:
         self._refusals.append(refusal)
 
     def admit(self, refusal: object) -> None:
-        """Take a refusal back."""
+        """Accept new connections again."""
         _discard(self._refusals, refusal)
 
     def heal(self) -> None:
-        """Take everything back."""
+        """Remove all conditions."""
         self._refusals.clear()
         self._links.clear()
         self._apply_links()

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, and how other threads ask it to do something."""
+"""An event loop in its own thread, and calls into it from other threads."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 from conformance.problems import EnvironmentProblem
 
 DEADLINE_S = 10.0
-"""Nothing that is asked of the loop takes long; if it does, something is broken."""
+"""All calls into the loop are short, so a slower one means that something is broken."""
 
 Answer = TypeVar("Answer")
 
 
 class LoopThread:
-    """Runs from its construction until `stop`. `failures`: errors that reached nobody else."""
+    """A loop that runs from its construction until `stop`. `failures`: errors without another handler."""
 
     def __init__(self, name: str) -> None:
         self.failures: list[str] = []
@@ -28,17 +28,17 @@ class LoopThread:
         self._thread.start()
 
     def await_(self, work: Coroutine[Any, Any, Answer]) -> Answer:
-        """Carry out a coroutine in the loop. Raises what it raises."""
+        """Run a coroutine in the loop. Raises its errors."""
         return _result(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def ask(self, question: Callable[[], Answer]) -> Answer:
-        """Call something in the loop, and return what it returns. Raises what it raises."""
+        """Call a function in the loop and return its result. Raises its errors."""
         answer: concurrent.futures.Future[Answer] = concurrent.futures.Future()
 
         def work() -> None:
             try:
                 answer.set_result(question())
-            except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the thread that asked
+            except Exception as error:  # noqa: BLE001 - the calling thread gets it
                 answer.set_exception(error)
 
         self._loop.call_soon_threadsafe(work)
@@ -56,7 +56,8 @@ class LoopThread:
             self._loop.close()
 
     def _failed(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Note an error; not that asyncio, its last bytes sent, could not end a connection that was reset just then."""
+        """Record an error of the loop."""
+        # Except ENOTCONN: asyncio reports it if the peer has just reset a connection that the tap is closing.
         error = context.get("exception")
         if not (isinstance(error, OSError) and error.errno == errno.ENOTCONN):
             self.failures.append(repr(error or context["message"]))
@@ -66,8 +67,8 @@ def _result(answer: concurrent.futures.Future[Answer]) -> Answer:
     try:
         return answer.result(DEADLINE_S)
     except concurrent.futures.TimeoutError:
-        if answer.done():  # then it is not the loop that was late: what was asked for has itself timed out
+        if answer.done():  # then the called function itself has timed out, and not the loop
             raise
         raise EnvironmentProblem(
-            f"the tap did not react within {DEADLINE_S:g} s", hint="is this machine overloaded?"
+            f"the tap did not react within {DEADLINE_S:g} s", hint="check whether this machine is overloaded"
         ) from None

@@ -1,8 +1,8 @@
-"""Which reply belongs to which command on one connection, in and outside of transactions.
+"""Pairs replies with commands on one connection, inside and outside of transactions.
 
 Redis answers in order, one frame per command, with these exceptions: pushes of RESP3 and messages of RESP2
-subscriptions answer nothing; (un)subscribing is confirmed once per channel, in RESP3 by pushes; after MONITOR come
-lines that nobody asked for; CLIENT REPLY switches replies off; empty commands have none.
+subscriptions answer no command; a subscription is confirmed once per channel, in RESP3 by pushes; MONITOR sends further
+lines; CLIENT REPLY turns replies off; empty commands have no reply.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PUSH, _ARRAY, _ERROR, _LINE = b">*-+"
 
 
 class ReplyPairing:
-    """The commands that wait for replies. `switched_off`: CLIENT REPLY OFF is in force."""
+    """The commands that wait for replies. `switched_off`: CLIENT REPLY OFF is active."""
 
     def __init__(self) -> None:
         self.awaited: deque[TappedCommand] = deque()
@@ -33,9 +33,10 @@ class ReplyPairing:
         self._monitoring = False
         self._channels: dict[str, set[bytes]] = {name: set() for name in _SUBSCRIBING}
         self._special = False
+        """Whether the connection has subscribed or monitors, so that frames without command may come."""
 
     def sent(self, command: TappedCommand) -> bool:
-        """Note that a command goes to Redis; whether a reply will come."""
+        """Record that a command goes to Redis. Returns whether a reply will come."""
         if self._is_silent(command):
             return False
         if command.name in _CONFIRMED or command.name in {"MONITOR", "RESET"}:
@@ -44,7 +45,7 @@ class ReplyPairing:
         return True
 
     def pair(self, raw: bytes) -> tuple[TappedCommand | None, bool]:
-        """The command that a reply belongs to (None: to no command), and whether it is the last one for it."""
+        """The command of a reply (None if it answers no command), and whether it is the command's last reply."""
         if self._special or raw[0] == _PUSH:
             return self._pair_special(raw)
         return (self.awaited.popleft(), True) if self.awaited else (None, False)
@@ -64,24 +65,30 @@ class ReplyPairing:
     def _pair_special(self, raw: bytes) -> tuple[TappedCommand | None, bool]:
         """Pair on a connection that has subscribed, or that monitors."""
         word = _first_word(raw)
-        if raw[0] == _ARRAY and word in _MESSAGES and any(self._channels.values()):
+        if not self.awaited or self._is_unrequested(raw, word):
             return None, False
-        if self._monitoring and raw[0] == _LINE and _MONITOR_LINE.match(raw):
-            return None, False
-        head = self.awaited[0] if self.awaited else None
-        if head is not None and head.name in _CONFIRMED and raw[0] != _ERROR:
-            if word.decode("ascii").upper() != head.name:
-                return None, False
-            return self._confirm(head, raw)
-        if head is None or raw[0] == _PUSH:
+        head = self.awaited[0]
+        if head.name in _CONFIRMED and raw[0] != _ERROR:
+            # A push or message may come between the subscription and its confirmation.
+            return self._confirm(head, raw) if word.decode("ascii").upper() == head.name else (None, False)
+        if raw[0] == _PUSH:
             return None, False
         self._monitoring = head.name == "MONITOR" or (self._monitoring and head.name != "RESET")
         if head.name == "RESET":
             self._channels = {name: set() for name in _SUBSCRIBING}
         return self.awaited.popleft(), True
 
+    def _is_unrequested(self, raw: bytes, word: bytes) -> bool:
+        """Whether a frame is a message of a subscription, or a line of MONITOR."""
+        if raw[0] == _ARRAY:
+            return word in _MESSAGES and any(self._channels.values())
+        return self._monitoring and raw[0] == _LINE and _MONITOR_LINE.match(raw) is not None
+
     def _confirm(self, head: TappedCommand, raw: bytes) -> tuple[TappedCommand, bool]:
-        """One channel of an (un)subscription is confirmed; without channels all are, or there is one confirmation."""
+        """Handle the confirmation of one channel.
+
+        UNSUBSCRIBE without channels is confirmed once per subscribed channel, and once if there is none.
+        """
         subscribing = head.name in _SUBSCRIBING
         channels = self._channels[head.name if subscribing else head.name.replace("UNSUB", "SUB")]
         if head.confirmations is None:
@@ -101,7 +108,7 @@ def _first_word(raw: bytes) -> bytes:
 
 
 class Transactions:
-    """Which commands belong to which MULTI of a connection (numbered from 1), and what EXEC says about each of them."""
+    """The transactions of a connection (numbered from 1): their commands, and the part of each in the reply to EXEC."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -110,7 +117,7 @@ class Transactions:
         self._due: dict[int, list[DueRule]] = {}
 
     def arrived(self, command: TappedCommand) -> None:
-        """Note to which transaction a new command belongs."""
+        """Assign a new command to its transaction."""
         if self._open:
             command.transaction = self._number
             if command.name in {"EXEC", "DISCARD", "RESET"}:
@@ -124,7 +131,7 @@ class Transactions:
             command.transaction = self._number
 
     def rules_due(self, command: TappedCommand, rules: list[TapRule]) -> list[DueRule]:
-        """The rules that are due when the reply to this command comes: those of queued commands are at EXEC."""
+        """The rules that are due at the reply to this command. Rules of queued commands are due at EXEC."""
         due = [DueRule(rule, command) for rule in rules]
         number = command.transaction
         if number is None:
@@ -136,7 +143,7 @@ class Transactions:
         return queued + due if command.name == "EXEC" else due
 
     def answered(self, command: TappedCommand, raw: bytes) -> list[TappedCommand]:
-        """The commands whose result is known by this reply, each with its part of it."""
+        """The commands whose result this reply contains."""
         number = command.transaction
         if number is None:
             return [command]
@@ -149,21 +156,21 @@ class Transactions:
             return [command]
         queued = self._queued.pop(number, [])
         if command.name == "EXEC":
-            _share_out(queued, raw)
-        if command.name != "EXEC":
+            _distribute_results(queued, raw)
+        else:
             for queued_command in queued:
                 queued_command.fate = "discarded"
         return [*queued, command]
 
     def not_sent(self, command: TappedCommand) -> None:
-        """Redis will never see this command: EXEC has no result for it."""
+        """Record that Redis will not get this command, so that EXEC has no result for it."""
         if command.transaction is not None and command.transaction in self._queued:
             queued = self._queued[command.transaction]
             self._queued[command.transaction] = [other for other in queued if other is not command]
 
 
 def has_run(command: TappedCommand) -> bool:
-    """Whether a command has been executed: Redis knew the script, and EXEC was not aborted."""
+    """Whether a command was executed: Redis knew its script, and EXEC was not aborted."""
     return (
         command.fate == "answered" and command.answer is not None and not command.answer.head.startswith(b"-NOSCRIPT")
     )
@@ -173,8 +180,8 @@ def _is_queued(command: TappedCommand) -> bool:
     return command.transaction is not None and command.name not in {"MULTI", "EXEC", "DISCARD", "RESET"}
 
 
-def _share_out(queued: list[TappedCommand], raw: bytes) -> None:
-    """Give every queued command its part of the reply to EXEC, or all of it when it says that nothing ran."""
+def _distribute_results(queued: list[TappedCommand], raw: bytes) -> None:
+    """Give every queued command its part of the reply to EXEC, or the whole reply if the transaction was aborted."""
     results = value_of(decode(raw)).items
     for index, command in enumerate(queued):
         if results is not None and index < len(results):

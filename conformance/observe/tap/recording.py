@@ -1,4 +1,4 @@
-"""What crossed the wire: one record per command, with what became of it."""
+"""The recorded traffic of a tap: one record per command, with its reply and its fate."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ executed. `lost`: the connection ended first; Redis may have seen the command un
 
 KEPT_COMMANDS = 200_000
 KEPT_ARGUMENT_BYTES = 64 * 1024
-"""What is kept of one word of a command; nothing of BullMQ but users' data is longer."""
+"""Recorded bytes of each word of a command. Only user data of BullMQ is longer."""
 KEPT_REPLY_BYTES = 4096
 KEPT_SCRIPT_REPLY_BYTES = 64 * 1024
-"""A script that claims a job answers all its fields before the id, a failed job's stack traces among them."""
+"""A script that claims a job returns all its fields before the id, including stack traces of failures."""
 _SHOWN_BYTES = 60
 
 _SECRETIVE = frozenset({"AUTH", "HELLO", "CONFIG", "ACL"})
@@ -29,7 +29,7 @@ _SECRETIVE = frozenset({"AUTH", "HELLO", "CONFIG", "ACL"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyRecord:
-    """What Redis answered: the first bytes as they came, and the size of it all. `at_s`: `time.monotonic()`."""
+    """A reply of Redis: its first bytes unchanged, and its total size. `at_s`: `time.monotonic()`."""
 
     head: bytes
     size: int
@@ -50,7 +50,7 @@ class ReplyRecord:
         return self.error.split(" ", 1)[0] if self.error else None
 
     def __str__(self) -> str:
-        """Short, for people."""
+        """A short text for messages."""
         return short_text(self.head.replace(b"\r\n", b" ").rstrip()) + ("..." if self.size > len(self.head) else "")
 
 
@@ -60,10 +60,10 @@ class CommandRecord:
 
     `sequence` counts all commands of a tap from 1 in the order of their arrival, `connection` its connections from 1,
     `node` is the address that the connection leads to. Times are `time.monotonic()` seconds. `args` is the whole
-    command, name first; `clipped`: some word was too long and only its beginning is kept. `digest` and `script` (the
+    command, name first; `clipped`: some word was too long, and only its start is recorded. `digest` and `script` (the
     name, None for an unknown script) are of EVAL and EVALSHA. `transaction` numbers the MULTI of the connection that
     the command belongs to (MULTI and EXEC included); the `reply` of a queued command is its part in that of EXEC.
-    `in_flight`: how many commands before it on the connection had no reply yet; more than 0 is a pipeline.
+    `in_flight`: the number of earlier commands on the connection without reply; more than 0 is a pipeline.
     """
 
     sequence: int
@@ -92,13 +92,13 @@ class CommandRecord:
 
 
 def short_text(word: bytes) -> str:
-    """A word of a command for people: its beginning, as Python would write it."""
+    """The start of a word of a command, in Python's notation, for messages."""
     text = repr(word[:_SHOWN_BYTES])[2:-1]
     return text if len(word) <= _SHOWN_BYTES else f"{text}..."
 
 
 class TappedCommand:
-    """A command on its way; what the loop of the tap knows and changes. `record` is what others may see of it."""
+    """A command in the loop of the tap, which changes it. `record` creates a read-only copy."""
 
     __slots__ = (
         "answer",
@@ -136,13 +136,13 @@ class TappedCommand:
         self.confirmations: int | None = None
 
     def clip(self, kept_bytes: int) -> None:
-        """Keep so many bytes of each word."""
+        """Keep the first `kept_bytes` of each word."""
         if len(self.raw) > kept_bytes:
             self.clipped = any(len(word) > kept_bytes for word in self.args)
             self.args = tuple(word[:kept_bytes] for word in self.args)
 
     def answered(self, raw: bytes, fate: Fate = "answered") -> None:
-        """Note the reply."""
+        """Record the reply."""
         kept = KEPT_SCRIPT_REPLY_BYTES if self.digest else KEPT_REPLY_BYTES
         self.answer = ReplyRecord(head=raw[:kept], size=len(raw), at_s=time.monotonic())
         self.fate = fate
@@ -172,17 +172,17 @@ class TappedCommand:
 
 
 Matching: TypeAlias = Callable[[CommandRecord], bool]
-"""A condition that a command has to meet."""
+"""A condition on a command."""
 
 
 class NotSeen(TimeoutError):
-    """What was waited for did not happen within its deadline; the text shows what was seen instead."""
+    """A command did not come before its deadline. The text shows the traffic instead."""
 
 
 class Recording:
-    """All commands of a tap, the newest 200,000 of them; `dropped` says how many older ones are gone.
+    """The newest 200,000 commands of a tap; `dropped` is the number of older ones.
 
-    `kept_bytes`: of each word of a command.
+    `kept_bytes`: recorded bytes of each word of a command.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class Recording:
         self._waiting = 0
 
     def open(self, command: TappedCommand) -> None:
-        """Number a command and keep it. Called by the loop of the tap only."""
+        """Number a command and keep it. Only called by the loop of the tap."""
         self._last += 1
         command.sequence = self._last
         command.clip(self._kept_bytes)
@@ -217,50 +217,52 @@ class Recording:
             self.changed()
 
     def changed(self) -> None:
-        """Wake those who wait, because there is something new. Called by the loop of the tap only."""
+        """Wake waiting threads after a change. Only called by the loop of the tap."""
         if self._waiting:
             with self._changed:
                 self._changed.notify_all()
 
     def forget(self, *, upto: int | None = None) -> None:
-        """Drop all commands so far, or those up to a number; the numbering goes on. Called by the tap's loop only."""
+        """Drop all commands, or those up to a number; the numbering continues. Only called by the loop of the tap."""
         last = self._last if upto is None else upto
         del self._commands[: bisect_right(self._commands, last, key=lambda command: command.sequence)]
         self.dropped = 0
 
     def mark(self) -> int:
-        """The number of the newest command: pass it to `commands` as `after` to see only what comes from now on."""
+        """The number of the newest command: pass it to `commands` as `after` to get only later ones."""
         return self._last
 
     def commands(self, *, after: int = 0, where: Matching | None = None) -> tuple[CommandRecord, ...]:
         """The commands in the order of their arrival, as they are now."""
-        commands = self._commands[:]  # at once: the loop of the tap appends and drops meanwhile
+        commands = self._commands[:]  # copied at once, because the loop of the tap appends and drops commands meanwhile
         newer = bisect_right(commands, after, key=lambda command: command.sequence)
         records = (command.record(self.scripts) for command in commands[newer:])
         return tuple(record for record in records if where is None or where(record))
 
     def calls(self, script: str, *, after: int = 0) -> tuple[CommandRecord, ...]:
-        """The calls of one script, or of what a client has in its place."""
+        """The calls of one script, or of the client's own variant of it."""
         return self.commands(after=after, where=lambda record: self.names.of(record.digest) == script)
 
     def wait_for(self, where: Matching, *, deadline_ms: int, count: int = 1, after: int = 0) -> CommandRecord:
-        """Wait until so many commands match (a reply may be part of the condition), and return the last of them.
+        """Wait until `count` commands match (the condition may include the reply), and return the last of them.
 
         Raises NotSeen with the newest commands after `deadline_ms`.
         """
         ends = time.monotonic() + deadline_ms / 1000
         with self._changed:
-            # Counted before the first look: a command that arrives between that look and `wait` would wake nobody.
+            # Counted before the first check: otherwise a command between that check and `wait` would not wake this
+            # thread.
             self._waiting += 1
             try:
-                while len(found := self.commands(after=after, where=where)) < count:
+                while len(matching := self.commands(after=after, where=where)) < count:
                     left = ends - time.monotonic()
                     if left <= 0:
-                        raise NotSeen(f"{len(found)} of {count} commands within {deadline_ms} ms; {self.tail(after)}")
+                        seen = f"{len(matching)} of {count} commands within {deadline_ms} ms"
+                        raise NotSeen(f"{seen}; {self.tail(after)}")
                     self._changed.wait(left)
             finally:
                 self._waiting -= 1
-        return found[count - 1]
+        return matching[count - 1]
 
     def tail(self, after: int = 0, lines: int = 15) -> str:
         """The newest commands, one per line, for messages."""

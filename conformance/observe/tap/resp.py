@@ -1,7 +1,7 @@
-"""RESP2 and RESP3 replies as values, and back to the very same bytes.
+"""Decodes RESP2 and RESP3 replies, and encodes them to exactly the same bytes.
 
-A `Reply` keeps everything that the bytes said, also what a client would not care about (how a double was written, how
-a streamed string was cut), so that `encode(decode(raw)) == raw` for every frame with plainly written lengths.
+A `Reply` keeps all details of the bytes, even those without meaning for clients (the notation of a double, the pieces
+of a streamed string), so that `encode(decode(raw)) == raw` for every frame with plainly written lengths.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Reply:
 
     `kind` is its marker. `text` is the content of lines and bulks, None for the null of RESP2. `items` are the members
     of an aggregate (maps: keys and values in turn; attributes: theirs, and the value that they belong to at the end),
-    None for the null array of RESP2 and for everything else. `streamed`: sent without a length; the pieces of a
+    None for the null array of RESP2 and for other kinds. `streamed`: sent without a length; the pieces of a
     streamed string are `items` too.
     """
 
@@ -98,14 +98,14 @@ def _read_aggregate(raw: bytes, kind: bytes, header: bytes, position: int) -> tu
 
 
 def members(kind: bytes, count: int) -> int:
-    """How many values follow the header of an aggregate that announces `count`."""
+    """The number of values after the header of an aggregate that announces `count`."""
     if kind == b"%":
         return 2 * count
     return 2 * count + 1 if kind == b"|" else count
 
 
 def encode(reply: Reply) -> bytes:
-    """Write a reply as it was read."""
+    """Encode a reply to the bytes that it was decoded from."""
     kind, items = reply.kind, reply.items
     if kind in LINES:
         return b"%b%b\r\n" % (kind, reply.text or b"")
@@ -125,7 +125,7 @@ def encode(reply: Reply) -> bytes:
 
 
 def encode_command(args: Sequence[bytes | str | int]) -> bytes:
-    """Write a command as clients do: an array of bulk strings."""
+    """Encode a command as clients do: an array of bulk strings."""
     parts = [b"*%d\r\n" % len(args)]
     for arg in args:
         text = arg if isinstance(arg, bytes) else str(arg).encode()
@@ -141,7 +141,7 @@ def value_of(reply: Reply) -> Reply:
 
 
 def plain(reply: Reply) -> Any:
-    """The value in Python's terms: bytes, int, float, bool, None, list, dict. Errors become their text as bytes."""
+    """The reply as a Python value: bytes, int, float, bool, None, list, dict. Errors become their text as bytes."""
     reply = value_of(reply)
     kind, text = reply.kind, reply.text
     if kind == b"$" and reply.streamed:

@@ -1,13 +1,13 @@
-"""When the tap interferes, and how: a trigger, an action, and a barrier that scenarios wait on.
+"""Rules of the tap: a trigger, an action, and a barrier for scenarios to wait on.
 
 The phases of a command, in order:
 
 `before-send`    Redis has not seen the command. Everything before it on the connection has been answered.
-`after-execute`  Redis has answered, the client has not seen the answer. For a command queued in a transaction that is
-                 when EXEC has been answered. It does not count when the answer is NOSCRIPT: then nothing ran.
+`after-execute`  Redis has answered, and the client has not seen the answer. For a command queued in a transaction this
+                 is the answer to EXEC. An answer NOSCRIPT does not count, because nothing ran.
 `mid-reply`      The client has the first part of the answer.
 
-From a reply phase on, nothing that the client sends after the command reaches Redis until the action is over.
+From a reply phase on, later commands of the client do not reach Redis until the action has ended.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ PHASES: tuple[TriggerPhase, ...] = ("before-send", "after-execute", "mid-reply")
 
 @dataclass(frozen=True, kw_only=True)
 class Trigger:
-    """The command at which something happens.
+    """The command at which a rule acts.
 
-    `script` (a name: that script, or what a client has in its place) or `command` (a name, any case) or neither (any
-    command); `connection` and `where` narrow it down further. `call`: the k-th such command counted from when the rule
-    is set, over all connections; None: every one. A call that Redis answered with NOSCRIPT is not counted.
-    `reply_bytes`: how much of the reply the client has got in phase mid-reply; by default half of it.
+    `script` (the name of a script; the client's own variant counts as well) or `command` (a name, any case) or neither
+    (any command); `connection` and `where` narrow it down further. `call`: the k-th such command since the start of the
+    rule, over all connections; None: every one. A call that Redis answered with NOSCRIPT is not counted. `reply_bytes`:
+    the bytes of the reply that the client gets before phase mid-reply; by default half of it.
     """
 
     script: str | None = None
@@ -45,16 +45,20 @@ class Trigger:
     reply_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what can never happen. Raises UsageProblem."""
+        """Raises UsageProblem for a trigger that can never match."""
         if self.script is not None and self.command is not None:
-            raise UsageProblem("a trigger names a script or a command, not both", hint="use `where` to narrow it down")
+            raise UsageProblem(
+                "a trigger cannot have both a script and a command", hint="use `where` to narrow it down"
+            )
         if self.call is not None and self.call < 1:
-            raise UsageProblem(f"there is no call number {self.call}", hint="calls are counted from 1; None is all")
+            raise UsageProblem(
+                f"invalid call number {self.call}", hint="calls are counted from 1; None means all calls"
+            )
         if self.phase not in PHASES:
-            raise UsageProblem(f"there is no phase {self.phase!r}", hint=f"the phases are {', '.join(PHASES)}")
+            raise UsageProblem(f"invalid phase {self.phase!r}", hint=f"use {', '.join(PHASES)}")
 
     def matches(self, command: TappedCommand, recording: Recording) -> bool:
-        """Whether a command is one of those meant."""
+        """Whether a command matches, apart from `call`."""
         if self.command is not None and command.name != self.command.upper():
             return False
         if self.script is not None and recording.names.of(command.digest) != self.script:
@@ -71,7 +75,7 @@ class Trigger:
 
 @dataclass(frozen=True)
 class Watch:
-    """Do nothing; the barrier shows when it happened."""
+    """Do nothing; the barrier reports the command."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +85,14 @@ class Hold:
 
 @dataclass(frozen=True)
 class Delay:
-    """Wait for so many milliseconds (or until released or healed)."""
+    """Wait for `ms` milliseconds (or until released or healed)."""
 
     ms: float
 
 
 @dataclass(frozen=True)
 class Cut:
-    """End the connection on both sides. `reset`: with RST, as a firewall or a crashed host does it; else with FIN."""
+    """End the connection on both sides. `reset`: with RST, like a firewall or a crashed host; else with FIN."""
 
     reset: bool = False
 
@@ -102,10 +106,9 @@ class Error:
 
 @dataclass(frozen=True)
 class BlackHole:
-    """From here on nothing passes on the connection in either direction, until released or healed.
+    """Hold back all bytes of the connection in both directions, until released or healed.
 
-    Nothing is lost either: as after a broken network, what was sent meanwhile arrives then, also from a client that has
-    given up by then.
+    No bytes are lost: as after a network failure, they arrive later, even from a client that has given up meanwhile.
     """
 
 
@@ -121,7 +124,7 @@ Action: TypeAlias = Watch | Hold | Delay | Cut | Error | BlackHole | Chunks
 
 
 class RuleOccurrences:
-    """The moments at which a rule took effect. Safe to use from any thread."""
+    """The commands at which a rule took effect. Thread-safe."""
 
     def __init__(self, trigger: Trigger, recording: Recording) -> None:
         self._trigger = trigger
@@ -132,11 +135,11 @@ class RuleOccurrences:
 
     @property
     def commands(self) -> tuple[CommandRecord, ...]:
-        """The commands at which it did, as they were then."""
+        """The commands so far, as they were at that moment."""
         return tuple(self._commands)
 
     def wait(self, deadline_ms: int, *, times: int = 1) -> CommandRecord:
-        """Wait until it has for the n-th time, and return the command. Raises NotSeen with what was seen instead."""
+        """Wait until the rule takes effect for the n-th time, and return the command. Raises NotSeen."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._commands) >= times, deadline_ms / 1000):
                 raise NotSeen(
@@ -146,29 +149,29 @@ class RuleOccurrences:
             return self._commands[times - 1]
 
     def note(self, command: CommandRecord) -> None:
-        """Called by the loop of the tap when the rule has taken effect."""
+        """Add a command. Called by the loop of the tap."""
         with self._changed:
             self._commands.append(command)
             self._changed.notify_all()
 
 
 class Barrier:
-    """What a scenario holds of a rule: wait until it is `reached`, then `release` what it holds."""
+    """A scenario's control of a rule: wait until it is `reached`, then `release` the held commands."""
 
     def __init__(self, reached: RuleOccurrences, release: Callable[[], None]) -> None:
         self.reached = reached
         self._release = release
 
     def release(self) -> None:
-        """Let go what is held now. A rule for every call holds the next one again."""
+        """Release the held commands. A rule for every call then holds the next one."""
         self._release()
 
 
 class TapRule:
-    """A trigger and its action while they are in force. Lives in the loop of the tap, except for its barrier."""
+    """An active rule. Used in the loop of the tap, except for its barrier."""
 
     def __init__(self, trigger: Trigger, action: Action, recording: Recording) -> None:
-        _refuse_nonsense(trigger, action, recording.scripts)
+        _check_possible(trigger, action, recording.scripts)
         self.trigger = trigger
         self.action = action
         self.reached = RuleOccurrences(trigger, recording)
@@ -179,25 +182,25 @@ class TapRule:
         self._healed = False
 
     def claims(self, command: TappedCommand) -> bool:
-        """Count a command; whether the action is due at it."""
+        """Count a command. Returns whether the action is due at it."""
         if not self.trigger.matches(command, self._recording):
             return False
         self._counted.add(command.sequence)
         return self.trigger.call is None or len(self._counted) == self.trigger.call
 
     def uncount(self, command: TappedCommand) -> None:
-        """A command that may have been counted did not run after all. It counts where it was acted upon."""
+        """Do not count a command that did not run, unless the rule has already acted on it."""
         if self._fired_at is not command:
             self._counted.discard(command.sequence)
 
     def note(self, command: TappedCommand) -> None:
-        """Let the scenario know that the action is in effect."""
+        """Report to the scenario that the action is in effect."""
         self._fired_at = command
         self.reached.note(command.record(self._recording.scripts))
 
     async def wait(self, ms: float | None) -> None:
         """Wait until released or healed, at most `ms`."""
-        if self._healed:  # before this command came to its action: nobody would release it any more
+        if self._healed:  # healed before this command reached its action: nothing would release it any more
             return
         future = asyncio.get_running_loop().create_future()
         self._held.add(future)
@@ -207,13 +210,13 @@ class TapRule:
             self._held.discard(future)
 
     def release(self) -> None:
-        """Let everything go that waits now."""
+        """Release all held commands."""
         for future in self._held:
             if not future.done():
                 future.set_result(None)
 
     def heal(self) -> None:
-        """Release, and hold nothing any more."""
+        """Release all held commands, and hold no further ones."""
         self._healed = True
         self.release()
 
@@ -227,17 +230,17 @@ class DueRule:
 
 
 class RuleBook:
-    """The rules in force, in the order in which they were set. Used by the loop of the tap only."""
+    """The active rules in the order of their start. Only used in the loop of the tap."""
 
     def __init__(self) -> None:
         self.rules: tuple[TapRule, ...] = ()
 
     def add(self, rule: TapRule) -> None:
-        """Put a rule into force."""
+        """Activate a rule."""
         self.rules = (*self.rules, rule)
 
     def remove(self, rule: TapRule) -> None:
-        """Take a rule away and release what it holds."""
+        """Deactivate a rule and release its commands."""
         self.rules = tuple(other for other in self.rules if other is not rule)
         rule.heal()
 
@@ -251,10 +254,10 @@ class RuleBook:
             rule.uncount(command)
 
 
-def _refuse_nonsense(trigger: Trigger, action: Action, scripts: Mapping[str, str]) -> None:
+def _check_possible(trigger: Trigger, action: Action, scripts: Mapping[str, str]) -> None:
     if isinstance(action, Error) and trigger.phase == "mid-reply":
-        raise UsageProblem("an error cannot begin in the middle of a reply", hint="use before-send or after-execute")
+        raise UsageProblem("an error cannot start in the middle of a reply", hint="use before-send or after-execute")
     if trigger.script is not None and trigger.script not in scripts.values():
         close = difflib.get_close_matches(trigger.script, scripts.values(), n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "the tap was started without the names of the scripts"
-        raise UsageProblem(f"no script is called {trigger.script!r}", hint=hint)
+        hint = f"did you mean {close[0]!r}?" if close else "start the tap with the names of the scripts"
+        raise UsageProblem(f"unknown script {trigger.script!r}", hint=hint)

@@ -1,4 +1,4 @@
-"""The way out to one socket: in order, if need be slowed down, cut into pieces, stopped for a while, or reset."""
+"""Writes to one socket in order; it can be slowed down, cut into pieces, paused or reset."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _PIECE_S = 0.01
 """Data on a slow link goes out in pieces that take this long."""
 
 RETRANSMIT_MS = 200.0
-"""How long TCP waits before it sends a lost packet again (Linux: its shortest time-out)."""
+"""The time after which TCP sends a lost packet again (the shortest timeout of Linux)."""
 
 SilentDirection: TypeAlias = Literal["both", "to-redis", "to-client"]
-"""Which way nothing passes."""
+"""The directions in which nothing passes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RedisLink:
-    """How a connection is, in each direction: added latency (ms), bandwidth (bytes per s), bytes per packet.
+    """The quality of a connection, in each direction: added latency (ms), bandwidth (bytes per s), bytes per packet.
 
-    `jitter_ms`: the mean of what comes on top of the latency, differently for each packet (exponentially distributed:
-    mostly little, now and then much). `loss`: the share of packets that are lost and so arrive `RETRANSMIT_MS` late.
-    Nothing is ever reordered: as with TCP, what comes after a late packet waits for it. `random` draws both.
+    `jitter_ms`: the mean of an additional latency per packet (exponentially distributed: mostly small, sometimes
+    large). `loss`: the share of lost packets, which arrive `RETRANSMIT_MS` late. Nothing is reordered: as with TCP,
+    later packets wait for a late one. `random` draws jitter and losses.
     """
 
     latency_ms: float = 0.0
@@ -40,16 +40,18 @@ class RedisLink:
     random: Random = field(default_factory=Random, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what no link can be. Raises UsageProblem."""
+        """Raises UsageProblem for impossible values."""
         if not 0 <= self.loss < 1:
-            raise UsageProblem(f"a loss of {self.loss}", hint="it is a share of all packets, from 0 to less than 1")
+            raise UsageProblem(f"invalid loss {self.loss}", hint="it is a share of all packets, from 0 to less than 1")
         if min(self.latency_ms, self.jitter_ms) < 0:
-            raise UsageProblem(f"a latency of {min(self.latency_ms, self.jitter_ms)} ms", hint="it must be 0 or more")
+            raise UsageProblem(
+                f"invalid latency {min(self.latency_ms, self.jitter_ms)} ms", hint="it must be 0 or more"
+            )
         if any(number is not None and number <= 0 for number in (self.bytes_per_s, self.chunk_bytes)):
-            raise UsageProblem("a link lets something through", hint="use BlackHole for one that does not")
+            raise UsageProblem("a link without bandwidth", hint="use BlackHole to let nothing pass")
 
     def delay_s(self) -> float:
-        """How long the next packet takes longer."""
+        """The delay of the next packet in s."""
         delay_ms = self.latency_ms
         if self.jitter_ms:
             delay_ms += self.random.expovariate(1 / self.jitter_ms)
@@ -58,7 +60,7 @@ class RedisLink:
         return delay_ms / 1000
 
     def pieces(self, data: bytes) -> list[bytes]:
-        """How data is cut on this link."""
+        """The pieces in which data is sent on this link."""
         sizes = [len(data), self.chunk_bytes or len(data)]
         if self.bytes_per_s is not None:
             sizes.append(max(1, int(self.bytes_per_s * _PIECE_S)))
@@ -89,7 +91,7 @@ class SocketWriter:
         """Send in turn."""
         if self._ended or not data:
             return
-        # What waits goes first: data that is written past the queue would overtake it.
+        # Only if nothing waits: otherwise the data would overtake the queue.
         if self._queue or self._stopped or self.link is not None or self._transport is None:
             self._enqueue(data)
             self._pump()
@@ -107,7 +109,7 @@ class SocketWriter:
             self._pump()
 
     def reset(self) -> None:
-        """End the connection at once with RST."""
+        """End the connection immediately with RST."""
         self.drop()
         if self._transport is not None and not self._transport.is_closing():
             connection = self._transport.get_extra_info("socket")
@@ -116,13 +118,13 @@ class SocketWriter:
             self._transport.abort()
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """End the connection immediately."""
         self.drop()
         if self._transport is not None:
             self._transport.abort()
 
     def drop(self) -> None:
-        """Forget what is not sent yet; nothing more goes out."""
+        """Drop all unsent data, and send nothing more."""
         self._ended = True
         self._queue.clear()
         if self._timer is not None:
@@ -130,11 +132,11 @@ class SocketWriter:
             self._timer = None
 
     def stop(self) -> None:
-        """Keep everything back. Counts: as many `go` are needed."""
+        """Hold back all data, until the same number of calls of `go`."""
         self._stopped += 1
 
     def go(self) -> None:
-        """Let out what `stop` has kept back."""
+        """Send the data that `stop` held back."""
         self._stopped -= 1
         self._pump()
 
@@ -148,7 +150,7 @@ class SocketWriter:
             self._queue.append((self._line_free_s + link.delay_s(), piece))
 
     def _pump(self) -> None:
-        """Send what is due, and come back for the next. Pieces of a chunked link go out one per turn of the loop."""
+        """Send due data, and set a timer for the rest. A chunked link sends one piece per turn of the loop."""
         if self._timer is not None or self._transport is None:
             return
         while self._queue and not self._stopped:
@@ -167,14 +169,14 @@ class SocketWriter:
                 return
 
     def _send(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Write, unless nobody is there any more: asyncio prints a warning for each piece that it cannot send."""
+        """Write, unless the connection is closing: asyncio would print a warning for each piece."""
         if not transport.is_closing():
             transport.write(data)
 
     def _close(self, transport: asyncio.Transport) -> None:
         if self._half_close and transport.can_write_eof():
             if not transport.is_closing():
-                with contextlib.suppress(OSError):  # Redis has reset the connection, and the loop has not seen it yet
+                with contextlib.suppress(OSError):  # Redis has reset the connection, but the loop has not noticed yet
                     transport.write_eof()
         else:
             transport.close()

@@ -1,4 +1,4 @@
-"""The tap: a proxy in a thread of its own, in front of one Redis or of every node of a cluster.
+"""The tap: a proxy in its own thread, in front of one Redis or of every node of a cluster.
 
     with Tap("127.0.0.1:6379", scripts=names) as tap:
         ...                                              # a client that is given tap.address
@@ -35,7 +35,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionView:
-    """An open connection of the client. `name`: what CLIENT SETNAME gave it. `violation`: bytes that were no RESP."""
+    """An open connection of the client. `name`: set by CLIENT SETNAME. `violation`: bytes that were not RESP."""
 
     number: int
     node: str
@@ -44,12 +44,12 @@ class ConnectionView:
 
 
 class Tap:
-    """Start it with `with` or `start`; `address` (or, for a cluster, `addresses`) is what the client is given.
+    """A proxy for Redis. Start it with `with` or `start`, and give the client `address` (for a cluster, `addresses`).
 
-    `nodes` are where Redis is: `host:port`, or `unix:/path`. With several nodes (or `cluster=True`), addresses of
-    nodes in the replies of a cluster become those of the tap. `scripts`: names of scripts by their SHA-1. `texts`: the
-    official scripts by name; with them a trigger also knows a script that is only like an official one. `tls`: speak
-    TLS to Redis; the client always speaks plain TCP to the tap. `kept_bytes`: what is kept of each word of a command.
+    `nodes` are the addresses of Redis: `host:port` or `unix:/path`. With several nodes (or `cluster=True`), the tap
+    replaces the addresses of nodes in replies by its own. `scripts`: names of scripts by their SHA-1. `texts`: the
+    official scripts by name; with them a trigger also matches scripts that are similar to an official one. `tls`: use
+    TLS to Redis; the client always uses plain TCP to the tap. `kept_bytes`: recorded bytes of each word of a command.
     All methods may be called from any thread.
     """
 
@@ -90,7 +90,7 @@ class Tap:
         return tuple(f"{HOST}:{port}" for port in self._ports)
 
     def start(self) -> Self:
-        """Listen. Raises EnvironmentProblem if that is not possible. Redis need not be there yet."""
+        """Start listening. Redis need not run yet. Raises EnvironmentProblem if the tap cannot listen."""
         self._loop = LoopThread("tap")
         try:
             self._loop.await_(self._listen())
@@ -100,9 +100,9 @@ class Tap:
         return self
 
     def close(self) -> None:
-        """Heal everything, end all connections, and listen no more. May be called again.
+        """Remove all rules, end all connections and stop listening. May be called again.
 
-        Raises RuntimeError if something went wrong inside the tap meanwhile.
+        Raises RuntimeError if the tap itself has failed.
         """
         loop, self._loop = self._loop, None
         if loop is None:
@@ -122,9 +122,9 @@ class Tap:
 
     @contextlib.contextmanager
     def when(self, trigger: Trigger, action: Action) -> Iterator[Barrier]:
-        """Keep a rule in force for the duration of the block; afterwards all that it holds is released.
+        """Apply a rule during the block. Its end releases all held commands.
 
-        Raises UsageProblem for a trigger or an action that can never happen.
+        Raises UsageProblem for a trigger or an action that can never apply.
         """
         rule = TapRule(trigger, action, self.recording)
         self._do(partial(self._rules.add, rule))
@@ -135,7 +135,7 @@ class Tap:
 
     @contextlib.contextmanager
     def link(self, link: RedisLink, *, connection: int | None = None) -> Iterator[None]:
-        """Make all connections (or one of them) slow for the duration of the block, new ones too."""
+        """Make all connections (or one of them) slow during the block, including new ones."""
         entry = (link, connection)
         self._do(partial(self._conditions.slow_down, entry))
         try:
@@ -145,10 +145,9 @@ class Tap:
 
     @contextlib.contextmanager
     def silence(self, direction: SilentDirection = "both") -> Iterator[None]:
-        """Let nothing pass on any connection, new ones too, for the duration of the block; afterwards all arrives.
+        """Hold back all bytes on all connections during the block, including new ones. They arrive after it.
 
-        `direction`: one way only, as where routes are broken one way: Redis still hears the client, or the other way
-        round.
+        `direction`: for asymmetric failures of the network, in which only one side receives the other's bytes.
         """
         silence = TapSilence(direction)
         self._do(partial(self._conditions.silence, silence))
@@ -159,9 +158,9 @@ class Tap:
 
     @contextlib.contextmanager
     def outage(self, *, reset: bool = True) -> Iterator[None]:
-        """Cut all connections, and reset new ones at once, for the duration of the block."""
+        """Cut all connections at the start of the block, and reset new ones during it."""
         refusal = object()
-        # Refuse before the cut, and in one turn of the loop: a client that reconnects at once must not get in.
+        # Refuse first, and in the same turn of the loop: a client that reconnects immediately must not get through.
         self._do(partial(self._conditions.refuse, refusal), partial(self._cut, None, reset))
         try:
             yield
@@ -173,31 +172,29 @@ class Tap:
         self._do(partial(self._cut, connection, reset))
 
     def heal(self) -> None:
-        """End whatever is in force, also inside blocks that have not ended: all that is held goes on."""
+        """End all rules and conditions, even inside their blocks. Everything held continues."""
         self._do(self._heal)
 
     def forget(self, *, upto: int | None = None) -> None:
-        """Drop what was recorded so far, or only the commands up to this number."""
+        """Drop the recorded commands, or only those up to this number."""
         self._do(partial(self.recording.forget, upto=upto))
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What went wrong inside the tap itself; nothing, unless the kit has a defect."""
+        """Errors of the tap itself; empty unless the kit has a defect."""
         return tuple(self._loop.failures) if self._loop is not None else ()
 
     def connections(self) -> tuple[ConnectionView, ...]:
         """The open connections, oldest first."""
         return self._ask(
             lambda: tuple(
-                ConnectionView(
-                    number=open_one.number, node=open_one.node, name=open_one.name, violation=open_one.violation
-                )
-                for open_one in self._live.values()
+                ConnectionView(number=live.number, node=live.node, name=live.name, violation=live.violation)
+                for live in self._live.values()
             )
         )
 
     async def _listen(self) -> None:
-        """Like everything from here to `_shut_down`, this runs in the loop of the tap."""
+        """Start a server per node. Like all methods down to `_shut_down`, this runs in the loop of the tap."""
         loop = asyncio.get_running_loop()
         for node in self.nodes:
             server = await loop.create_server(partial(self._accept, node), HOST, 0)
@@ -239,7 +236,7 @@ class Tap:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # transports close in the next turn of the loop, and it must not be stopped before
+        await asyncio.sleep(0)  # transports close in the next turn of the loop, so it must not stop before that
 
     def _ask(self, question: Callable[[], Answer]) -> Answer:
         if self._loop is None:
@@ -247,7 +244,7 @@ class Tap:
         return self._loop.ask(question)
 
     def _do(self, *steps: Callable[[], object]) -> None:
-        """Carry out steps in the loop, and wait until they are done. Healing a tap that is closed does nothing."""
+        """Run steps in the loop, and wait until they are done. Does nothing if the tap is closed."""
         if self._loop is not None or not self._ports:
             self._ask(lambda: [step() for step in steps])
 

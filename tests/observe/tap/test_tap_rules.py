@@ -339,7 +339,7 @@ def test_a_rule_set_from_another_thread_while_traffic_flows(tap: Tap, wire: Wire
 @pytest.mark.parametrize(
     ("trigger", "action", "what"),
     [
-        ({"call": 0}, Hold(), "no call number 0"),
+        ({"call": 0}, Hold(), "invalid call number 0"),
         ({"phase": "later"}, Hold(), "no phase 'later'"),
         ({"script": "a", "command": "b"}, Hold(), "not both"),
         ({"script": "moveToFinish"}, Hold(), "did you mean 'moveToFinished'"),
