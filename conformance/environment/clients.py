@@ -57,7 +57,7 @@ class Launch:
         return [*(word for package in self.packages for word in ("--with", package)), "--client", self.name]
 
 
-NO_CLIENT = Launch("nobody", [])
+NO_CLIENT = Launch("none", [])
 """The client of a verb that runs the oracle alone."""
 
 

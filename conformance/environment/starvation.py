@@ -54,7 +54,7 @@ class Starvation:
         )
 
 
-NO_STARVATION = Starvation("nobody", 0.0, 0.0)
+NO_STARVATION = Starvation("none", 0.0, 0.0)
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 A job takes a number even if it brings its own id, or turns out to be a duplicate. A flow is a tree of jobs, added in
 one transaction; a job with children waits for them before it is worked on. All jobs of one level are added before
-those below. What the server refuses is not reported to the caller: the job is just not there, and its children find no
+those below. A refusal of the server is not reported to the caller: the job is just not there, and its children find no
 parent.
 """
 
@@ -104,7 +104,7 @@ def job_to_add(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJobHash:
-    """What the hash of a new job is made from; `options` under their short names."""
+    """The data for the hash of a new job; `options` under their short names."""
 
     name: str
     data_raw: str
@@ -262,7 +262,7 @@ def _add(context: CallContext, op: ops.Add) -> JobRef:
         raise NotModelled("the option repeat of add: job schedulers have taken its place")
     job_id = options.get("jobId")
     if job_id is not None and (not isinstance(job_id, str) or job_id == "0" or job_id.startswith("0:")):
-        refuse("an id that is no text, or that looks like a marker")
+        refuse("an id that is not a text, or that looks like a marker")
     job = job_to_add(context.queue, op.name, op.data_raw, options, context.now_ms)
     lost_scripts(context, {job.script})
     return JobRef(id=add(context.state, job))
@@ -270,7 +270,7 @@ def _add(context: CallContext, op: ops.Add) -> JobRef:
 
 @operation(ops.AddBulk)
 def _add_bulk(context: CallContext, op: ops.AddBulk) -> Ids:
-    """All jobs are checked before the first is sent. What a script refuses shows only as a negative id."""
+    """All jobs are checked before the first is sent. A refusal of a script only shows as a negative id."""
     jobs = [
         job_to_add(context.queue, job.name, job.data_raw, with_defaults(context, job.opts), context.now_ms)
         for job in op.jobs
@@ -331,7 +331,7 @@ def _add_trees(context: CallContext, flows: list[flow_ops.FlowJob]) -> list[flow
         todo.extend((child, link, node.children) for child in flow.children)
     if lost_scripts(context, {node.job.script for node in order}):
         # A flow producer sends a script's text only once: its jobs are lost without a word until another client of the
-        # same Redis has sent it again, which nobody can foresee.
+        # same Redis has sent it again, which is unpredictable.
         context.state.determined = False
     for node in order:
         with contextlib.suppress(CallFailure):

@@ -110,7 +110,7 @@ def _mapped(value: Any, change: Any) -> Any:
 
 
 def summary(snapshot: Snapshot) -> Summary:
-    """What there is, table by table: equal summaries mean that no canonical rule would find a difference.
+    """A summary of the state, table by table: equal summaries mean that no canonical rule would find a difference.
 
     Comparing after each step is dear, and mostly nothing differs; where summaries differ, the canonical rules decide.
     The order of rows counts only for events.
@@ -156,7 +156,7 @@ def compare_answers(
     *,
     names: NameTranslation | None = None,
 ) -> list[str]:
-    """What differs between the prediction and an answer, one line each; nothing where they agree.
+    """The differences between the prediction and an answer, one line each; empty if they agree.
 
     `names`: translates what the client calls by other names, its prefix and its random ids.
     """

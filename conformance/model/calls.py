@@ -1,4 +1,4 @@
-"""What goes into the model and what comes out: calls, predictions, and the reasons why a call does not succeed."""
+"""Inputs and outputs of the model: calls, predictions, and the reasons for failed calls."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What a call returns, and what it appends to the event streams.
+    """The answer of a call, and the entries that it appends to the event streams.
 
     `value`: the answer as plain dicts and lists, None where the call fails. `code`: the driver's error code, None where
     it succeeds. `determined`: False where the outcome depends on the order in which Redis hands out the members of a
-    set, which nobody can know; strategies leave such calls out.
+    set, which is unpredictable; strategies leave such calls out.
     """
 
     op: str

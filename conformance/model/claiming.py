@@ -7,7 +7,7 @@ after them those with a priority.
 
 The stalled check finds jobs whose worker has gone, and with it the renewal of the lock. One check marks all active
 jobs, the next takes back those that are still marked and have no lock. So two checks are needed, and between two checks
-of the same queue some time must pass, whoever makes them.
+of the same queue some time must pass, for any caller.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STALLED_REASON = "job stalled more than allowable limit"
 
 
 def take_lock(state: ModelState, queue: QueueState, job: str, token: str, duration_ms: float) -> None:
-    """Lock a job, whoever had it locked."""
+    """Lock a job, even if another worker has it locked."""
     if token != NO_LOCK_TOKEN:
         queue.locks[job] = state.expiring(token, duration_ms)
 
@@ -94,7 +94,7 @@ def next_job(context: CallContext, token: str) -> str | int:
 
 
 def _take(queue: QueueState) -> str | None:
-    """Move the next job to `active`. Where there is none, the counter of priorities begins again."""
+    """Move the next job to `active`. If there is none, the counter of priorities restarts."""
     job = queue.wait.pop() if queue.wait else queue.prioritized.pop_first()
     if job is None:
         queue.priority_counter = None
@@ -154,7 +154,7 @@ def _check_stalled(context: CallContext, _: ops.CheckStalled) -> Ids:
 
 
 def _in_order(state: ModelState, queue: QueueState) -> list[str]:
-    """Redis keeps sets of numbers in order; of others nobody knows the order, which matters if several are stalled."""
+    """Redis sorts sets of numbers; the order of other sets is unknown, which matters if several are stalled."""
     if all(job.isdecimal() for job in queue.stalled):
         return sorted(queue.stalled, key=int)
     if sum(job not in queue.locks and job in queue.active for job in queue.stalled) > 1:
@@ -163,7 +163,7 @@ def _in_order(state: ModelState, queue: QueueState) -> list[str]:
 
 
 def _recover(state: ModelState, queue: QueueState, job: str, most_stalls: float) -> bool:
-    """Take a job without lock back: next to be taken, whatever its priority. One that stalls too often is to fail."""
+    """Recover a job without lock as the next one, regardless of its priority. A job that stalls too often fails."""
     if job in queue.locks or not remove_first(queue.active, job):
         return False
     fields = queue.hash(job)

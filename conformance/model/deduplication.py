@@ -20,7 +20,7 @@ from conformance.model.texts import argument, lua_true
 
 
 def deduplicated(state: ModelState, queue: QueueState, job: str, options: Mapping[str, Any] | None) -> str | None:
-    """The job that stands for the new one, which is then not added; None where the new one is to be added."""
+    """The job that replaces the new one, which is then not added; None if the new one must be added."""
     if options is None or not lua_true(options.get("id")):
         return None
     name = argument(options["id"])

@@ -16,7 +16,7 @@ OpType = TypeVar("OpType", bound=Op[Any])
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """Where a call happens: the state, the handle it is called on, and the client's clock (Unix ms)."""
+    """The context of a call: the state, the handle it is called on, and the client's clock (Unix ms)."""
 
     state: ModelState
     handle: ModelHandle

@@ -49,7 +49,7 @@ def _update_progress(context: CallContext, op: ops.UpdateProgress) -> Nothing:
 
 @operation(ops.Log)
 def _log(context: CallContext, op: ops.Log) -> Count:
-    """Add a row at the end; `keep_logs` keeps only so many of the last ones (0: all)."""
+    """Add a row at the end; `keep_logs` keeps only this number of the last rows (0: all)."""
     _existing(context, op.job)
     rows = context.queue.logs.setdefault(op.job, [])
     rows.append(op.row)
@@ -113,7 +113,7 @@ def _change_priority(context: CallContext, op: ops.ChangePriority) -> Nothing:
 
 @operation(ops.Retry)
 def _retry(context: CallContext, op: ops.Retry) -> Nothing:
-    """Let a finished job wait again, whatever its priority, and let its parent wait for it again.
+    """Let a finished job wait again, regardless of its priority, and let its parent wait for it again.
 
     A failed child that its parent had ignored breaks the script after the job has moved: upstream takes the parent's
     hash of ignored failures for a sorted set.
@@ -164,7 +164,7 @@ def _promote_jobs(context: CallContext, op: queue_ops.PromoteJobs) -> Nothing:
 
 
 def _bulk_to_wait(context: CallContext, state: str, count: int, until: float, forgotten: tuple[str, ...]) -> None:
-    """Batch by batch into `wait`, whatever the priorities."""
+    """Move jobs to `wait` in batches, regardless of their priorities."""
     if count <= 0:
         raise NotModelled("a batch of 0 jobs never ends")
     queue = context.queue

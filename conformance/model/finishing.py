@@ -1,7 +1,7 @@
 """How the work on a job ends: it is completed, fails, is retried, is put back, or waits for its children.
 
-Only who holds the lock may end it. Where a job has finished, its parent hears of it, a deduplication id is given free,
-old finished jobs go, the metrics count it, and whoever asks for it gets the next job in the same call. The client
+Only the owner of the lock may end it. When a job has finished, its parent is updated, a deduplication id is released,
+old finished jobs go, the metrics count it, and on request the caller gets the next job in the same call. The client
 decides about retries: as long as `attempts` allow it, a failed job is retried, after the delay that `backoff` says. It
 decides by what it read when it claimed the job.
 """
@@ -53,7 +53,7 @@ class JobResult:
     value: str
     token: str
     fields: dict[str, str]
-    """What else is written into the hash."""
+    """Further fields of the hash."""
 
 
 def finish(context: CallContext, job: HeldJob, result: JobResult) -> None:
@@ -134,7 +134,7 @@ def _announce(context: CallContext, job: HeldJob, result: JobResult, attempts_ma
 
 
 def count_finish(queue: QueueState, state: str, most_points: int, now_ms: int) -> None:
-    """Count a finished job. A point is written for the minutes before, as soon as another one has begun."""
+    """Count a finished job. The points of earlier minutes are written at the first job of a new minute."""
     record = queue.metrics.setdefault(state, MetricsRecord())
     before = int(record.fields.get("count", 0))
     record.fields["count"] = str(before + 1)
@@ -198,7 +198,7 @@ def _move_to_failed(context: CallContext, op: ops.MoveToFailed) -> MaybeJob:
 
 
 def _retry_delay(job: HeldJob, *, unrecoverable: bool) -> float | None:
-    """The delay (ms) before the next attempt, 0: at once; None: the job has failed for good."""
+    """The delay (ms) before the next attempt, 0: immediately; None: the job has failed permanently."""
     attempts = job.opts.get("attempts") or 0
     if unrecoverable or not job.attempts_made + 1 < attempts:
         return None
@@ -267,7 +267,7 @@ def _move_to_delayed(context: CallContext, op: ops.MoveToDelayed) -> Nothing:
 
 @operation(ops.MoveToWait)
 def _move_to_wait(context: CallContext, op: ops.MoveToWait) -> Nothing:
-    """Put a job back: it is the next one to be taken, among those of its priority. Not being active is no error."""
+    """Put a job back as the next one among those of its priority. A job that is not active is not an error."""
     queue = context.queue
     context.take_held(op.job)
     if op.job not in queue.jobs:

@@ -74,7 +74,7 @@ def decode_options(text: str | None) -> JobOptions:
 
 
 def check_options(options: Mapping[str, Any], data_raw: str) -> None:
-    """What Node refuses before it sends anything, in its order: the code of the error is the same for all."""
+    """Node's checks before it sends anything, in its order. All have the same error code."""
     limit = options.get("sizeLimit")
     if limit and len(data_raw.encode("utf-8", "surrogatepass")) > limit:
         refuse("the data is larger than sizeLimit")
@@ -89,7 +89,10 @@ def check_options(options: Mapping[str, Any], data_raw: str) -> None:
     for name in ("deduplication", "debounce"):
         if isinstance(options.get(name), dict) and not options[name].get("id"):  # to JavaScript, {} is true
             refuse(f"{name} without id")
-    backoff = options.get("backoff")
+    _check_backoff(options.get("backoff"))
+
+
+def _check_backoff(backoff: Any) -> None:
     jitter: Any = backoff.get("jitter") if isinstance(backoff, dict) else None
     if is_number(jitter) and not 0 <= jitter <= 1:
         refuse("jitter should be between 0 and 1")
@@ -105,7 +108,7 @@ def _check_priority(priority: Any) -> None:
 def _check_custom_id(job_id: Any) -> None:
     """Ids that look like generated ones are refused, and so are colons, except for the form of old repeatable jobs."""
     if not isinstance(job_id, str):
-        refuse("an id that is no text")
+        refuse("an id that is not a text")
     if _INTEGER.match(job_id) and js_number(float(parse_int(job_id) or 0)) == job_id:
         refuse("custom ids cannot be integers")
     if ":" in job_id and job_id.count(":") != 2:
@@ -161,7 +164,7 @@ _SHAPES: Mapping[str, Callable[[Any], bool]] = {
     "telemetry": lambda value: isinstance(value, dict),
     "timestamp": is_number,
 }
-"""What the model takes for an option; what JavaScript makes of anything else is not modelled."""
+"""Check the type of an option. JavaScript's conversions of other types are not modelled."""
 
 
 def deduplication_id(options: Mapping[str, Any]) -> Any:
@@ -216,7 +219,7 @@ def hold(context: CallContext, job: str, token: str) -> None:
 
 
 def maybe_job(view: JobView | None) -> MaybeJob:
-    """What operations return that may find no job."""
+    """The answer of operations that may find no job."""
     return MaybeJob(job=view)
 
 

@@ -1,4 +1,4 @@
-"""What holds workers back: pause, the queue-wide concurrency, and the rate limit (so many starts per duration).
+"""Limits of workers: pause, the queue-wide concurrency, and the rate limit (a number of starts per duration).
 
 The queue's own limit (`max` in `meta`) counts before that of the worker, but the worker's duration before the queue's.
 """
@@ -36,7 +36,7 @@ def limited_for(state: ModelState, queue: QueueState, most: float | None) -> int
 
 
 def count_start(state: ModelState, queue: QueueState, limiter: Mapping[str, Any] | None) -> None:
-    """Count a start; the first one begins the window."""
+    """Count a start; the first one starts the window."""
     if max_starts(queue, limiter) is None:
         return
     if queue.limiter is None:
@@ -125,7 +125,7 @@ def _pause(context: CallContext, _: ops.Pause) -> Nothing:
 
 
 def pause(state: ModelState, queue: QueueState) -> None:
-    """Park the waiting jobs in `paused`, and wake nobody any more. The event comes also where nothing changes."""
+    """Move the waiting jobs to `paused`, and wake no more workers. The event is sent even if nothing changes."""
     if queue.wait:
         queue.paused, queue.wait = queue.wait, []
     queue.meta["paused"] = "1"

@@ -1,4 +1,4 @@
-"""The model itself: calls go in, predictions come out, and the state can be looked at, also as a snapshot."""
+"""The model: it turns calls into predictions, and exposes its state, also as a snapshot."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Model:
 
     @property
     def prefix(self) -> str:
-        """The prefix of the model's keys; options that name a qualified queue (`parent.queue`) begin with it."""
+        """The prefix of the model's keys; options with a qualified queue (`parent.queue`) start with it."""
         return self._state.prefix
 
     def apply(self, call: ModelCall, now_ms: int) -> Prediction:
@@ -193,7 +193,7 @@ class Model:
         """Let the server's clock go on (ms): locks, rate windows, deduplication and the stalled check run out."""
         self._state.pass_time(duration_ms)
 
-    # What may happen beside calls.
+    # Events other than calls.
 
     def delete_lock(self, queue: str, job: str) -> None:
         """The lock of a job expires, or is evicted."""
@@ -204,10 +204,10 @@ class Model:
         self._state.queue(queue).marker.clear()
 
     def script_flush(self) -> None:
-        """Redis forgets the scripts. Clients send them again, and nobody notices, except for flow producers."""
+        """Redis forgets the scripts. Clients send them again, which only flow producers notice."""
         self._state.scripts.clear()
 
-    # What there is.
+    # The state.
 
     def snapshot(self) -> Snapshot:
         """Everything, in the tables that the reader fills from Redis."""
@@ -269,7 +269,7 @@ class Model:
         return self._state.queue(queue).key(job)
 
     def free_id(self, queue: str) -> str:
-        """A custom id that nobody uses."""
+        """An unused custom id."""
         taken = {*self._state.queue(queue).jobs, *QUEUE_KEYS}
         return next(name for number in range(len(taken) + 1) if (name := f"custom-{number}") not in taken)
 

@@ -72,7 +72,7 @@ LEGAL: Final[Mapping[str, frozenset[str]]] = {
 """By operation on one job: the states of the job in which it may be called.
 
 A pair is legal if a client can make the call without the kit breaking a rule of the driver protocol; that BullMQ
-refuses it is no reason to leave it out. So all pairs are legal.
+refuses it is not a reason to leave it out. So all pairs are legal.
 """
 
 JOB_OPS: Final = tuple(sorted(LEGAL))

@@ -1,4 +1,4 @@
-"""Where a job that may be worked on is put: lists, priorities, delays, and the wake-up markers.
+"""The place of a job that is ready: lists, priorities, delays, and the wake-up markers.
 
 - Jobs without priority wait in `wait` (in `paused` while the queue is paused), and are taken before all others.
 - Jobs with a priority wait in `prioritized`: lower numbers first, equal ones in the order of a counter.
@@ -19,11 +19,11 @@ ListEnd = Literal["left", "right"]
 """`left`: behind all others. `right`: next to be taken."""
 
 PROMOTED_AT_ONCE = 1000
-"""At most so many due jobs are promoted by one call."""
+"""The most due jobs that one call promotes."""
 
 
 def is_paused(queue: QueueState) -> bool:
-    """Whether the queue is paused: the field in `meta` counts, whatever it says."""
+    """Whether the queue is paused: the field in `meta` counts, with any value."""
     return "paused" in queue.meta
 
 
@@ -34,7 +34,7 @@ def is_maxed(queue: QueueState) -> bool:
 
 
 def is_held_back(queue: QueueState) -> bool:
-    """Whether no worker may start a job now; then nobody needs to be woken either."""
+    """Whether no worker may start a job now; then no worker needs to be woken either."""
     return is_paused(queue) or is_maxed(queue)
 
 
@@ -92,7 +92,7 @@ def put_prioritized(queue: QueueState, job: str, priority: float) -> None:
 
 
 def put_first_of_priority(queue: QueueState, job: str, priority: float) -> None:
-    """Let a job wait before all others of its priority; nobody is woken."""
+    """Let a job wait before all others of its priority; no worker is woken."""
     queue.prioritized.add(job, priority * PRIORITY_FACTOR)
 
 
@@ -122,7 +122,7 @@ def delay_score(queue: QueueState, from_ms: float, delay_ms: float) -> tuple[flo
 
 
 def promote_due(state: ModelState, queue: QueueState, now_ms: int) -> None:
-    """Let the delayed jobs whose time has come wait. Every call that looks for work begins with this."""
+    """Let the delayed jobs whose time has come wait. Every call that looks for work starts with this."""
     due = queue.delayed.between(0, delayed_score(now_ms + 1) - 1)[:PROMOTED_AT_ONCE]
     held_back = is_held_back(queue)
     for job in due:

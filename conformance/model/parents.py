@@ -1,4 +1,4 @@
-"""What the end of a child means to its parent.
+"""The effects of a child's end on its parent.
 
 A parent waits in `waiting-children` until no child is unprocessed. A failed child counts for one of four things, which
 the child says by an option: it fails the parent, lets it go on at once, is ignored, or is forgotten. Without an option
@@ -25,7 +25,7 @@ def child_completed(state: ModelState, parent_key: str, child_key: str, returned
 
 
 def child_failed(state: ModelState, link: str | None, child_key: str, reason: str, now_ms: int) -> None:
-    """What the failure means to the parent, as the child's options say. `link`: the child's field `parent`."""
+    """The effect of a failure on the parent, according to the child's options. `link`: the child's field `parent`."""
     if link is None:
         return
     said: dict[str, Any] = json.loads(link)
@@ -102,8 +102,8 @@ def _go_on(state: ModelState, queue: QueueState, parent: str, now_ms: int) -> No
 def child_vanished(state: ModelState, parent_key: str, child_key: str, *, hard_in: QueueState | None = None) -> bool:
     """A child is removed, or unlinked: whether the parent had been waiting for it.
 
-    A parent that waited for nothing else goes on, whatever its priority. `hard_in`: whole sets of this queue are being
-    removed; then a parent in the same queue is removed too, and one in another queue goes on without an event.
+    A parent that waited for nothing else continues, regardless of its priority. `hard_in`: whole sets of this queue are
+    being removed; then a parent in the same queue is removed too, and one in another queue goes on without an event.
     """
     queue, parent = state.locate(parent_key)
     if not forget_unprocessed(queue, parent, child_key):

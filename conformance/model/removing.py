@@ -2,7 +2,7 @@
 
 A locked job is not removed, nor is the current iteration of a scheduler. Removing a parent removes its children too,
 unless the caller does not want that. Which finished jobs are kept is said first by the job's own option, then by the
-worker's: none, all, so many, or for so long.
+worker's: none, all, a number, or for a time.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _search_lock(state: ModelState, queue: QueueState, job: str, above: frozense
     """How a search for locks may end, `locked` or `overflow`; empty where there is no lock.
 
     A job can be made its own ancestor; upstream searches until the stack of Lua overflows then. Which of its children
-    is searched first, nobody knows.
+    is searched first, is unknown.
     """
     key = queue.key(job)
     if job in queue.locks:
@@ -90,7 +90,7 @@ def _search_lock(state: ModelState, queue: QueueState, job: str, above: frozense
 
 
 def take_from_container(queue: QueueState, job: str) -> str:
-    """Take a job out of whatever container it is in, and say which that was."""
+    """Remove a job from its container, and return the name of that container."""
     for name in REMOVAL_LOOKUP:
         container = queue.container(name)
         found = remove_first(container, job) if isinstance(container, list) else container.remove(job)
@@ -191,7 +191,7 @@ class RetentionRule:
 
 
 def keep_rule(worker: ModelHandle, job: HeldJob, state: str) -> RetentionRule:
-    """The rule for a job that ends in this state: `true` keeps none, `false` all, a number so many."""
+    """The rule for a job that ends in this state: `true` keeps none, `false` all, a number that many."""
     option = OPTION_OF_STATE[state]
     asked: Any = job.opts[option] if option in job.opts else worker.options.get(option)
     if asked is None:
@@ -199,7 +199,7 @@ def keep_rule(worker: ModelHandle, job: HeldJob, state: str) -> RetentionRule:
     if isinstance(asked, dict):
         return RetentionRule(asked.get("count"), asked.get("age"))
     if option not in job.opts:
-        raise NotModelled(f"the worker's option {option} is no object")
+        raise NotModelled(f"the worker's option {option} is not an object")
     if is_number(asked):
         return RetentionRule(asked)
     return RetentionRule(0 if asked else KEEP_ALL)
@@ -237,7 +237,7 @@ def _drain(context: CallContext, op: ops.Drain) -> Nothing:
 
 
 def _drain_list(state: ModelState, queue: QueueState, items: list[str], kept: set[str]) -> None:
-    """Upstream cuts off as many entries at the left as it removed jobs, wherever those stood in the list."""
+    """Upstream removes as many entries at the left as it removed jobs, regardless of their places in the list."""
     gone = [job for job in items if job not in kept]
     for job in gone:
         remove_in_bulk(state, queue, job, hard=True)
@@ -271,7 +271,7 @@ def _clean(context: CallContext, op: ops.Clean) -> Ids:
 
 
 def _clean_list(context: CallContext, items: list[str], state: str, until: int, most: int) -> list[str]:
-    """Only the last entries of a list are looked at; active jobs have to be without a lock."""
+    """Only checks the last entries of a list; active jobs must be without a lock."""
     queue = context.queue
     gone: list[str] = []
     for job in items[-most:]:

@@ -157,11 +157,11 @@ def _values(field: str, low: int, high: int, pattern: str) -> frozenset[int]:
         if found is None:
             raise NotModelled(f"the cron pattern {pattern!r}")
         first, last, step = found.groups()
-        begin = low if first is None else int(first)
-        end = high if first is None or (step and last is None) else int(last or begin)
-        if not low <= begin <= end <= high or step == "0":
+        start = low if first is None else int(first)
+        end = high if first is None or (step and last is None) else int(last or start)
+        if not low <= start <= end <= high or step == "0":
             raise NotModelled(f"the cron pattern {pattern!r}")
-        allowed.update(range(begin, end + 1, int(step or 1)))
+        allowed.update(range(start, end + 1, int(step or 1)))
     return frozenset(allowed)
 
 

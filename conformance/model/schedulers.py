@@ -49,7 +49,7 @@ def _upsert(context: CallContext, op: ops.UpsertJobScheduler) -> MaybeJob:
     )
     check_modelled(schedule.template)
     if not is_number(schedule.template.get("priority") or 0):
-        raise NotModelled("a priority that is no number, which schedulers do not refuse")
+        raise NotModelled("a priority that is not a number, which schedulers do not refuse")
     if schedule.is_over(context.now_ms):
         return maybe_job(None)
     time = schedule.pattern_time(context.now_ms)
@@ -110,7 +110,7 @@ def _free_time(queue: QueueState, scheduler: str, time: float, every: float | No
 
 
 def _write_record(queue: QueueState, schedule: Schedule, offset: float | None) -> None:
-    """Write the scheduler's record anew; of the old one only the count of iterations stays.
+    """Rewrite the scheduler's record; only the count of iterations stays.
 
     `offset`: where the runs lie within the period (ms); None leaves it as it is.
     """
@@ -268,7 +268,7 @@ def _view(context: CallContext, scheduler: str, time: float) -> ops.SchedulerVie
 
 
 def _of_old_key(key: str) -> ops.SchedulerView:
-    """A key with colons that is no scheduler is read as old versions wrote them: NAME:ID:END:ZONE:PATTERN."""
+    """A key with colons that is not a scheduler is parsed in the format of old versions: NAME:ID:END:ZONE:PATTERN."""
     name, _, end, zone, pattern = [*key.split(":", 4), "", "", ""][:5]
     return ops.SchedulerView(
         key=key, name=name, end_date=parse_int(end) or None, tz=zone or None, pattern=pattern or None

@@ -16,7 +16,7 @@ from conformance.model.calls import ModelHandle, NotModelled
 from conformance.observe.tables import Event
 
 MADE_ID = "00000000-0000-4000-8000-"
-"""How ids begin that stand for random ones."""
+"""The start of ids in place of random ones."""
 
 
 class SortedSet:
@@ -54,7 +54,7 @@ class SortedSet:
         return self._scores.pop(member, None) is not None
 
     def score(self, member: str) -> float | None:
-        """The member's score; None where it is no member."""
+        """The member's score; None if it is not a member."""
         return self._scores.get(member)
 
     def members(self) -> list[str]:
@@ -69,7 +69,7 @@ class SortedSet:
         return ordered
 
     def between(self, low: float = -math.inf, high: float = math.inf) -> list[str]:
-        """Members whose score lies in [low, high], in order."""
+        """Members with a score in [low, high], in order."""
         return [member for member, score in self.items() if low <= score <= high]
 
     def first_score(self) -> float | None:
@@ -240,7 +240,7 @@ class ModelState:
 
     prefix: str = MODEL_PREFIX
     server_ms: int = 0
-    """The server's clock, in ms since the model began; it decides only about times to live."""
+    """The server's clock, in ms since the start of the model; it only affects times to live."""
     queues: dict[str, QueueState] = field(default_factory=dict)
     handles: dict[str, ModelHandle] = field(default_factory=dict)
     made_ids: int = 0
@@ -257,7 +257,7 @@ class ModelState:
         return self.queues[name]
 
     def locate(self, key: str) -> tuple[QueueState, str]:
-        """The queue and the id that a full job key stands for.
+        """The queue and the id in a full job key.
 
         The scripts take what follows the last colon for the id. Raises NotModelled for ids with a colon.
         """
@@ -275,7 +275,7 @@ class ModelState:
         return job in queue.jobs
 
     def copy(self) -> ModelState:
-        """An independent copy. Events are shared: nobody changes them."""
+        """An independent copy. Events are shared, because they never change."""
         return copied(self)
 
     def sorted_sets(self) -> Iterator[SortedSet]:

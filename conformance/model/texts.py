@@ -131,7 +131,7 @@ def js_number(value: float) -> str:
 
 
 def parse_int(text: str | None) -> int | None:
-    """JavaScript's parseInt: the leading integer of a text; None stands for NaN."""
+    """JavaScript's parseInt: the leading integer of a text; None in place of NaN."""
     body = (text or "").strip()
     sign = -1 if body.startswith("-") else 1
     digits = ""

@@ -1,6 +1,6 @@
 // The oracle: real BullMQ behind the driver protocol, version 1 (conformance/driver/messages.py and ops/).
 //
-// JSON lines come in on stdin and go out on stdout; stderr is the log. End of stdin ends the process at once.
+// JSON lines come in on stdin and go out on stdout; stderr is the log. The end of stdin ends the process immediately.
 // BullMQ is taken from the `node_modules` below the folder named in BULLMQ_CONFORMANCE_MODULES (default: this
 // folder), so that one harness drives 5.62.0 and later versions alike: an operation whose method the package does not
 // have is not declared.
@@ -42,8 +42,8 @@ async function perform(call) {
 }
 
 /**
- * ioredis tries again for ever. A call that Redis does not let finish is answered shortly before the kit would give up,
- * because nobody knows then whether it happens.
+ * ioredis retries for ever. A call that cannot finish is answered shortly before the kit's deadline as undecided,
+ * because it may still happen.
  */
 async function performInTime(call) {
   const limit = (call.deadline_ms ?? 5000) * ANSWER_BY;

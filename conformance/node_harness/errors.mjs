@@ -1,4 +1,4 @@
-// What errors of BullMQ, ioredis and Redis are called in the driver protocol.
+// Maps errors of BullMQ, ioredis and Redis to codes of the driver protocol.
 
 /** Negative replies of the scripts (src/enums/error-code.ts) as names of the driver protocol. */
 const SCRIPT_ERRORS = new Map([
@@ -66,11 +66,11 @@ export function errorCode(error) {
   if (name === 'ReplyError' || error instanceof SyntaxError || typeof code === 'number') {
     return 'other';
   }
-  // What remains is thrown by BullMQ's own checks of arguments, before anything is sent.
+  // All other errors come from BullMQ's own checks of arguments, before it sends anything.
   return 'invalid-argument';
 }
 
-/** `definite` is false where Redis may have acted: the connection broke, or a claimed job could not be read. */
+/** `definite` is false if Redis may have acted: the connection broke, or a claimed job could not be read. */
 export function failure(id, error, operation) {
   const code = errorCode(error);
   const claimedButUnreadable = error instanceof SyntaxError && operation.startsWith('worker.');

@@ -1,4 +1,4 @@
-// What the kit has opened.
+// The handles that the kit has opened.
 
 import { Refusal, messageOf } from './errors.mjs';
 import { log } from './lines.mjs';
@@ -13,7 +13,7 @@ export class Handle {
     this.role = role;
     this.object = null;
     this.cluster = null;
-    /** What the error listener was told last, and when (real ms): why a call does not come to an end. */
+    /** The last error of the listener and its time (real ms): it explains why a call does not end. */
     this.lastError = null;
     /** Jobs that a manual worker holds, by id: finishing acts on the job as it was claimed, like a user would. */
     this.claimed = new Map();
@@ -27,7 +27,7 @@ export class Handle {
     await this.cluster?.quit().catch(() => this.cluster.disconnect());
   }
 
-  /** Drop the sockets, whatever state they are in. */
+  /** Drop the sockets in any state. */
   async abandon() {
     const ignore = error => log(`while abandoning ${this.name}: ${messageOf(error)}`);
     if (this.role === 'worker') {
@@ -35,7 +35,7 @@ export class Handle {
     } else if (this.role !== 'events' && this.object?.connection?.close) {
       await this.object.connection.close(true).catch(ignore);
     } else {
-      // QueueEvents.close disconnects at once, and tells its reading loop to end.
+      // QueueEvents.close disconnects immediately, and ends its reading loop.
       await this.object?.close().catch(ignore);
     }
     this.cluster?.disconnect();

@@ -1,4 +1,4 @@
-// What a managed worker does with a job. Each entry makes the function that BullMQ calls as (job, token).
+// Processors of managed workers. Each entry creates the function that BullMQ calls as (job, token).
 
 import { Worker, bullmq } from './bullmq.mjs';
 import { Refusal } from './errors.mjs';

@@ -1,4 +1,4 @@
-"""What a canonical rule is, and the rules for whatever clock: names, texts, times to live, traces of workers. Pure."""
+"""Canonical rules, and those independent of the clock: names, texts, times to live, traces of workers. No I/O."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _JSON_FIELDS = ("opts", "parent")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanonicalContext:
-    """What a rule may know besides the snapshot: what the scenario asked for. Times in ms, None where unknown.
+    """Inputs of a rule besides the snapshot: the settings of the scenario. Times in ms, None if unknown.
 
     `lock_duration_ms`, `limiter_duration_ms`, `stalled_interval_ms`: upper ends of the times to live. The lower end is
     `ttl_floor_ms`: a scenario that has just set a lock of 30 s may demand that more than 25 s are left.
@@ -71,7 +71,7 @@ def with_fields(mapping: Mapping[str, str], changes: Mapping[str, str | None]) -
 
 
 def within(ttl_ms: float | str, upper_ms: int | None, label: str, floor_ms: int = 0) -> float | str:
-    """The label where a time to live lies in its band, else the raw value (-1, no expiry, always stays)."""
+    """The label if a time to live is in its band, else the raw value (-1, no expiry, always stays)."""
     if isinstance(ttl_ms, str) or ttl_ms < floor_ms or ttl_ms < 0:
         return ttl_ms
     return label if upper_ms is None or ttl_ms <= upper_ms else ttl_ms
@@ -103,7 +103,7 @@ def _map_value(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _own_prefix(snapshot: Snapshot, _: CanonicalContext) -> Snapshot:
-    """Replace the prefix wherever it begins a key name, also inside JSON text."""
+    """Replace the prefix wherever a key name starts with it, also inside JSON text."""
     if snapshot.prefix == PREFIX_LABEL:
         return snapshot
     key_start = re.compile(rf"(?<![\w<-]){re.escape(snapshot.prefix)}:")
@@ -182,7 +182,7 @@ LIBRARY_VERSION = CanonicalRule(
 )
 GENERATED_UUIDS = CanonicalRule(
     name="generated-uuids",
-    reason="Flow jobs without an id get a random uuid; which job is which is told by the order of appearance.",
+    reason="Flow jobs without an id get a random uuid; the order of appearance identifies each job.",
     transform=_generated_uuids,
 )
 
@@ -229,7 +229,7 @@ def _without_id(event: Event) -> Event:
 
 STACK_TRACE_TEXT = CanonicalRule(
     name="stack-trace-text",
-    reason="Stack traces are written by the language; that they are a JSON array of so many texts is protocol.",
+    reason="Stack traces are written by the language; only their number, as a JSON array of texts, is protocol.",
     transform=_stack_traces,
 )
 OPTS_PARSED_JSON = CanonicalRule(
@@ -326,7 +326,7 @@ def _no_traces(snapshot: Snapshot, _: CanonicalContext) -> Snapshot:
 
 WORKER_TRACES = CanonicalRule(
     name="worker-traces",
-    reason="Where workers run by themselves, a marker may be taken before or after the last claim, and the throttle of "
-    "the stalled check comes and goes; that the marker is there when work waits is an invariant of its own.",
+    reason="If workers run their own loop, they may take a marker before or after the last claim, and the throttle of "
+    "the stalled check is intermittent; another invariant checks that the marker exists while work waits.",
     transform=_no_traces,
 )

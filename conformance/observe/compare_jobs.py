@@ -22,12 +22,12 @@ JSON_FIELDS = frozenset({("completed", "returnvalue"), ("progress", "data")})
 """Event and field of the values that are JSON texts."""
 
 Kind: TypeAlias = tuple[str, str]
-"""What identifies an event for alignment: its name and its job."""
+"""The identity of an event for alignment: its name and its job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPresence:
-    """Which jobs only one side has. What belongs to such a job is no further difference."""
+    """The jobs that only one side has. Data of such a job is not a further difference."""
 
     missing: frozenset[JobKey]
     extra: frozenset[JobKey]
@@ -53,7 +53,7 @@ def compare_jobs(expected: Snapshot, actual: Snapshot, presence: JobPresence) ->
     left_states, right_states = _states(expected), _states(actual)
     for key in sorted(presence.missing):
         missing = difference("missing-job", "job", _text(key), _described(left[key], left_states[key]), None)
-        # A finished job that is not kept is no loss: its work is done.
+        # A finished job that is not kept is not lost: its work is done.
         lost = any(state in UNFINISHED_CONTAINERS for state in left_states[key])
         yield replace(missing, severity="lost-jobs") if lost else missing
     for key in sorted(presence.extra):
@@ -99,7 +99,7 @@ def _states(snapshot: Snapshot) -> Mapping[JobKey, tuple[str, ...]]:
 def _compare_orders(
     expected: Snapshot, actual: Snapshot, moved: set[JobKey], presence: JobPresence
 ) -> Iterator[Difference]:
-    """One difference per list whose common jobs stand in another order."""
+    """One difference per list whose common jobs have a different order."""
     for queue in sorted({*expected.queues, *actual.queues}):
         for container in LIST_CONTAINERS:
             left = _comparable(expected, queue, container, moved, presence)
@@ -135,7 +135,7 @@ def _follows(left: Membership, left_job: Job | None, right: Membership, right_jo
 
 
 def _beyond_fields(row: Membership, job: Job) -> float | None:
-    """What is left of a score when the fields it is made from are taken away; None where that cannot be known."""
+    """The rest of a score without the fields that it is computed from; None if it is unknown."""
     score = as_number(row.score)
     if row.container == "delayed":
         timestamp, delay = job.number("timestamp"), job.number("delay")
@@ -204,7 +204,7 @@ def _compare_streams(queue: str, expected: Sequence[Event], actual: Sequence[Eve
 def _aligned(
     expected: Sequence[Event], actual: Sequence[Event]
 ) -> tuple[list[tuple[Event, Event]], list[Event], list[Event]]:
-    """Pairs that stand in the same order on both sides, and what is left of each side."""
+    """Pairs in the same order on both sides, and the rest of each side."""
     matcher = SequenceMatcher(None, [_kind(event) for event in expected], [_kind(event) for event in actual], False)
     pairs: list[tuple[Event, Event]] = []
     left_over: list[Event] = []

@@ -69,7 +69,7 @@ def _active(snapshot: Snapshot) -> set[tuple[str, str]]:
 
 
 def _compare_dependencies(expected: Snapshot, actual: Snapshot, presence: JobPresence) -> Iterator[Difference]:
-    """Which children stand in which key of their parent, and with what value."""
+    """The children in each key of their parent, with their values."""
     rows = _joined(expected.dependencies, actual.dependencies, lambda row: (row.queue, row.parent, row.kind, row.child))
     for (queue, parent, kind, child), left, right in rows:
         if presence.explains(queue, parent):

@@ -215,7 +215,7 @@ def compare_field(where: str, key: str, field: str, expected: str, actual: str) 
 
 
 def _same_shape(expected: str, actual: str) -> bool:
-    """Whether a number stands where a number is expected; a canonical label stands for any number."""
+    """Whether the value is a number if a number is expected; a canonical label counts as any number."""
     return not _is_number(expected) or _is_number(actual)
 
 

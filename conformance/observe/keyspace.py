@@ -45,7 +45,7 @@ EXPIRING = frozenset({"job:lock", "deduplication", "limiter", "stalled-check"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedKey:
-    """What a key is.
+    """The kind of a key.
 
     `kind`: a name of `QUEUE_KEYS`, `job:` and a suffix of `JOB_SUFFIXES`, `job`, `deduplication`, `scheduler` or
     `unknown`.
@@ -64,7 +64,7 @@ def split_key(prefix: str, key: str) -> tuple[str, str]:
 
 
 def decode_key(prefix: str, key: str, redis_type: str, fields: Iterable[str] = ()) -> DecodedKey:
-    """What the key is, from its name and type, and from its field names where it is a hash.
+    """The kind of a key, from its name and type, and for a hash from its field names.
 
     A name that BullMQ reserves but with another Redis type is `unknown`, unless it is a hash: then it is a job with a
     reserved id, as BullMQ itself would see it.
@@ -155,7 +155,7 @@ def _scheduler_keys(prefix: str, raw_keys: list[RawKey]) -> frozenset[str]:
 
 
 def _decoded(prefix: str, raw: RawKey, scheduler_keys: frozenset[str]) -> DecodedKey:
-    """What a key is. A value that could not be read is unknown."""
+    """The kind of a key. A value that could not be read is unknown."""
     if raw.value is None:
         return DecodedKey(queue=split_key(prefix, raw.key)[0], kind="unknown")
     fields = raw.value if raw.type == "hash" else ()
@@ -198,7 +198,7 @@ def _unknown(_: DecodedKey, raw: RawKey) -> list[Any]:
 
 
 def _dependencies(key: DecodedKey, raw: RawKey) -> list[Any]:
-    """One row per child; what stands beside the child depends on the Redis type."""
+    """One row per child; its value depends on the Redis type."""
     kind = DEPENDENCY_KINDS[key.kind.removeprefix("job:")]
     if raw.type == "hash":
         return [

@@ -28,8 +28,8 @@ NO_TYPE = "none"
 """TYPE of a key that does not exist."""
 
 MOST_READS = 10
-"""How often keys are read until none has changed its type between the rounds: such as a throttle that expires and is
-set anew by a worker that lives on. One that still does is shown as it was seen."""
+"""Reads are repeated this often if a key has changed its type between the rounds, such as a throttle that expires and
+that a running worker sets again. A key that still changes is shown as last seen."""
 
 AnyRedis: TypeAlias = Redis | RedisCluster
 

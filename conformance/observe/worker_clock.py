@@ -1,7 +1,7 @@
 """The rule for participants without a clock of their own: times become relations between times.
 
-BullMQ takes job times from the client's clock (upstream: every script that has a timestamp in ARGV). Where a
-participant cannot be told what time it is, its times are compared with each other and with the server's clock, never
+BullMQ takes job times from the client's clock (upstream: every script that has a timestamp in ARGV). If the
+kit cannot set the clock of a participant, its times are compared with each other and with the server's clock, never
 with those of the other participant. A time that breaks its relation stays a raw number, and so becomes a difference.
 
 A delayed job is due at `T = time of the call + delay`, with the score `T * 4096` plus a tie-break, which the scripts
@@ -268,7 +268,7 @@ def _masked_job(job: Job, taken_ms: int) -> Job:
 
 
 def _masked_timestamp(job: Job, taken_ms: int) -> str | None:
-    """A timestamp that the user chose is no matter of clocks and stays."""
+    """A timestamp that the user chose does not depend on clocks and stays."""
     if chosen_timestamp(job) is not None:
         return None
     return TIMESTAMP if _is_past(job.fields.get("timestamp"), taken_ms) else None
@@ -277,8 +277,8 @@ def _masked_timestamp(job: Job, taken_ms: int) -> str | None:
 def _added(job: Job) -> float | None:
     """The earliest time that anything can have happened to a job.
 
-    A chosen timestamp says nothing about that, and neither does one that is no number, or a hash that was evicted and
-    begins anew.
+    A chosen timestamp does not bound it, and neither does one that is not a number, or a hash that was evicted and
+    created again.
     """
     if job.fields.get("timestamp") == TIMESTAMP:
         return None  # the relations are replaced already
@@ -385,7 +385,7 @@ def _masked_metrics(row: Metrics, taken_ms: int) -> Metrics:
 def _relation(value: Number | None, since: float | None, taken_ms: int, label: str) -> str | None:
     """The label where the value is a whole number of ms, not before `since` and not after now.
 
-    A worker looks at its clock before it sends a command, a job may be added before that command arrives: a start may
+    A worker reads its clock before it sends a command, and a job may be added before that command arrives: a start may
     seem to lie before the job's timestamp, with conforming clients too.
     """
     number = as_number(value)
@@ -404,7 +404,7 @@ def _is_past(value: Number | None, taken_ms: int) -> bool:
 
 WORKER_CLOCK = CanonicalRule(
     name="worker-clock",
-    reason="Job times come from the clock of the client. A client that cannot be told the time is compared by the "
-    "relations between its times: not before the job's timestamp, not after now, due at timestamp plus delay.",
+    reason="Job times come from the clock of the client. If the kit cannot set this clock, it compares the "
+    "relations between the times: not before the job's timestamp, not after now, due at timestamp plus delay.",
     transform=_worker_clock,
 )

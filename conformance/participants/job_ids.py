@@ -1,7 +1,7 @@
 """The ids of one queue's jobs: those of the scenario, and those of the client.
 
 Scenarios are written for Node, where the n-th added job has the id n unless the user chose one. A client may generate
-other ids: then the n-th id that it generated stands for n, and each side keeps using its own ids.
+other ids: then the n-th id that it generated corresponds to n, and each side keeps using its own ids.
 """
 
 from __future__ import annotations

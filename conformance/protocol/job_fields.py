@@ -1,4 +1,4 @@
-"""What a job hash holds: its fields (upstream `src/interfaces/job-json.ts`), and options under their short names."""
+"""The fields of a job hash (upstream `src/interfaces/job-json.ts`), and options under their short names."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CHILD_FAILURE_OPTIONS: Final = (
     "continueParentOnFailure",
     "ignoreDependencyOnFailure",
 )
-"""What a child's failure does to its parent. At most one may be set; in the order in which Node's error names them."""
+"""Effects of a child's failure on its parent, in the order of Node's error. At most one may be set."""
 
 PARENT_FLAG_OPTIONS: Final = (
     "failParentOnFailure",

@@ -49,7 +49,7 @@ JOB_SUFFIXES: Final[Mapping[str, str]] = {
     FAILED_CHILDREN: "hash",
     UNSUCCESSFUL: "zset",
 }
-"""What may follow `PREFIX:QUEUE:ID:`, and its Redis type. Deleting a job deletes all of them except the lock."""
+"""Suffixes of keys after `PREFIX:QUEUE:ID:`, with their Redis types. Deleting a job deletes all but the lock."""
 
 OTHER_QUEUE_KEYS: Final[Mapping[str, str]] = {
     STALLED: "set",
@@ -66,7 +66,7 @@ OTHER_QUEUE_KEYS: Final[Mapping[str, str]] = {
     f"{METRICS}:{COMPLETED}:data": "list",
     f"{METRICS}:{FAILED}:data": "list",
 }
-"""What a queue has once beside its containers (`states.JOB_CONTAINERS`), and its Redis type."""
+"""Single keys of a queue besides its containers (`states.JOB_CONTAINERS`), with their Redis types."""
 
 EVENT_READER_SUFFIX: Final = ":qe"
 """End of the Redis connection name of a QueueEvents reader."""
@@ -114,7 +114,7 @@ class QueueKeys:
 
 
 def hashed_part(key: bytes) -> bytes:
-    """What decides about the slot: the text in the first `{...}` if there is some, else the whole key."""
+    """The part of a key that determines its slot: the text in the first non-empty `{...}`, else the whole key."""
     start = key.find(b"{")
     end = key.find(b"}", start + 1) if start >= 0 else -1
     return key[start + 1 : end] if end > start + 1 else key

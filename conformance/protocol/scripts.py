@@ -145,7 +145,7 @@ SCRIPT_SIGNATURES: Final[Mapping[str, ScriptSignature]] = {
 
 
 class ErrorCode(IntEnum):
-    """What the scripts return instead of a result (upstream `src/enums/error-code.ts`)."""
+    """Error codes that scripts return instead of a result (upstream `src/enums/error-code.ts`)."""
 
     MISSING_JOB = -1
     MISSING_LOCK = -2

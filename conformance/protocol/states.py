@@ -1,7 +1,7 @@
 """The states of a job, the Redis containers that hold the jobs of each, and what their scores mean.
 
-One table for everybody: whoever needs "all sorted sets", "what `Queue.count` counts" or "where a job waits" selects
-rows of `JOB_CONTAINERS`. Orders that upstream keeps for a reason have a name of their own.
+`JOB_CONTAINERS` is the only table: other code selects rows from it, such as "all sorted sets" or "states that
+`Queue.count` counts". Orders with a meaning in upstream have their own constants.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _sorted_set(
     fetched: bool = False,
     finished: bool = False,
 ) -> JobContainer:
-    """A sorted set is called by everybody as its key is."""
+    """A sorted set: its state, type and key have the same name."""
     return JobContainer(
         key=key,
         job_type=key,
@@ -91,19 +91,19 @@ QUEUE_KEYS: Final[Mapping[str, str]] = {
 """Redis type of every key that a queue has once."""
 
 STATE_CONTAINERS: Final = (*LIST_CONTAINERS, *ZSET_CONTAINERS)
-"""A job is in exactly one of these; `stalled` is a set beside them."""
+"""A job is in exactly one of these; `stalled` is an additional set."""
 
 UNFINISHED_CONTAINERS: Final = tuple(container.key for container in JOB_CONTAINERS if not container.finished)
 """Empty when everything is done."""
 
 JOB_TYPES: Final = tuple(sorted(container.job_type for container in JOB_CONTAINERS))
-"""What users ask getters for, in the order in which getters report all of them. `waiting` is the key `wait`."""
+"""Types for getters, in the order in which getters report all of them. `waiting` is the key `wait`."""
 
 PENDING_TYPES: Final = ("waiting", "paused", "delayed", "prioritized", "waiting-children")
-"""What Queue.count counts, in upstream's order (`queue-getters.ts`)."""
+"""The types that Queue.count counts, in upstream's order (`queue-getters.ts`)."""
 
 WAITING_CONTAINERS: Final = frozenset(container.key for container in JOB_CONTAINERS if container.event == "waiting")
-"""Where a job may be after an event `waiting`."""
+"""The containers of a job after an event `waiting`."""
 
 FETCHED_CONTAINERS: Final = frozenset(container.key for container in JOB_CONTAINERS if container.fetched)
 """Workers take their next job from these."""
@@ -133,10 +133,10 @@ REMOVAL_LOOKUP: Final = (
 """Containers in the order in which a job's removal looks through them (upstream `removeJobFromAnyState.lua`)."""
 
 STATE_UNKNOWN: Final = "unknown"
-"""What getState answers for a job that is in no container."""
+"""The answer of getState for a job without container."""
 
 STATE_OF_CONTAINER: Final[Mapping[str, str]] = {container.key: container.state for container in JOB_CONTAINERS}
-"""What getState returns, by container."""
+"""The answer of getState, by container."""
 
 _CONTAINER_OF_TYPE: Final = {container.job_type: container.key for container in JOB_CONTAINERS}
 
@@ -148,7 +148,7 @@ PRIORITY_FACTOR: Final = 0x1_0000_0000
 
 
 def container_of(job_type: str) -> str:
-    """Name of the Redis key that holds the jobs of a type; a name that is no type stays as it is."""
+    """Name of the Redis key that holds the jobs of a type; other names stay unchanged."""
     return _CONTAINER_OF_TYPE.get(job_type, job_type)
 
 

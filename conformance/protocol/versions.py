@@ -1,4 +1,4 @@
-"""Which versions of BullMQ there are for the kit: the default oracle, the supported ones, and ranges of versions.
+"""Versions of BullMQ: the default oracle, the supported ones, and ranges of versions.
 
 Versions are compared by number, so that 5.9.0 comes before 5.62.0. A range is written as pip writes them: `<6`,
 `>=5.66.6`, `>=5.65,<6`, and several of them with `||` between them, as npm does; the empty text is every version.
@@ -28,12 +28,12 @@ def is_supported(version: str) -> bool:
 
 @lru_cache(maxsize=4096)  # every scenario asks it of every row
 def in_range(version: str, versions: str) -> bool:
-    """Whether a version is one of a range. Raises ValueError for a range that cannot be read."""
+    """Whether a version is one of a range. Raises ValueError for an invalid range."""
     return any(part.contains(Version(version), prereleases=True) for part in _specifiers(versions))
 
 
 def check_range(versions: str) -> None:
-    """Raise ValueError for a range that cannot be read."""
+    """Raises ValueError for an invalid range."""
     _specifiers(versions)
 
 
@@ -42,4 +42,4 @@ def _specifiers(versions: str) -> tuple[SpecifierSet, ...]:
     try:
         return tuple(SpecifierSet(part) for part in versions.split("||"))
     except InvalidSpecifier as error:
-        raise ValueError(f"{versions!r} is no range of versions, as in <6 or >=5.66.6") from error
+        raise ValueError(f"invalid range of versions {versions!r} (examples: <6, >=5.66.6)") from error

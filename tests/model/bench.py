@@ -118,7 +118,7 @@ class Bench:
         return f"{self.prefix}:{home}:{name}"
 
     def snapshot(self) -> Snapshot:
-        """What is in Redis."""
+        """The state of Redis."""
         return read_snapshot(self._redis, self.prefix)
 
     def leave(self) -> None:
@@ -127,7 +127,7 @@ class Bench:
         self._server.remove_prefix(self.prefix)
 
     def _compare_answer(self, call: ModelCall, prediction: Prediction) -> list[str]:
-        """What differs. Redis notices a little later than the client that a connection is closed."""
+        """The differences. Redis notices a little later than the client that a connection is closed."""
         deadline = time.monotonic() + EVENTUALLY_SECONDS
         while True:
             found = agreement.compare_answers(prediction, *self._ask(call, prediction.value), names=self._names)

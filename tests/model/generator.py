@@ -58,7 +58,7 @@ class Generator:
         self.opened = 0
 
     def opening(self) -> list[ModelCall]:
-        """The handles that every sequence begins with."""
+        """The handles that every sequence starts with."""
         return [
             ModelCall("q1", opening("queue", "q")),
             ModelCall("r1", opening("queue", "r", {"defaultJobOptions": {"attempts": 2, "removeOnComplete": 2}})),
@@ -69,7 +69,7 @@ class Generator:
         ]
 
     def first_steps(self, model: Model) -> list[ModelCall]:
-        """A few jobs to begin with."""
+        """A few first jobs."""
         return [
             ModelCall(handle, queue.Add(name="first", data_raw=self.data(), opts=self.options(model, "q")))
             for handle in self.rng.choices(("q1", "q1", "r1"), k=self.rng.randint(0, 4))

@@ -36,13 +36,13 @@ CRASHES = (
     ArithmeticError,
     RecursionError,
 )
-"""What a mistake in the model itself may look like."""
+"""Exceptions of a mistake in the model itself."""
 
 
 def run_sequence(
     bench: Bench, seed: int, most_steps: int = MOST_STEPS, pairs: Counter[tuple[str, str]] | None = None
 ) -> int:
-    """Up to so many random steps; how many there were. Raises Disagreement."""
+    """Up to this number of random steps; returns their number. Raises Disagreement."""
     generator = Generator(seed, WEIGHTS)
     count = random.Random(seed).randint(5, most_steps)
     for opening in generator.opening():
@@ -68,7 +68,7 @@ def state_before(bench: Bench, call: ModelCall) -> str:
 
 
 def main(first: int, count: int, most_steps: int = MOST_STEPS) -> int:
-    """Run the sequences of so many seeds. The number of those that disagree."""
+    """Run the sequences of this number of seeds. Returns the number of disagreements."""
     node = find_node(None)
     command, environment = driver_command(node, ensure_package(node, announce=print))
     driver = ChildProcess.start(command, seed=1, env=environment)

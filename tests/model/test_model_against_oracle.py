@@ -266,7 +266,7 @@ def test_deduplication(queues: TwoQueues, ttl: int, *, extend: bool, replace: bo
     queues.add(deduplication=options)
 
 
-def test_an_id_counter_that_begins_again(queues: TwoQueues) -> None:
+def test_an_id_counter_that_restarts(queues: TwoQueues) -> None:
     """Obliterate leaves jobs that wait for children; a new job of the same id writes over the old hash."""
     parent = queues.add(attempts=3)
     queues.fail(queues.claim())

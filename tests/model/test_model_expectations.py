@@ -1,4 +1,4 @@
-"""What the model says in small cases, written by hand from the facts of the protocol, and what it stands on."""
+"""Predictions of the model in small cases, written by hand from the facts of the protocol, and what it stands on."""
 
 from __future__ import annotations
 
@@ -355,7 +355,7 @@ def test_json_as_lua_writes_it() -> None:
         cjson([1] + [None] * 20 + [2])
 
 
-def test_the_integer_that_a_text_begins_with() -> None:
+def test_the_integer_at_the_start_of_a_text() -> None:
     assert [parse_int(text) for text in ("12", "-5.7", "1e3", "x", None)] == [12, -5, 1, None, None]
 
 

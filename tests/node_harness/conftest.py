@@ -28,7 +28,7 @@ DEADLINE_S = 10.0
 
 
 class LineClient:
-    """A started driver. Every waiting has a deadline, and tells on expiry what came instead."""
+    """A started driver. Every wait has a deadline, and reports on expiry what came instead."""
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -175,7 +175,7 @@ def _wait_until_it_answers(port: int) -> None:
 
 @pytest.fixture
 def store(redis_port: int) -> Iterator[redis.Redis]:
-    """What the driver really left in Redis, as bytes."""
+    """The state that the driver left in Redis, as bytes."""
     with redis.Redis(port=redis_port) as client:
         yield client
 

@@ -1,4 +1,4 @@
-"""What the operations of the driver do, seen in the answers and in Redis."""
+"""Effects of the driver's operations in answers and in Redis."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def test_a_view_shows_what_the_user_of_bullmq_sees(driver: LineClient) -> None:
     assert driver.ok("queue.getJob", "q", job="nope") == {"job": None}
 
 
-def test_data_that_is_no_json_fails_the_reading(driver: LineClient) -> None:
+def test_data_that_is_not_json_fails_the_reading(driver: LineClient) -> None:
     driver.ok("queue.add", "q", name="n", data_raw="{")
     assert driver.error("queue.getJob", "q", job="1")["code"] == "other"
     claimed = driver.call("worker.getNextJob", "w", token="t")
-    assert claimed["status"] == "info", "the job is active now, but nobody has it"
+    assert claimed["status"] == "info", "the job is active now, but no worker has it"
 
 
 def test_one_step_at_a_time(driver: LineClient) -> None:
@@ -121,7 +121,7 @@ def test_stalled_jobs_are_recovered_and_named(driver: LineClient, store: redis.R
         ("job.waitUntilFinished", "q", {"events": "e"}, "missing-job"),
     ],
 )
-def test_a_missing_job_is_told_by_the_script(
+def test_a_missing_job_is_reported_by_the_script(
     driver: LineClient, op: str, handle: str, args: dict[str, str], code: str
 ) -> None:
     assert driver.error(op, handle, job="gone", **args)["code"] == code

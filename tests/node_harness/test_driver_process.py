@@ -51,7 +51,7 @@ def test_an_operation_that_it_does_not_have_is_unsupported(driver: LineClient, o
     assert result["reason"]
 
 
-def test_lines_that_are_no_messages_are_logged_and_survived(driver: LineClient) -> None:
+def test_lines_that_are_not_messages_are_logged_and_survived(driver: LineClient) -> None:
     driver.write(b"not json")
     driver.write(b'{"type":"surprise"}')
     driver.ok("reset")

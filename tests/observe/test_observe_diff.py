@@ -100,7 +100,7 @@ CASES: list[tuple[str, Snapshot, tuple[str, str, str, str]]] = [
         ("wrong-type", "breaks-others", "job.opts.attempts", "q:1"),
     ),
     (
-        "boolean is no number",
+        "boolean is not a number",
         field_changed("1", opts='{"attempts":false}'),
         ("wrong-type", "breaks-others", "job.opts.attempts", "q:1"),
     ),
@@ -288,8 +288,11 @@ def test_scores_that_follow_from_a_wrong_field_are_not_mentioned_again() -> None
         fields = job(timestamp=str(ADDED + 1), delay="5000", opts='{"attempts":0,"delay":5000}')
         return busy(**{"3": fields, "delayed": Zset({"3": (ADDED + score_ms) * 4096})})
 
-    assert [found.where for found in diff(busy(), later(5001))] == ["job.timestamp"]
-    assert [found.where for found in diff(busy(), later(5002))] == ["job.timestamp", "membership.delayed.score"]
+    assert [difference.where for difference in diff(busy(), later(5001))] == ["job.timestamp"]
+    assert [difference.where for difference in diff(busy(), later(5002))] == [
+        "job.timestamp",
+        "membership.delayed.score",
+    ]
 
 
 def test_an_approximate_delay_is_met_with_a_tolerance() -> None:
@@ -297,7 +300,7 @@ def test_an_approximate_delay_is_met_with_a_tolerance() -> None:
         return canonicalise(snapshot({"q:1": job(delay=str(delay))}), DEFAULT_RULES)
 
     assert diff(delayed(30_000), delayed(29_990)) == []
-    assert [found.where for found in diff(delayed(30_000), delayed(25_000))] == ["job.delay"]
+    assert [difference.where for difference in diff(delayed(30_000), delayed(25_000))] == ["job.delay"]
 
 
 def test_the_order_explains_most_first_and_numbers_count() -> None:
@@ -316,24 +319,24 @@ def test_one_event_too_few_among_many_does_not_shift_the_others() -> None:
     entries = [event("progress", jobId="1", data=str(number)) for number in range(200)]
     left = snapshot({"q:1": job(), "q:events": Stream([event("added", jobId="1", name="n"), *entries])})
     right = snapshot({"q:1": job(), "q:events": Stream(entries)})
-    assert [found.where for found in diff(left, right)] == ["event.added"]
+    assert [difference.where for difference in diff(left, right)] == ["event.added"]
 
 
 def test_a_moved_event_is_still_compared_field_by_field() -> None:
     left = snapshot({"q:events": Stream([event("paused", a="1"), event("cleaned", count="1")])})
     right = snapshot({"q:events": Stream([event("cleaned", count="1"), event("paused", a="2")])})
-    assert {found.where for found in diff(left, right)} == {"event.order", "event.paused.a"}
+    assert {difference.where for difference in diff(left, right)} == {"event.order", "event.paused.a"}
 
 
 def test_one_event_too_many_is_no_less_one_because_another_like_it_has_moved() -> None:
     first, second = event("added", jobId="1"), event("added", jobId="2")
     left = snapshot({"q:events": Stream([first, second])})
     right = snapshot({"q:events": Stream([second, second, first])})
-    assert [(found.kind, found.key) for found in diff(left, right)] == [
+    assert [(difference.kind, difference.key) for difference in diff(left, right)] == [
         ("extra-event", "q:2"),
         ("wrong-event-order", "q:events"),
     ]
-    assert [(found.kind, found.key) for found in diff(right, left)] == [
+    assert [(difference.kind, difference.key) for difference in diff(right, left)] == [
         ("missing-event", "q:2"),
         ("wrong-event-order", "q:events"),
     ]

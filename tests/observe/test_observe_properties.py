@@ -1,4 +1,4 @@
-"""What holds of any snapshot, and of recordings of real BullMQ: canonical form, differences, and none where none is."""
+"""Properties of any snapshot, and of recordings of real BullMQ: canonical form, differences, and none where none is."""
 
 from __future__ import annotations
 
@@ -189,4 +189,4 @@ def test_a_difference_of_one_byte_in_a_recording_is_found() -> None:
     left, right = (
         canonicalise(side, FROZEN_CLOCK_RULES, CONTEXT) for side in (whole, replace(whole, jobs=tuple(jobs)))
     )
-    assert [found.where for found in diff(left, right)] == ["job.name"]
+    assert [difference.where for difference in diff(left, right)] == ["job.name"]

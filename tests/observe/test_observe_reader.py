@@ -162,10 +162,10 @@ def _stable(snapshot: Snapshot) -> Snapshot:
 
 def test_an_unreachable_server_is_a_problem_that_says_so() -> None:
     with (
-        Redis(port=1, retry=Retry(NoBackoff(), 0)) as nobody,
+        Redis(port=1, retry=Retry(NoBackoff(), 0)) as unreachable,
         pytest.raises(EnvironmentProblem, match=r"cannot read the keys 'p:\*'"),
     ):
-        read_snapshot(nobody, "p")
+        read_snapshot(unreachable, "p")
 
 
 class Meddled:
@@ -195,11 +195,11 @@ def test_a_key_that_expires_and_comes_back_while_it_is_read_has_its_type(redis: 
     def expire() -> None:
         redis.delete("p:q:stalled-check")
 
-    def set_anew() -> None:
+    def set_again() -> None:
         redis.set("p:q:stalled-check", "1700000000000", px=60_000)
 
-    set_anew()
-    snapshot, pipelines = meddled_snapshot(redis, expire, set_anew)
+    set_again()
+    snapshot, pipelines = meddled_snapshot(redis, expire, set_again)
     assert snapshot.unknown == ()
     assert [row.queue for row in snapshot.stalled_checks] == ["q"]
     assert pipelines == 4

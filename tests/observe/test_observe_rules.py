@@ -1,4 +1,4 @@
-"""Every canonical rule hides what it should, and nothing beside it; and what the worker clock makes of times."""
+"""Every canonical rule hides what it should, and nothing else; and what the worker clock makes of times."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_switching_off_an_unknown_rule_is_a_usage_problem() -> None:
         without(DEFAULT_RULES, "library-versoin")
 
 
-def test_own_prefix_is_replaced_wherever_a_key_begins() -> None:
+def test_own_prefix_is_replaced_wherever_a_key_starts() -> None:
     given = snapshot(
         {
             "q:1": job(parentKey="p:q:2", parent='{"id":"2","queueKey":"p:q"}', failedReason="child p:c:3 failed"),
@@ -248,13 +248,13 @@ def test_a_timestamp_that_the_user_chose_stays() -> None:
     assert masked_fields(timestamp=str(ADDED + 7), opts=opts)["timestamp"] == "<timestamp>"
 
 
-def test_a_hash_that_was_evicted_and_begins_anew_has_times_all_the_same() -> None:
+def test_a_hash_that_was_evicted_and_created_again_has_times() -> None:
     (only,) = masked(snapshot({"q:1": {"processedOn": str(ADDED), "finishedOn": str(ADDED + 1)}})).jobs
     assert only.fields == {"processedOn": "<timestamp or later>", "finishedOn": "<processedOn or later>"}
 
 
 @pytest.mark.parametrize("text", ["", "soon"])
-def test_a_timestamp_that_is_no_number_says_nothing_about_later_times(text: str) -> None:
+def test_a_timestamp_that_is_not_a_number_says_nothing_about_later_times(text: str) -> None:
     fields = masked_fields(timestamp=text, processedOn=str(ADDED), finishedOn=str(ADDED + 1))
     assert (fields["processedOn"], fields["finishedOn"]) == ("<timestamp or later>", "<processedOn or later>")
     assert fields["timestamp"] == text
@@ -323,7 +323,7 @@ def test_a_waiting_parents_score_is_a_time_from_its_timestamp_on() -> None:
     assert score("waiting-children", ADDED - 2001) == ADDED - 2001
 
 
-def test_priority_scores_are_no_times() -> None:
+def test_priority_scores_are_not_times() -> None:
     assert score("prioritized", 2.0**32 + 1, priority="1") == 2.0**32 + 1
 
 
@@ -338,7 +338,7 @@ def test_priority_scores_are_no_times() -> None:
         ("39998", "{}", "<about 39998 ms>"),
     ],
 )
-def test_only_delays_that_nobody_asked_for_are_approximate(delay: str, opts: str, expected: str) -> None:
+def test_only_unrequested_delays_are_approximate(delay: str, opts: str, expected: str) -> None:
     assert masked_fields(delay=delay, opts=opts)["delay"] == expected
 
 
@@ -351,7 +351,7 @@ def test_only_delays_that_nobody_asked_for_are_approximate(delay: str, opts: str
         (5000, 5000),
     ],
 )
-def test_a_delay_marker_tells_the_due_time_of_a_delayed_job(marked: int, expected: object) -> None:
+def test_a_delay_marker_has_the_due_time_of_a_delayed_job(marked: int, expected: object) -> None:
     given = snapshot(
         {
             "q:1": job(delay="5000"),
@@ -524,6 +524,6 @@ def test_what_node_cannot_read_never_passes_for_what_it_can(name: str, text: str
 
 
 @pytest.mark.parametrize("name", ["returnvalue", "data"])
-def test_no_rule_touches_what_an_event_tells(name: str) -> None:
+def test_no_rule_touches_data_of_events(name: str) -> None:
     left, right = (snapshot({"q:events": Stream([event("completed", jobId="7", **{name: text})])}) for text in "1{")
     assert diff(canonicalise(left, ALL_RULES), canonicalise(right, ALL_RULES))

@@ -29,7 +29,7 @@ def server(announced: Announced) -> Iterator[RedisInstance]:
 
 @pytest.fixture
 def closed_port() -> int:
-    """A port where nobody listens: it was free a moment ago."""
+    """A closed port: it was free a moment ago."""
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What the kit leaves behind in Redis and on the machine: nothing of its own, and everything of others.
+"""Traces of the kit in Redis and on the machine: nothing of its own, and everything of others.
 
 However the kit ends, its Redis and the folder end with it: those tests run a kit of their own in a child process.
 """

@@ -94,7 +94,7 @@ def test_one_living_node_of_a_url_is_enough(three: RedisInstance, closed_port: i
         assert connected.ping(target_nodes=RedisCluster.ALL_NODES)
 
 
-def test_a_cluster_where_nobody_answers_names_a_node(closed_port: int) -> None:
+def test_a_cluster_without_answer_names_a_node(closed_port: int) -> None:
     with (
         pytest.raises(EnvironmentProblem, match=f"127.0.0.1:{closed_port} cannot be reached"),
         open_server(f"redis+cluster://127.0.0.1:{closed_port},127.0.0.1:1", announce=print),
@@ -119,7 +119,7 @@ def test_a_cluster_with_a_hole_is_refused(three: RedisInstance) -> None:
             assert wait_until(lambda: read_cluster_info(node)["cluster_state"] == "ok", deadline_s=10)
 
 
-def test_the_eviction_policy_of_every_node_is_looked_at(three: RedisInstance) -> None:
+def test_the_eviction_policy_of_every_node_is_checked(three: RedisInstance) -> None:
     announced: list[str] = []
     with connect_node(three, three.nodes[2]) as node:
         node.config_set("maxmemory-policy", "volatile-ttl")
@@ -132,7 +132,7 @@ def test_the_eviction_policy_of_every_node_is_looked_at(three: RedisInstance) ->
     assert f"{three.nodes[2]} has maxmemory-policy volatile-ttl" in announced[0]
 
 
-def test_a_node_of_a_cluster_is_no_single_server(three: RedisInstance) -> None:
+def test_a_node_of_a_cluster_is_not_a_single_server(three: RedisInstance) -> None:
     with (
         pytest.raises(UsageProblem, match="is part of a cluster") as caught,
         open_server(f"redis://{three.nodes[0]}", announce=print),

@@ -67,7 +67,7 @@ def test_a_missing_or_unexecutable_program_is_a_usage_problem(tmp_path: Path) ->
         binary_at(str(tmp_path / "redis-server"))
 
 
-def test_a_program_that_is_no_redis_is_refused(make_program: MakeProgram) -> None:
+def test_a_program_that_is_not_redis_is_refused(make_program: MakeProgram) -> None:
     with pytest.raises(EnvironmentProblem, match="is not a Redis server"):
         binary_at(str(make_program("redis-server", "echo hello")))
 
@@ -212,7 +212,7 @@ def test_stopping_twice_is_stopping_once(closed_port: int) -> None:
     assert not process.folder.exists()
 
 
-def test_a_server_that_dies_early_is_no_trouble_at_the_end(server: RedisInstance) -> None:
+def test_a_server_that_dies_early_is_not_a_problem_at_the_end(server: RedisInstance) -> None:
     with server.connect() as client, suppress(Exception):
         client.shutdown(nosave=True)
     # The fixture's end must pass, too.

@@ -1,4 +1,4 @@
-"""What a user may write for a Redis, and a Redis that belongs to the user: examined first, and never cleared."""
+"""Settings of a user for a Redis, and a Redis that belongs to the user: examined first, and never cleared."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ Missing = Callable[[str, str], NoReturn]
 
 @pytest.fixture
 def client(server: RedisInstance) -> Iterator[redis.Redis]:
-    """A client with all rights, whatever the test does to the server meanwhile."""
+    """A client with all rights, unaffected by what the test does to the server."""
     with connect_node(server, server.nodes[0]) as connected:
         connected.ping()
         yield connected
@@ -182,7 +182,7 @@ def test_a_database_that_does_not_exist_is_refused(server: RedisInstance) -> Non
     assert "has no database 99" in problem.what
 
 
-def test_nobody_at_the_address(closed_port: int) -> None:
+def test_a_closed_port_at_the_address(closed_port: int) -> None:
     problem = refuse(f"redis://127.0.0.1:{closed_port}")
     assert isinstance(problem, EnvironmentProblem)
     assert f"127.0.0.1:{closed_port}" in problem.what
@@ -228,7 +228,7 @@ def test_a_refused_config_is_reported_as_unavailable(server: RedisInstance, clie
     with open_server(f"redis://tenant:pw@{server.nodes[0]}", announce=print) as opened:
         assert opened.settings["save"] == "unavailable"
         assert opened.settings["notify-keyspace-events"] == "unavailable"
-        # What INFO tells is known all the same.
+        # The facts of INFO are known anyway.
         assert opened.settings["maxmemory-policy"] == "noeviction"
 
 
@@ -269,7 +269,7 @@ def test_what_does_not_keep_a_write_is_refused(pretended_version: Callable[[str]
     assert "did not return what was written" in problem.what
 
 
-def test_a_single_server_is_no_cluster(server: RedisInstance) -> None:
+def test_a_single_server_is_not_a_cluster(server: RedisInstance) -> None:
     problem = refuse(f"redis+cluster://{server.nodes[0]}")
     assert isinstance(problem, UsageProblem)
     assert "is not a cluster" in problem.what
@@ -321,7 +321,7 @@ def test_tls_with_a_certificate_that_is_not_trusted(tls_port: TlsPort) -> None:
 
 
 def test_tls_is_spoken_to_a_plain_port(server: RedisInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Redis waits for the rest of what it takes for a command, so only time tells.
+    # Redis waits for the rest of what it takes for a command, so only a timeout shows it.
     monkeypatch.setattr(opening, "ANSWER_TIMEOUT_S", 0.3)
     problem = refuse(f"rediss://{server.nodes[0]}")
     assert "does not answer" in problem.what

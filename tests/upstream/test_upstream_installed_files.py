@@ -47,7 +47,7 @@ def test_a_file_too_many_or_too_few_is_seen(root: Path, change: str) -> None:
         verify_files(root)
 
 
-def test_a_record_that_was_changed_along_is_no_excuse_for_the_pinned_version(root: Path) -> None:
+def test_a_record_that_was_changed_along_does_not_excuse_for_the_pinned_version(root: Path) -> None:
     pinned = read_files(root).by_package()
     (root / "node_modules" / "bullmq" / "dist" / "job.js").write_text("run(2)", "utf-8")
     record_files(root)

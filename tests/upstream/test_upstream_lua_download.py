@@ -39,7 +39,7 @@ def script_files() -> dict[str, str]:
 
 
 class Registry:
-    """What a registry serves, and who has asked."""
+    """A registry with its requests."""
 
     def __init__(self, files: dict[str, str]) -> None:
         packed = io.BytesIO()
@@ -132,7 +132,7 @@ def test_another_script_is_refused(
 
 
 @pytest.mark.usefixtures("pin")
-def test_an_unreachable_registry_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_registry_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(REGISTRY_VARIABLE, "https://127.0.0.1:1/npm")
     with pytest.raises(EnvironmentProblem) as caught:
         scripts_without_node(announce=print, cache_root=tmp_path)

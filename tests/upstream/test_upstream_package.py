@@ -28,7 +28,7 @@ from conformance.upstream.package import (
 
 
 def program(path: Path, prints: str) -> Path:
-    """An executable that prints one line, whatever it is asked."""
+    """An executable that prints one line, for any arguments."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\necho '{prints}'\n", "utf-8")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -58,7 +58,7 @@ def test_the_setting_may_be_a_command_name(path_only: Path) -> None:
 
 
 @pytest.mark.parametrize(("prints", "wrong"), [("v16.20.0", "too old"), ("hello", "not a working Node.js")])
-def test_a_setting_that_is_no_use_is_refused(tmp_path: Path, prints: str, wrong: str) -> None:
+def test_a_setting_that_is_useless_is_refused(tmp_path: Path, prints: str, wrong: str) -> None:
     with pytest.raises(UsageProblem, match=wrong) as caught:
         find_node(str(program(tmp_path / "node", prints)))
     assert caught.value.hint
@@ -201,7 +201,7 @@ def test_an_interrupted_install_leaves_nothing_half_done(
     assert len(installed) == 1
 
 
-def test_another_version_is_installed_once_beside_the_pinned_one(
+def test_another_version_is_installed_once_next_to_the_pinned_one(
     tmp_path: Path, node: NodeBinary, installed: list[Path]
 ) -> None:
     said: list[str] = []
@@ -260,14 +260,14 @@ def test_two_processes_at_once_install_once(tmp_path: Path, node: NodeBinary) ->
     assert len({line.split()[1] for line in said}) == 1
 
 
-def test_whoever_waits_for_the_lock_is_told(tmp_path: Path) -> None:
+def test_a_process_that_waits_for_the_lock_reports_it(tmp_path: Path) -> None:
     waiting, entered = threading.Event(), threading.Event()
 
     def second() -> None:
         with exclusive_lock(tmp_path / "lock", on_wait=waiting.set):
             entered.set()
 
-    with exclusive_lock(tmp_path / "lock", on_wait=lambda: pytest.fail("nobody else is here")):
+    with exclusive_lock(tmp_path / "lock", on_wait=lambda: pytest.fail("no other process is here")):
         thread = threading.Thread(target=second)
         thread.start()
         assert waiting.wait(10)
@@ -276,7 +276,7 @@ def test_whoever_waits_for_the_lock_is_told(tmp_path: Path) -> None:
     thread.join()
 
 
-def test_npm_is_found_beside_node_and_in_the_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_npm_is_found_next_to_node_and_in_the_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = bundled_node()
     assert bundle is not None
     assert find_npm(find_node(str(bundle))).is_relative_to(bundle.parents[1])

@@ -49,7 +49,7 @@ async function fetched(handle, token, reply) {
   return maybeJob(hash ? hold(handle, await handle.object.nextJobFromJobData(hash, id, token)) : null);
 }
 
-/** The method of the worker tells what it recovered only by its local events. */
+/** The worker's method reports recovered jobs only by its local events. */
 async function checkStalled(worker) {
   const recovered = [];
   const note = id => recovered.push(String(id));

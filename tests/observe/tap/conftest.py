@@ -80,7 +80,7 @@ class Wire:
             received += data
 
     def silent_for(self, seconds: float) -> bool:
-        """Whether nothing arrives for so long. The only way to see that something does not happen."""
+        """Whether nothing arrives for this time. The only way to see that something does not happen."""
         self.socket.settimeout(seconds)
         try:
             return not self._replies and self.socket.recv(1, socket.MSG_PEEK) is None

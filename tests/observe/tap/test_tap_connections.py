@@ -169,7 +169,7 @@ def test_inline_and_empty_commands(wire: Wire, tap: Tap) -> None:
     ]
 
 
-def test_what_is_no_resp_reaches_redis_which_says_so(wire: Wire, tap: Tap) -> None:
+def test_bytes_that_are_not_resp_reach_redis_which_says_so(wire: Wire, tap: Tap) -> None:
     wire.socket.sendall(encode_command(["PING"]) + b"*1\r\n!oops\r\nmore")
     assert wire.reply() == b"PONG"
     assert b"Protocol error: expected '$', got '!'" in wire.rest()

@@ -1,4 +1,4 @@
-"""What docs/reference/tap.md shows runs, and what goes wrong inside the tap is reported."""
+"""The examples of docs/reference/tap.md run, and what goes wrong inside the tap is reported."""
 
 from __future__ import annotations
 

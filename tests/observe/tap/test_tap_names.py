@@ -56,7 +56,7 @@ def test_what_is_like_no_official_script_has_no_name(text: str, texts: Mapping[s
 
 
 @pytest.mark.parametrize("name", SCRIPT_SIGNATURES)
-def test_the_keys_never_tell_a_wrong_name(name: str) -> None:
+def test_the_keys_never_give_a_wrong_name(name: str) -> None:
     """Scripts with the same keys cannot be distinguished."""
     assert script_with_keys(_keys(name)) in {name, None}
 
@@ -65,7 +65,7 @@ def test_the_keys_never_tell_a_wrong_name(name: str) -> None:
     "name",
     ["addStandardJob", "moveToActive", "moveToFinished", "moveStalledJobsToWait", "retryJob", "extendLocks", "pause"],
 )
-def test_the_keys_tell_where_the_text_never_passed(name: str, texts: Mapping[str, str]) -> None:
+def test_the_keys_give_the_name_if_the_text_never_passed(name: str, texts: Mapping[str, str]) -> None:
     names = ScriptNames({}, texts)
     keys = _keys(name)
     names.learn("EVALSHA", (b"EVALSHA", b"ab" * 20, str(len(keys)).encode(), *keys, b"argument"), "ab" * 20)

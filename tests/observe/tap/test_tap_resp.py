@@ -1,4 +1,4 @@
-"""The parsers: whatever the pieces, the same frames; and back to the same bytes."""
+"""The parsers: the same frames for any pieces; and back to the same bytes."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_commands_are_the_same_however_the_bytes_are_cut(commands: list[list[byt
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8))
-def test_no_bytes_are_lost_and_nothing_is_raised_whatever_comes(chunks: list[bytes]) -> None:
+def test_no_bytes_are_lost_and_nothing_is_raised(chunks: list[bytes]) -> None:
     commands, replies = CommandParser(), ReplyParser()
     sent, answered = b"", b""
     for chunk in chunks:
@@ -173,7 +173,7 @@ def test_what_redis_would_refuse_ends_the_parsing(bad: bytes) -> None:
 @pytest.mark.parametrize(
     "bad", [b"x\r\n", b"$3\r\nabcd\r\n", b";1\r\na\r\n", b".\r\n", b"*1\r\n" * 300, b"$ 1\r\na\r\n"]
 )
-def test_replies_that_are_no_resp_end_the_parsing(bad: bytes) -> None:
+def test_replies_that_are_not_resp_end_the_parsing(bad: bytes) -> None:
     parser = ReplyParser()
     assert parser.feed(b"+OK\r\n" + bad) == [b"+OK\r\n"]
     assert parser.violation is not None

@@ -264,7 +264,7 @@ DIGEST = hashlib.sha1(LUA.encode(), usedforsecurity=False).hexdigest()
 
 
 @pytest.mark.parametrize("phase", ["after-execute", "mid-reply"])
-def test_a_call_answered_with_noscript_is_no_call(server: RedisInstance, redis: Any, phase: Any) -> None:
+def test_a_call_answered_with_noscript_is_not_a_call(server: RedisInstance, redis: Any, phase: Any) -> None:
     redis.script_flush()
     with Tap(server.nodes[0], scripts={DIGEST: "count"}) as tap, Wire(tap.address) as wire:
         with tap.when(Trigger(script="count", phase=phase), Hold()) as barrier:
@@ -295,7 +295,7 @@ def test_watching_changes_nothing(tap: Tap, wire: Wire) -> None:
         barrier.reached.wait(DEADLINE_MS)
 
 
-def test_what_is_not_reached_in_time_tells_what_was_seen(tap: Tap, wire: Wire) -> None:
+def test_a_timeout_reports_the_traffic(tap: Tap, wire: Wire) -> None:
     with tap.when(Trigger(command="set"), Hold()) as barrier:
         assert wire.ask("PING") == b"PONG"
         with pytest.raises(NotSeen, match=r"call 1 of set, before-send: reached 0 of 1 times within 30 ms.*\n.*PING"):
@@ -346,7 +346,7 @@ def test_a_rule_set_from_another_thread_while_traffic_flows(tap: Tap, wire: Wire
         ({"phase": "mid-reply"}, Error("ERR"), "in the middle of a reply"),
     ],
 )
-def test_mistakes_are_told(tap: Tap, trigger: dict[str, Any], action: Action, what: str) -> None:
+def test_mistakes_are_reported(tap: Tap, trigger: dict[str, Any], action: Action, what: str) -> None:
     with pytest.raises(UsageProblem) as raised, tap.when(Trigger(**trigger), action):
         pass
     assert what in str(raised.value)

@@ -68,7 +68,7 @@ def fail_later(error: Exception) -> None:
     asyncio.get_running_loop().call_soon(fail, error)
 
 
-def test_a_connection_that_could_not_be_ended_is_no_failure_of_the_tap() -> None:
+def test_a_connection_that_could_not_be_ended_is_not_a_failure_of_the_tap() -> None:
     thread = LoopThread("test")
     for error in (OSError(errno.ENOTCONN, "gone"), OSError(errno.EBADF, "a defect")):
         thread.ask(partial(fail_later, error))
