@@ -102,7 +102,7 @@ def test_another_package_is_refused(
     registry = Registry(script_files)
     pinned_to(registry, monkeypatch)
     registry.package = registry.package[:-1] + b"?"
-    with pytest.raises(EnvironmentProblem, match="is not the package that is pinned: its sha512 differs"):
+    with pytest.raises(EnvironmentProblem, match="is not the pinned one: its sha512 differs"):
         scripts_without_node(announce=print, cache_root=tmp_path, download=registry)
     assert list(tmp_path.iterdir()) == []
 

@@ -226,7 +226,7 @@ def test_an_npm_that_installs_nothing_is_a_problem(
     tmp_path: Path, node: NodeBinary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(package_module, "run_npm", lambda *_: None)
-    with pytest.raises(EnvironmentProblem, match="installed no bullmq"):
+    with pytest.raises(EnvironmentProblem, match="did not install bullmq"):
         ensure_package(node, announce=lambda _: None, cache_root=tmp_path)
 
 

@@ -340,8 +340,8 @@ def test_a_rule_set_from_another_thread_while_traffic_flows(tap: Tap, wire: Wire
     ("trigger", "action", "what"),
     [
         ({"call": 0}, Hold(), "invalid call number 0"),
-        ({"phase": "later"}, Hold(), "no phase 'later'"),
-        ({"script": "a", "command": "b"}, Hold(), "not both"),
+        ({"phase": "later"}, Hold(), "invalid phase 'later'"),
+        ({"script": "a", "command": "b"}, Hold(), "both a script and a command"),
         ({"script": "moveToFinish"}, Hold(), "did you mean 'moveToFinished'"),
         ({"phase": "mid-reply"}, Error("ERR"), "in the middle of a reply"),
     ],
