@@ -281,7 +281,7 @@ def _bullmq() -> Path:
 
 
 def _output_of(*command: str) -> str:
-    """What a program prints. Raises CalledProcessError if it fails."""
+    """The output of a program. Raises CalledProcessError if it fails."""
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, timeout=60, cwd=_toolchain().package.root
     )

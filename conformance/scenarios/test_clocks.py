@@ -86,7 +86,7 @@ DEEDS: dict[str, Callable[[QueueHandle, WorkerHandle], None]] = {
     "schedule-again": _schedule_again,
     "schedule-pattern": _schedule_pattern,
 }
-"""What is done after the clock was changed."""
+"""Operations after the clock was changed."""
 
 
 @pytest.mark.parametrize("minutes", [-300, -2, 200], ids=["hours-back", "minutes-back", "hours-ahead"])

@@ -15,11 +15,11 @@ from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import fill, let_stall, most_at_once, wait_for_all_completed
 
 NEVER_WAITS_S = 1.0
-"""A worker that waits to be woken does so long before."""
+"""Seconds after which a worker certainly waits to be woken."""
 
 
 def _limit(queue: QueueHandle, most: int) -> None:
-    """Let at most so many jobs of the queue be active."""
+    """Limit the number of active jobs of the queue."""
     queue.call(queue_ops.SetGlobalConcurrency(concurrency=most))
 
 
@@ -216,9 +216,9 @@ def test_a_worker_of_a_full_queue_goes_on(client: Participant) -> None:
 
 def _let_it_be_refused(client: Participant, queue: QueueHandle) -> None:
     """Wait until the worker has asked for more and waits to be woken; a client that never does so gets a second."""
-    began = time.monotonic()
+    started = time.monotonic()
     client.eventually(
-        lambda: (_waits_to_be_woken(client, queue), time.monotonic() - began > NEVER_WAITS_S),
+        lambda: (_waits_to_be_woken(client, queue), time.monotonic() - started > NEVER_WAITS_S),
         any,
         "the worker is refused a second job",
     )

@@ -53,7 +53,7 @@ FIELDS: Mapping[str, tuple[str, int, int]] = {
 
 
 def _edges(low: int, high: int) -> list[str]:
-    """What stands in a field at the edges of what may stand there."""
+    """Values of a field at the edges of its range."""
     return [
         *(str(value) for value in (low, low + 1, high - 1, high, high + 1)),
         *([str(low - 1)] if low else []),
@@ -95,7 +95,7 @@ WORDS: Mapping[str, tuple[str, list[str]]] = {
         ["*", "5", "5 4", "5 4 3", "5 4 3 2", "1 2 3 4 5 6", "1 2 3 4 5 6 7", "  5  4 * * * ", "0 0 30 2 *", "x"],
     ),
 }
-"""What may stand in a field beside numbers, and what may not."""
+"""Other values of a field than numbers, valid and invalid."""
 
 
 def _ms(date: str) -> int:

@@ -61,7 +61,7 @@ CLAIMED = ("running", "done", "broken")
 """Owners that a worker has taken. They come first, while nothing else waits that it could take."""
 
 OWNERS = (*CLAIMED, "plain", "urgent", "late", "nobody", "parked")
-"""What the owner of an id is."""
+"""Kinds of owners of an id."""
 
 
 def _queue_of(owner: str) -> str:
@@ -116,7 +116,7 @@ def _let_half_pass(queue: QueueHandle, owner: str) -> None:
 def _check_ids(queue: QueueHandle, owner: str, mode: dict[str, Any]) -> None:
     """The heir owns the id, and the new job is stored only as the heir.
 
-    A time begins with the first owner, and anew only with `extend`; but not for an owner that cannot be replaced.
+    The ttl starts with the first owner and restarts only with `extend`; but not for an owner that cannot be replaced.
     """
     key, heir, new = f"de:its-{owner}", _heir(owner, mode), _new_of(owner)
     equal(queue.redis.string(key), heir, f"this job owns the id of {owner}")
@@ -135,8 +135,8 @@ def _meet_every_owner(client: Participant, kind: str, mode: dict[str, Any]) -> N
     for owner in OWNERS:
         queue = queues[_queue_of(owner)]
         _let_half_pass(queue, owner)
-        told = KINDS[kind](queue, _new_of(owner), _asking(owner, mode))
-        equal(told, _heir(owner, mode), f"the answer is who owns the id of {owner}")
+        reported = KINDS[kind](queue, _new_of(owner), _asking(owner, mode))
+        equal(reported, _heir(owner, mode), f"the answer is who owns the id of {owner}")
         _check_ids(queue, owner, mode)
 
 
@@ -168,7 +168,7 @@ REFUSED = {"*child-*": "<5.70.4", "parent-*": "<6"}
 """Which versions let a member of a flow ask for an id that is not its root alone; the others refuse the call."""
 
 REPLACED_BY_ROOTS = {**REFUSED, "parent-*": "<5.66.4"}
-"""From 5.66.4 on a parent replaces nobody."""
+"""From 5.66.4 on a parent replaces no owner."""
 
 Grow: TypeAlias = Callable[[str, dict[str, Any]], dict[str, Any]]
 """The flow of which the job that wants an owner's id is a member, with these options."""
@@ -194,11 +194,11 @@ MEMBERS: dict[str, Grow] = {
     "prioritized-child": lambda owner, opts: _below_another(owner, _new(owner, priority=2, **opts)),
     "parent-and-child": lambda owner, opts: _below_another(owner, _new(owner, _child_of(owner), **opts)),
 }
-"""What a new job can be in its flow."""
+"""Places of a new job in its flow."""
 
 
 def _join_every_flow(client: Participant, member: str, mode: dict[str, Any]) -> None:
-    """A member whose id is taken is not stored; what hangs on it is not mended."""
+    """A member whose id is taken is not stored, and its relatives stay incomplete."""
     flow, queues = client.flow(), _own_everything(client, mode)
     for owner in OWNERS:
         queue = queues[_queue_of(owner)]

@@ -40,9 +40,9 @@ def test_a_stalled_check_counts_for_thirty_seconds(client: Participant) -> None:
     before_ms = queue.redis.now_ms()
     worker.check_stalled()
     after_ms = queue.redis.now_ms()
-    began_ms = queue.redis.expires_at_ms("stalled-check") - STALLED_INTERVAL_MS
+    started_ms = queue.redis.expires_at_ms("stalled-check") - STALLED_INTERVAL_MS
     between(
-        began_ms, before_ms - INACCURACY_MS, after_ms + INACCURACY_MS, "no worker checks again within 30 s (Unix ms)"
+        started_ms, before_ms - INACCURACY_MS, after_ms + INACCURACY_MS, "no worker checks again within 30 s (Unix ms)"
     )
 
 

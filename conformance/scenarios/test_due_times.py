@@ -29,7 +29,7 @@ PutOff: TypeAlias = Callable[[Participant, QueueHandle, int], str]
 
 
 def _add(client: Participant, queue: QueueHandle, due: int) -> str:
-    # Where the client has a clock of its own, both sides are told the same time.
+    # Without a frozen clock both sides get the same timestamp, or their scores would differ.
     now = client.clock.now_ms() if client.clock.frozen else due - HOUR_MS
     return queue.add(JOB, jobId=JOB, timestamp=now, delay=due - now)
 
@@ -75,7 +75,7 @@ CROWDS: dict[str, tuple[tuple[int, ...], int]] = {
     "all-but-the-last": ((PLACES - 2,), PLACES - 1),
     "all": ((0, PLACES - 1), PLACES - 1),
 }
-"""Where others are, counted from the first place of the ms, and where one more job comes."""
+"""Taken places, counted from the first of the ms, and the place of one more job."""
 
 
 @pytest.mark.parametrize("crowd", CROWDS)

@@ -52,7 +52,7 @@ def test_json_is_read_in_any_spelling(client: Participant) -> None:
 
 
 def _echoes(consumer: Participant, count: int) -> list[str]:
-    """What comes back of jobs 1 to `count` from a processor that returns what it got, in a comparable form."""
+    """The results of jobs 1 to `count` of a processor that returns its data, in a comparable form."""
     consumer.worker("echo")
     view = wait_for_finished(consumer, count)
     return [same_json(view.field(str(number), "returnvalue") or "") for number in range(1, count + 1)]

@@ -213,7 +213,7 @@ def test_the_end_of_a_job_is_waited_for(client: Participant, ending: str) -> Non
     worker.claim_one()
     asked = job_ops.WaitUntilFinished(job="mine", events=reader.handle, ttl_ms=6000)
     waits = client.meanwhile(lambda: queue.call(asked, deadline_ms=9000))
-    # When the end of another job has been heard of, the client has long begun to wait.
+    # Once the reader has reported the end of another job, the client certainly waits.
     queue.add("another", jobId="another")
     worker.claim_one("token-2")
     worker.complete("another", token="token-2")

@@ -31,7 +31,7 @@ NO_HASH = {
 }
 
 
-# What expires by itself: any volatile-* policy may take it.
+# Keys that expire by themselves: any volatile-* policy may evict them.
 
 
 @scenario("chaos.eviction")
@@ -290,7 +290,7 @@ WRITERS: dict[str, Callable[[QueueHandle, WorkerHandle], object]] = {
     "removal": lambda queue, _worker: queue.remove("plain"),
     "retry-with-backoff": lambda _queue, worker: worker.fail("running"),
 }
-"""Changes of which the stream of events is told, by scripts that look for its limit themselves."""
+"""Changes that leave an event, by scripts that read the limit of the stream themselves."""
 
 
 @pytest.mark.parametrize("change", WRITERS)

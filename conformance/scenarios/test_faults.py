@@ -151,7 +151,7 @@ def test_a_producer_survives_a_lost_connection(client: Participant) -> None:
 
 
 def _added(queue: QueueHandle, job: str) -> str | None:
-    """The id, or None where the client cannot tell whether the job was added."""
+    """The id, or None if the client does not know whether the job was added."""
     try:
         return queue.add("job", {}, jobId=job)
     except OperationIndeterminate:

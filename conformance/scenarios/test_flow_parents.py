@@ -34,7 +34,7 @@ def test_a_child_with_children_is_done_before_its_parent_is_added(
     equal(prepared.queue.redis.state("top"), [place], "the parent is where a new job would be")
 
 
-# What goes with unprocessed children.
+# Removing unprocessed children.
 
 UNPROCESSED: dict[str, dict[str, Any]] = {
     "waiting": {},
@@ -47,7 +47,7 @@ UNPROCESSED: dict[str, dict[str, Any]] = {
     "in-a-queue-with-a-limit": {},
     "without-a-hash": {},
 }
-"""Options of the child that nobody has worked on."""
+"""Options of the unprocessed child."""
 
 
 @pytest.mark.parametrize("child", UNPROCESSED)
@@ -77,8 +77,12 @@ def test_an_unprocessed_child_goes_with_what_it_owns(client: Participant, child:
     queue.call(job_ops.RemoveUnprocessedChildren(job="parent"))
     left = [name for name in ("child", "child:logs") if below.redis.exists(name)]
     equal(left, [], "nothing of the child is left")
-    told = [event["jobId"] for event in below.redis.events() if event["event"] == "removed"]
-    equal(told, [] if child == "without-a-hash" else ["child"], "an event reports the removal of each job that existed")
+    reported = [event["jobId"] for event in below.redis.events() if event["event"] == "removed"]
+    equal(
+        reported,
+        [] if child == "without-a-hash" else ["child"],
+        "an event reports each removed job",
+    )
     if child == "in-a-queue-with-a-limit":
         equal(below.redis.field("meta", "opts.maxLenEvents"), "77", "the stream keeps its limit", where="meta.opts")
     owner = "another job" if child == "a-former-owner" else None
@@ -133,8 +137,8 @@ def test_the_last_child_has_failed_and_makes_room_for_others(client: Participant
     equal(below.redis.exists("child"), False, "the child is gone")
     equal(queue.redis.state("parent"), ["wait"], "the parent waits for no child any more")
     equal(queue.redis.elements("wait"), ["parent"], "it is there once")
-    told = [entry.get("prev") for entry in queue.redis.events() if entry.get("jobId") == "parent"]
-    equal(told[-1], "waiting-children", "an event reports its release", where="event.waiting.prev")
+    reported = [entry.get("prev") for entry in queue.redis.events() if entry.get("jobId") == "parent"]
+    equal(reported[-1], "waiting-children", "an event reports its release", where="event.waiting.prev")
 
 
 @scenario("flow.remove.unprocessed", "event.removed", tier="full")
@@ -146,6 +150,6 @@ def test_an_unprocessed_child_whose_worker_is_gone(client: Participant) -> None:
     below.redis.delete("child:lock")
     queue.call(job_ops.RemoveUnprocessedChildren(job="parent"))
     equal((below.redis.exists("child"), below.redis.elements("active")), (False, []), "the child is gone")
-    told = [entry.get("prev") for entry in below.redis.events() if entry.get("event") == "removed"]
-    equal(told, ["active"], "an event reports its removal and the container it was in", where="event.removed.prev")
+    reported = [entry.get("prev") for entry in below.redis.events() if entry.get("event") == "removed"]
+    equal(reported, ["active"], "an event reports its removal and the container it was in", where="event.removed.prev")
     equal(queue.redis.state("parent"), ["wait"], "the parent waits for no child any more")

@@ -264,7 +264,7 @@ BARE_HASHES: dict[str, dict[str, str]] = {
     "no-stack-traces": {"name": "bare", "data": "{}", "stacktrace": "oops"},
     "foreign-fields": {"name": "bare", "data": "{}", "opts": "{}", "colour": "blue", "attemptsMade": "2"},
 }
-"""Job hashes that Node never writes, and reads all the same."""
+"""Job hashes that Node never writes, but reads."""
 
 
 @pytest.mark.parametrize("fields", list(BARE_HASHES.values()), ids=list(BARE_HASHES))
@@ -298,8 +298,10 @@ def test_incomplete_jobs_are_read_and_run(client: Participant, fields: dict[str,
 def test_a_job_is_asked_where_it_is(client: Participant, by: str) -> None:
     """The job says what its queue says."""
     queue, _ = _one_of_each(client)
-    told = [queue.state(job) if by == "queue" else queue.call(job_ops.GetState(job=job)).state for job in "123467"]
-    equal(told, ["completed", "failed", "active", "waiting", "delayed", "prioritized"], "each is where it was brought")
+    states = [queue.state(job) if by == "queue" else queue.call(job_ops.GetState(job=job)).state for job in "123467"]
+    equal(
+        states, ["completed", "failed", "active", "waiting", "delayed", "prioritized"], "each is where it was brought"
+    )
 
 
 @scenario("lifecycle.remove.waiting", "lifecycle.remove.locked")

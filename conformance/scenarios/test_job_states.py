@@ -160,7 +160,7 @@ LOST = {
 }
 
 
-# What is done then.
+# The operations.
 
 
 OPERATOR: Mapping[str, Step] = {

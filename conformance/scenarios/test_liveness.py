@@ -159,8 +159,8 @@ def test_a_processor_moves_its_job(client: Participant, outcome: Outcome) -> Non
         equal(worker.next_job().job.id, job, "the job is run again")
     worker.resolve(job)
     worker.wait_local("completed", job)
-    told = [event["event"] for event in queue.redis.events() if event.get("jobId") == job]
-    equal([name for name in told if name in ("completed", "failed")], ["completed"], "it has ended once")
+    reported = [event["event"] for event in queue.redis.events() if event.get("jobId") == job]
+    equal([name for name in reported if name in ("completed", "failed")], ["completed"], "it has ended once")
     worker.close()
 
 

@@ -12,10 +12,10 @@ from conformance.participants.participant import Participant
 from conformance.participants.redis_view import RedisView
 
 LATE_MS = 700
-"""How late a timer may be on a busy machine. Half a second in which nobody runs was seen: locks live for seconds."""
+"""How late a timer may be (ms). Pauses of half a second were seen on busy machines; locks live for seconds."""
 
 A_RENEWAL_MS = 50
-"""By less than this, no renewal puts off a lock: within a script, Redis reads its clock for TIME and PTTL apart."""
+"""A smaller step (ms) is not a renewal: within a script, Redis reads its clock separately for TIME and PTTL."""
 
 
 @scenario("lock.token", "lock.duration", tier="smoke")
@@ -139,7 +139,7 @@ class LockObserver:
         self._ages_ms: list[int] = []
 
     def observe(self) -> dict[str, float]:
-        """Read it once more. Raises Mismatch where the lock is gone.
+        """Read it once more. Raises Mismatch if the lock is gone.
 
         `quickest_ms` is the least that had passed when a lock was renewed that had been renewed before.
         """

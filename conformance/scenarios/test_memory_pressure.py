@@ -57,7 +57,7 @@ def test_a_full_redis_refuses_and_loses_nothing(client: Participant) -> None:
 
 
 def _is_refused(call: Callable[[], object], what: str) -> None:
-    """The client says so, whatever it calls the error."""
+    """The call fails, with any error."""
     try:
         call()
     except OperationFailed:

@@ -14,7 +14,7 @@ from conformance.participants.participant import Participant
 
 MINUTE_MS = 60_000
 ENOUGH_MS = 8_000
-"""What a scenario needs of one minute: where a clock runs, no minute may end while its steps are made."""
+"""Time (ms) that a scenario needs within one minute: on a running clock no minute may end during its steps."""
 
 LONG_PAUSE = 7001
 """Minutes, one more than the elements of one LPUSH."""
@@ -23,7 +23,7 @@ COMPLETED, FAILED = "metrics:completed", "metrics:failed"
 
 
 def _opened(client: Participant, *, points: int = 10) -> tuple[QueueHandle, WorkerHandle]:
-    """A queue, and a worker that keeps so many points, early in a minute."""
+    """A queue, and a worker that keeps this many points, early in a minute."""
     left = MINUTE_MS - client.clock.now_ms() % MINUTE_MS
     if left < ENOUGH_MS:
         client.pass_time(left)
@@ -41,7 +41,7 @@ def _fail(queue: QueueHandle, worker: WorkerHandle, **opts: Any) -> None:
 
 
 def _minutes_pass(client: Participant, queue: QueueHandle, minutes: int) -> None:
-    """Let whole minutes pass, or go back. Where the clock cannot be moved, the time of the last point is."""
+    """Let whole minutes pass, or go back. On a running clock, move the time of the last point instead."""
     if client.clock.frozen:
         client.pass_time(minutes * MINUTE_MS)
         return

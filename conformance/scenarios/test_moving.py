@@ -28,7 +28,7 @@ def _add(**opts: Any) -> Bring:
 
 
 def _discard(_answer: object) -> None:
-    """The answer is not looked at."""
+    """Ignore the result."""
 
 
 def _claim(queue: QueueHandle, worker: WorkerHandle) -> None:
@@ -93,9 +93,9 @@ def test_a_priority_is_changed_in_every_state(
 
 
 def _order(priority: int, *, lifo: bool) -> list[str]:
-    """The prioritized jobs, beside one of priority 2 and one of priority 5."""
-    beside = {2: ["before"], 5: ["equal"]}[priority]
-    together = ["moving", *beside] if lifo else [*beside, "moving"]
+    """The order of the prioritized jobs, with one of priority 2 and one of priority 5."""
+    others = {2: ["before"], 5: ["equal"]}[priority]
+    together = ["moving", *others] if lifo else [*others, "moving"]
     return [*together, "equal"] if priority == 2 else ["before", *together]
 
 

@@ -48,7 +48,7 @@ def _check_without_lock(racer: RacingClient, job: str) -> int:
 
 
 def _observe_and_clear(queue: QueueHandle, job: str) -> str:
-    """Where the job is now; what is not finished is removed."""
+    """The place of the job; a job that is not finished is removed."""
     place = place_of(queue, job)
     if place in {"wait", "active"}:
         queue.remove(job)

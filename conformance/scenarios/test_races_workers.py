@@ -57,7 +57,7 @@ def test_stopping_meets_the_wake_up(client: Participant, how: str, when: HeldPha
     queue = client.queue()
     with client.tap.hold("BZPOPMIN", phase=when) as barrier:
         worker = client.worker("noop")
-        # Added any earlier, the job would be fetched at once, and nobody would have to be woken.
+        # Add the job only now: earlier, the worker would fetch it without being woken.
         client.tap.wait_for(lambda command: command.name == "BZPOPMIN")
         queue.add("wakes")
         stop = worker.close if how == "close" else lambda: worker.call(PauseWorker())
@@ -67,11 +67,11 @@ def test_stopping_meets_the_wake_up(client: Participant, how: str, when: HeldPha
 
 
 def _stop_while_held(client: Participant, queue: QueueHandle, barrier: HeldCommand, stop: Callable[[], object]) -> None:
-    """Tell a worker to stop while its command is held, let the command go, and wait until the worker has stopped."""
-    # Before the barrier is reached nothing is on its way to the worker, and stopping it would race with nothing.
+    """Stop a worker while its command is held, release the command, and wait until the worker has stopped."""
+    # Stopping before the barrier is reached would race with nothing: no reply is on its way to the worker yet.
     barrier.wait()
     stopping = client.meanwhile(stop)
-    # If the command went on before the stop has arrived, the worker would have its job before it is told to stop.
+    # If the command went on before the stop arrived, the worker would have its job before the stop.
     let_arrive(queue)
     barrier.release()
     stopping.result()
@@ -104,7 +104,7 @@ def test_closes_meet_fetches(client: Participant, oracle: Participant) -> None:
         _keep_jobs(queue)
         other = oracle.meanwhile(partial(live, oracle, random.randint(0, 3)))
         live(client, random.randint(0, 3))
-        # As long as the other worker is not closed, a job may be active rightly.
+        # Until the other worker is closed, it may rightly have an active job.
         other.result()
         _nothing_active(queue, "a worker that was closed", f"round {number} of {ROUNDS // 2}")
 

@@ -189,6 +189,6 @@ def test_how_long_a_limit_of_ones_own_lasts(client: Participant) -> None:
 
 
 def _asked_ttl(queue: QueueHandle, most: int | None = None) -> int:
-    """What the client returns; not compared with what the oracle returns, because it runs down."""
+    """The result of the client; not compared with the oracle's, because the value counts down."""
     with queue.caller.transcript.not_compared():
         return queue.call(queue_ops.GetRateLimitTtl(max_jobs=most)).count

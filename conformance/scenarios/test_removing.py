@@ -11,7 +11,8 @@ from conformance.participants.expect import equal
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.removing import GONE, WAYS_TO_REMOVE, Ground, bring
+from conformance.scenarios.support.prepared_queue import PreparedQueue
+from conformance.scenarios.support.removing import GONE, WAYS_TO_REMOVE, bring
 from conformance.scenarios.support.steps import children_of, node, open_flow_handles
 
 PENDING = [name for name, way in WAYS_TO_REMOVE.items() if way.state not in ("completed", "failed")]
@@ -25,29 +26,29 @@ OWNED_BY_A_NAME = {"deduplication": "the new owner is a name only, so that nothi
 @scenario("dedup.removal", "lifecycle.leaves-nothing", tier="full", cases={"cleaned-paused": "<6"})
 def test_an_owner_is_removed(client: Participant, how: str) -> None:
     """Its log goes with it, and its id; only who makes room for others leaves an id until its time is over."""
-    ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
+    prepared, way = PreparedQueue(client, job=GONE), WAYS_TO_REMOVE[how]
     owned = {"id": "its", "ttl": 600_000}
-    bring(ground, way, lambda opts: ground.queue.add(GONE, {}, jobId=GONE, deduplication=owned, **opts))
-    ground.queue.log(GONE, "a row")
-    equal(ground.queue.dedup_owner("its"), GONE, "the job owns its id")
-    way.act(ground)
-    left = [name for name in (GONE, f"{GONE}:logs", f"{GONE}:lock") if ground.queue.redis.exists(name)]
+    bring(prepared, way, lambda opts: prepared.queue.add(GONE, {}, jobId=GONE, deduplication=owned, **opts))
+    prepared.queue.log(GONE, "a row")
+    equal(prepared.queue.dedup_owner("its"), GONE, "the job owns its id")
+    way.act(prepared)
+    left = [name for name in (GONE, f"{GONE}:logs", f"{GONE}:lock") if prepared.queue.redis.exists(name)]
     equal(left, [], "nothing of the job is left")
-    equal(ground.queue.redis.string("de:its"), None if way.frees else GONE, "its id is free, or waits for its time")
+    equal(prepared.queue.redis.string("de:its"), None if way.frees else GONE, "its id is free, or waits for its time")
 
 
 @pytest.mark.parametrize("how", WAYS_TO_REMOVE)
 @scenario("lifecycle.leaves-nothing", tier="full", cases={"cleaned-paused": "<6"})
 def test_what_is_left_of_children_goes_too(client: Participant, how: str) -> None:
     """A job whose children are done has what they returned, and how they failed, in keys of its own."""
-    ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
-    bring(ground, way, lambda opts: ground.queue.add(GONE, {}, jobId=GONE, **opts))
-    redis = ground.queue.redis
+    prepared, way = PreparedQueue(client, job=GONE), WAYS_TO_REMOVE[how]
+    bring(prepared, way, lambda opts: prepared.queue.add(GONE, {}, jobId=GONE, **opts))
+    redis = prepared.queue.redis
     redis.set_field(f"{GONE}:processed", f"{redis.base}done", "1")
     redis.set_field(f"{GONE}:failed", f"{redis.base}ignored", "no")
     if how != "gone-with-its-completion":  # which a failed child forbids
         redis.set_score(f"{GONE}:unsuccessful", f"{redis.base}failed child", 1)
-    way.act(ground)
+    way.act(prepared)
     left = [name for name in (GONE, *(f"{GONE}:{kind}" for kind in OF_CHILDREN)) if redis.exists(name)]
     equal(left, [], "nothing of the job is left")
 
@@ -58,34 +59,36 @@ def test_what_is_left_of_children_goes_too(client: Participant, how: str) -> Non
 )
 def test_a_former_owner_is_removed(client: Participant, how: str) -> None:
     """The id is another job's by now, and stays so."""
-    ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
-    bring(ground, way, lambda opts: ground.queue.add(GONE, {}, jobId=GONE, deduplication={"id": "its"}, **opts))
-    ground.queue.redis.set_string("de:its", "another job")
-    way.act(ground)
-    equal(ground.queue.redis.exists(GONE), False, "the job is gone")
-    equal(ground.queue.redis.string("de:its"), "another job", "the new owner keeps the id")
+    prepared, way = PreparedQueue(client, job=GONE), WAYS_TO_REMOVE[how]
+    bring(prepared, way, lambda opts: prepared.queue.add(GONE, {}, jobId=GONE, deduplication={"id": "its"}, **opts))
+    prepared.queue.redis.set_string("de:its", "another job")
+    way.act(prepared)
+    equal(prepared.queue.redis.exists(GONE), False, "the job is gone")
+    equal(prepared.queue.redis.string("de:its"), "another job", "the new owner keeps the id")
 
 
 @pytest.mark.parametrize("how", PENDING)
 @scenario("flow.swept", "flow.remove.child", "lifecycle.leaves-nothing", tier="full", cases={"cleaned-paused": "<6"})
 def test_the_last_child_of_a_parent_in_the_same_queue(client: Participant, how: str) -> None:
     """Who sweeps the child away takes the waiting parent with it, and its parent's parent; who removes it does not."""
-    ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
+    prepared, way = PreparedQueue(client, job=GONE), WAYS_TO_REMOVE[how]
     family = client.flow()
-    bring(ground, way, lambda opts: family.add(node("top", node("parent", node(GONE, **opts), removeOnComplete=True))))
-    way.act(ground)
-    equal(ground.queue.redis.exists(GONE), False, "the child is gone")
-    left = [job for job in ("top", "parent") if ground.queue.redis.exists(job)]
+    bring(
+        prepared, way, lambda opts: family.add(node("top", node("parent", node(GONE, **opts), removeOnComplete=True)))
+    )
+    way.act(prepared)
+    equal(prepared.queue.redis.exists(GONE), False, "the child is gone")
+    left = [job for job in ("top", "parent") if prepared.queue.redis.exists(job)]
     equal(left, [] if way.hard else ["top", "parent"], "the parents go with it only if it is swept away")
 
 
 def _remove_last_child(client: Participant, how: str) -> None:
     """Remove the last child of a parent in another queue, which is released."""
-    ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
+    prepared, way = PreparedQueue(client, job=GONE), WAYS_TO_REMOVE[how]
     above, family = client.queue("above"), client.flow()
-    bring(ground, way, lambda opts: family.add(node("parent", node(GONE, **opts), queue="above")))
-    way.act(ground)
-    equal(ground.queue.redis.exists(GONE), False, "the child is gone")
+    bring(prepared, way, lambda opts: family.add(node("parent", node(GONE, **opts), queue="above")))
+    way.act(prepared)
+    equal(prepared.queue.redis.exists(GONE), False, "the child is gone")
     equal(above.redis.state("parent"), ["wait"], "the parent is released")
 
 
@@ -107,12 +110,12 @@ def test_the_last_child_of_a_parent_in_another_queue(client: Participant, how: s
 @scenario("flow.swept", "flow.remove.child", "lifecycle.leaves-nothing", tier="full", cases={"cleaned-paused": "<6"})
 def test_one_of_two_children(client: Participant, how: str) -> None:
     """The parent waits for the other one, and counts what it knows of both."""
-    ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
+    prepared, way = PreparedQueue(client, job=GONE), WAYS_TO_REMOVE[how]
     above, family = client.queue("above"), client.flow()
     other = node("other", queue="elsewhere")
-    bring(ground, way, lambda opts: family.add(node("parent", node(GONE, **opts), other, queue="above")))
-    way.act(ground)
-    equal(ground.queue.redis.exists(GONE), False, "the child is gone")
+    bring(prepared, way, lambda opts: family.add(node("parent", node(GONE, **opts), other, queue="above")))
+    way.act(prepared)
+    equal(prepared.queue.redis.exists(GONE), False, "the child is gone")
     equal(above.redis.state("parent"), ["waiting-children"], "the parent waits for the other one")
     above.call(job_ops.GetDependenciesCount(job="parent"))
 
@@ -124,7 +127,7 @@ PENDING_CHILDREN: dict[str, dict[str, Any]] = {
     "a-parent-itself": node("pending", node("grandchild", queue="below", delay=60_000), queue="below"),
     "broken": node("pending"),
 }
-"""A child that its parent still waits for. One at a time: a set tells its members in any order."""
+"""A child that its parent still waits for. One at a time, because the order of a set is random."""
 
 
 def _add_family(client: Participant, pending: str) -> QueueHandle:
@@ -202,5 +205,5 @@ def test_an_active_job_without_lock_is_removed(client: Participant) -> None:
     queue.redis.delete("1:lock")
     equal(queue.remove("1"), 1, "it is removed")
     equal((queue.redis.exists("1"), queue.redis.elements("active")), (False, []), "nothing of it is left")
-    told = [entry.get("prev") for entry in queue.redis.events() if entry.get("event") == "removed"]
-    equal(told, ["active"], "an event reports its removal and the container it was in", where="event.removed.prev")
+    reported = [entry.get("prev") for entry in queue.redis.events() if entry.get("event") == "removed"]
+    equal(reported, ["active"], "an event reports its removal and the container it was in", where="event.removed.prev")

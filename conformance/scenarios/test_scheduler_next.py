@@ -66,7 +66,7 @@ def test_the_next_job_is_due_when_the_last_is_fetched(client: Participant, opts:
     queue, worker = client.queue(), client.worker()
     queue.schedule("s", {"every": HOUR_MS}, **opts)
     queue.add("other", {}, **opts)
-    if client.clock.frozen:  # else nobody fetches in just this ms, and the next job is to come
+    if client.clock.frozen:  # a running clock cannot fetch in exactly this ms
         client.pass_time(due_of(queue) + HOUR_MS - client.clock.now_ms())
     worker.claim_one("token-1")
     worker.claim_one("token-2")
@@ -173,7 +173,7 @@ PENDING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "waiting": ({"every": HOUR_MS}, {}),
     "prioritized": ({"every": HOUR_MS}, {"priority": 3}),
 }
-"""Where the next job of a scheduler is: its schedule, and the options of its jobs."""
+"""Containers of the next job of a scheduler: its schedule, and the options of its jobs."""
 
 
 @pytest.mark.parametrize("place", PENDING)
@@ -247,7 +247,7 @@ def test_a_key_and_that_of_an_older_version_are_there(client: Participant) -> No
 
 
 def _schedule_that_cannot_go_on(queue: QueueHandle) -> str:
-    """Its job names a rule that nobody can read, as another version or a hand in Redis may leave it."""
+    """Give its job a rule that cannot be parsed, as another version or a manual change could leave it."""
     queue.schedule("s", {"every": HOUR_MS})
     job = current_job(queue)
     queue.redis.set_field(job, "opts", '{"attempts":0,"repeat":{"pattern":"never"}}')

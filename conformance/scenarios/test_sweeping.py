@@ -70,7 +70,7 @@ def test_a_job_is_cleaned_at_the_end_of_its_grace(client: Participant, state: Cl
     client.pass_time(1)
     _bring(client, queue, "younger", state)
     client.pass_time(SECOND_MS - 1)
-    # Where the client has a clock of its own nobody can tell to the ms how old a job is.
+    # On a running clock the age of a job is not known to the ms: use a grace that no job reaches.
     grace_ms = SECOND_MS if client.clock.frozen else 10 * SECOND_MS
     cleaned = queue.call(queue_ops.Clean(grace_ms=grace_ms, limit=10, type=state)).ids
     equal(cleaned, ["old"] if client.clock.frozen else [], "what has had its grace is cleaned")

@@ -57,17 +57,17 @@ def interleave(client: Participant, interleaving: str, **contenders: Contender) 
     [other] = [name for name in contenders if name != held]
     with client.tap.hold(contenders[held].script, phase=HELD_PHASES[when]) as barrier:
         held_call = client.meanwhile(lambda: outcome_of(contenders[held].call))
-        # A call that is made before the barrier is reached may be first or second, whatever the interleaving says.
+        # Before the barrier is reached, Redis could run the other call first or second, at random.
         barrier.wait()
         other_outcome = outcome_of(contenders[other].call)
-        # Nothing else lets the held call end: its result would be waited for in vain.
+        # The held call only ends after this: waiting for its result before would never return.
         barrier.release()
         held_outcome = held_call.result()
     return RaceResult(first=other if when == "late" else held, outcomes={held: held_outcome, other: other_outcome})
 
 
 def outcome_of(call: Callable[[], Any]) -> Any:
-    """What a call returns, or the code of its error."""
+    """The result of a call, or the code of its error."""
     try:
         return call()
     except OperationFailed as failure:
@@ -75,19 +75,19 @@ def outcome_of(call: Callable[[], Any]) -> Any:
 
 
 def let_arrive(queue: QueueHandle) -> None:
-    """Let a call that was begun just now arrive at the driver: calls that are made after it are answered.
+    """Give a call that was just started time to arrive at the driver: later calls are answered first.
 
-    Nothing says so for certain. A client that does as the scenario says does so as well if the call arrives later.
+    This is not certain. A correct client passes as well if the call arrives later.
     """
     for _ in range(3):
         queue.is_paused()
 
 
-# Free races: which call is first is left to the machine. What may come of it is listed; nothing else may, in any round.
+# Free races: the machine decides which call is first. The allowed outcomes are listed; any other fails, in any round.
 
 ROUNDS = 200
 LONGEST_HEAD_START_S = 0.001
-"""About as long as a call takes: so either client is first in many rounds."""
+"""About the duration of a call, so that either client is first in many rounds."""
 
 
 @dataclass(frozen=True)
@@ -148,11 +148,11 @@ def race_repeatedly(
 
 
 def _race(prepared: RaceRound, second: Participant, random: Random) -> RoundOutcome:
-    # Without a head start the same client would nearly always be first, and only half of the outcomes would be tried.
+    # Without a random head start the same client would nearly always be first: half of the outcomes would not be tried.
     head_start_s = random.uniform(-LONGEST_HEAD_START_S, LONGEST_HEAD_START_S)
     second_call = second.meanwhile(lambda: _delayed(prepared.second, head_start_s))
     first_outcome = _delayed(prepared.first, -head_start_s)
-    # While the second call is still on its way, what is observed is neither before nor after the race.
+    # Wait for the second call before observing: until then the state is neither before nor after the race.
     return RoundOutcome(first_outcome, second_call.result(), prepared.observe())
 
 
@@ -162,7 +162,7 @@ def _delayed(call: Callable[[], Any], seconds: float) -> Any:
     return outcome_of(call)
 
 
-# What contenders do, and what is observed of them.
+# Calls of contenders, and observations.
 
 
 def claimed_id(worker: WorkerHandle, token: str = "token-1") -> str | None:
@@ -187,7 +187,7 @@ def waiting_events_of(queue: QueueHandle, job: str) -> int:
 
 
 def place_of(queue: QueueHandle, job: str) -> str:
-    """Where a job is: its state, `gone`, or what is left of it."""
+    """The place of a job: its state, `gone`, or its remains."""
     states, exists = queue.redis.state(job), queue.redis.exists(job)
     if exists and len(states) == 1:
         return states[0]

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from conformance.driver.ops import queue as queue_ops
-from conformance.participants.handles import QueueHandle, WorkerHandle
-from conformance.participants.participant import Participant
+from conformance.scenarios.support.prepared_queue import PreparedQueue, Step
 
 GONE = "gone"
 """Id of the job that is removed."""
@@ -16,23 +15,9 @@ LATER_MS = 60_000
 AN_AGE_MS = 5000
 
 AddJob: TypeAlias = Callable[[dict[str, Any]], object]
-"""Adds the job that is to be removed, with these options beside its own."""
+"""Adds the job that is to be removed, with these options in addition to its own."""
 
 CleanedState: TypeAlias = Literal["completed", "wait", "active", "paused", "prioritized", "delayed", "failed"]
-
-
-@dataclass(frozen=True)
-class Ground:
-    """One queue of a client, with its worker, from which jobs are removed."""
-
-    client: Participant
-    queue: QueueHandle
-    worker: WorkerHandle
-
-    @staticmethod
-    def of(client: Participant) -> Ground:
-        """The client's queue `q`."""
-        return Ground(client, client.queue(), client.worker())
 
 
 @dataclass(frozen=True)
@@ -44,7 +29,7 @@ class WayToRemove:
     """
 
     state: str
-    act: Callable[[Ground], object]
+    act: Step
     hard: bool = True
     frees: bool = True
     opts: Mapping[str, Any] | None = None
@@ -53,72 +38,72 @@ class WayToRemove:
 _OPTIONS: dict[str, dict[str, Any]] = {"delayed": {"delay": LATER_MS}, "prioritized": {"priority": 3}}
 
 
-def bring(ground: Ground, way: WayToRemove, add: AddJob) -> None:
-    """Add the job and bring it into the state that the way begins with. Nothing else may wait in the queue."""
+def bring(prepared: PreparedQueue, way: WayToRemove, add: AddJob) -> None:
+    """Add the job and bring it into the first state of the way. No other job may wait in the queue."""
     if way.state == "paused":
-        ground.queue.pause()
+        prepared.queue.pause()
     add({**_OPTIONS.get(way.state, {}), **(way.opts or {})})
     if way.state in ("active", "completed", "failed"):
-        ground.worker.claim_one()
+        prepared.worker.claim_one()
     if way.state == "completed":
-        ground.worker.complete(GONE, {"done": True})
+        prepared.worker.complete(GONE, {"done": True})
     if way.state == "failed":
-        ground.worker.fail(GONE)
+        prepared.worker.fail(GONE)
 
 
-def _remove(ground: Ground) -> None:
-    ground.queue.remove(GONE)
+def _remove(prepared: PreparedQueue) -> None:
+    prepared.queue.remove(GONE)
 
 
-def _drain(ground: Ground) -> None:
-    ground.queue.call(queue_ops.Drain(delayed=True))
+def _drain(prepared: PreparedQueue) -> None:
+    prepared.queue.call(queue_ops.Drain(delayed=True))
 
 
-def _clean(state: CleanedState) -> Callable[[Ground], None]:
-    def clean(ground: Ground) -> None:
-        ground.client.pass_time(20)
-        ground.queue.call(queue_ops.Clean(grace_ms=0, limit=10, type=state))
+def _clean(state: CleanedState) -> Step:
+    def clean(prepared: PreparedQueue) -> None:
+        prepared.client.pass_time(20)
+        prepared.queue.call(queue_ops.Clean(grace_ms=0, limit=10, type=state))
 
     return clean
 
 
-def _clean_without_limit(ground: Ground) -> None:
-    ground.client.pass_time(20)
-    ground.queue.call(queue_ops.Clean(grace_ms=0, limit=0, type="failed"))
+def _clean_without_limit(prepared: PreparedQueue) -> None:
+    prepared.client.pass_time(20)
+    prepared.queue.call(queue_ops.Clean(grace_ms=0, limit=0, type="failed"))
 
 
-def _clean_unlocked(ground: Ground) -> None:
-    ground.queue.redis.delete(f"{GONE}:lock")
-    _clean("active")(ground)
+def _clean_unlocked(prepared: PreparedQueue) -> None:
+    prepared.queue.redis.delete(f"{GONE}:lock")
+    _clean("active")(prepared)
 
 
-def _obliterate(ground: Ground) -> None:
-    ground.queue.pause()
-    ground.queue.call(queue_ops.Obliterate(force=True))
+def _obliterate(prepared: PreparedQueue) -> None:
+    prepared.queue.pause()
+    prepared.queue.call(queue_ops.Obliterate(force=True))
 
 
-def _finish_another(**keep: Any) -> Callable[[Ground], None]:
+def _finish_another(**keep: Any) -> Step:
     """Finish a job that comes later and keeps only what it says."""
 
-    def finish(ground: Ground) -> None:
-        ground.client.pass_time(AN_AGE_MS if ground.client.clock.frozen else 1100)
+    def finish(prepared: PreparedQueue) -> None:
+        prepared.client.pass_time(AN_AGE_MS if prepared.client.clock.frozen else 1100)
         # It is the next to run, also before a parent that was released.
-        ground.queue.add("later", {}, jobId="later", lifo=True, **keep)
-        ground.worker.claim_one()
+        prepared.queue.add("later", {}, jobId="later", lifo=True, **keep)
+        prepared.worker.claim_one()
         if "removeOnFail" in keep:
-            ground.worker.fail("later")
+            prepared.worker.fail("later")
         else:
-            ground.worker.complete("later")
+            prepared.worker.complete("later")
 
     return finish
 
 
-def _complete(ground: Ground) -> None:
-    ground.worker.complete(GONE)
+def _complete(prepared: PreparedQueue) -> None:
+    prepared.worker.complete(GONE)
 
 
-def _fail(ground: Ground) -> None:
-    ground.worker.fail(GONE)
+def _fail(prepared: PreparedQueue) -> None:
+    prepared.worker.fail(GONE)
 
 
 WAYS_TO_REMOVE: dict[str, WayToRemove] = {

@@ -20,7 +20,7 @@ from conformance.participants.redis_view import RedisView
 # Queues and their jobs.
 
 ENDINGS = ("completed", "failed")
-"""Events of jobs that leave `active` for good."""
+"""Events of jobs that leave `active` finally."""
 
 
 def fill(queue: QueueHandle, jobs: int) -> None:
@@ -46,9 +46,9 @@ def claimed_until_empty(worker: WorkerHandle, token: str = "token-1") -> Iterato
 def wait_for_finished(
     participant: Participant, jobs: int, *, state: str = "completed", within_ms: int = 15_000
 ) -> RedisView:
-    """Wait until at least so many jobs are finished; `within_ms` is for each quarter of them.
+    """Wait until at least this many jobs are finished; `within_ms` is for each quarter of them.
 
-    So many jobs may take a busy machine its time, and a client that has stopped is not waited for as long.
+    A deadline per quarter lets a slow machine finish many jobs, and still detects a stopped client early.
     """
     view = participant.redis()
     for quarter in sorted({ceil(jobs * part / 4) for part in (1, 2, 3, 4)}):
@@ -62,7 +62,7 @@ def wait_for_finished(
 
 
 def wait_for_all_completed(client: Participant, jobs: int) -> None:
-    """Wait until exactly so many jobs are completed."""
+    """Wait until exactly this many jobs are completed."""
     completed = len(wait_for_finished(client, jobs).members("completed"))
     equal(completed, jobs, "nothing but these jobs is completed")
 
@@ -188,8 +188,8 @@ def apply_limit(whose: str, queue: QueueHandle, most: int, duration_ms: int = MI
 def after_window(client: Participant, queue: QueueHandle, worker: WorkerHandle, **limiter: Any) -> WorkerHandle:
     """The window of a minute is over: the key has expired. Returns a worker that may claim again.
 
-    Where the clock stands still, the minute passes on it, and the worker is the same. Where it runs nobody waits for a
-    minute: the worker that has met the limit knows until when, so another with the same `limiter` goes on.
+    On a frozen clock the minute passes, and the worker is the same. On a running clock the scenario does not wait for a
+    minute: the worker that met the limit remembers its end, so another with the same `limiter` goes on.
     """
     queue.redis.delete("limiter")
     if client.clock.frozen:
@@ -199,7 +199,7 @@ def after_window(client: Participant, queue: QueueHandle, worker: WorkerHandle, 
 
 
 def window_gaps_ms(redis: RedisView, *, most: int) -> list[int]:
-    """How long after each other the windows began, all of them full: by the stamps of Redis, from start to start."""
+    """The time (ms) from the start of each full window to that of the next, by the stamps of Redis."""
     stamps = [stamp for stamp, entry in redis.stamped_events() if entry["event"] == "active"]
     return [later - earlier for earlier, later in pairwise(stamps[::most])]
 
@@ -207,8 +207,8 @@ def window_gaps_ms(redis: RedisView, *, most: int) -> list[int]:
 def started_in_windows(redis: RedisView, *, most: int, duration_ms: int) -> None:
     """While jobs wait, every window is used up: its first start and that of the next are `duration_ms` apart.
 
-    A window begins with the script that starts its first job. `processedOn` is from before that script, the event's
-    stamp from within it: from the one to the other no gap looks shorter than it was. Both clocks must be real. Without
+    A window starts with the script that starts its first job. `processedOn` is from before that script, the event's
+    stamp from within it, so that no measured gap is shorter than the real one. Both clocks must be real. Without
     `processedOn` a gap counts as 0 ms, and nothing is shown by no gap at all: either fails.
     """
     starts = [(stamp, entry["jobId"]) for stamp, entry in redis.stamped_events() if entry["event"] == "active"]
@@ -220,4 +220,4 @@ def started_in_windows(redis: RedisView, *, most: int, duration_ms: int) -> None
         f"at most {most} jobs are started per {duration_ms} ms",
         seen=f"ms between the windows: {gaps}",
     )
-    redis.delete("limiter")  # it is about to expire: whether it has is not for a comparison to say
+    redis.delete("limiter")  # it is about to expire: the two snapshots could differ by chance

@@ -306,14 +306,14 @@ QUEUE_STATES: dict[str, Step] = {
     "full": _fill_up,
     "without-meta": _lose_meta,
 }
-"""What a queue may be like when a job starts to wait in it."""
+"""States of a queue in which a job starts to wait."""
 
 
 def start_to_wait(client: Participant, how: str, queue_state: str | Step) -> tuple[PreparedQueue, str]:
-    """Bring a job to where it can start to wait, the queue into a state, other jobs beside it, and make it wait.
+    """Prepare a job and the queue, add other jobs, and make the job wait.
 
-    `queue_state`: one of QUEUE_STATES, or what makes another. The markers of what was before are gone. Returns the
-    prepared, and the id of the job.
+    `queue_state`: one of QUEUE_STATES, or a step that makes another. Markers of earlier steps are deleted. Returns the
+    queue, and the id of the job.
     """
     way = WAYS[how]
     prepared = open_busy_queue(client, at_work=way.at_work)
