@@ -8,19 +8,17 @@ that states no check proves nothing.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
 from typing import Any
 
 from conformance.driver.errors import OperationFailed, OperationIndeterminate, OperationUnsupported
 from conformance.environment.prepare import EnvironmentOptions, prepare
 from conformance.gate.bench import Bench, BenchPlan
-from conformance.gate.selection import all_scenarios
+from conformance.gate.selection import all_scenarios, cases_of
 from conformance.ledger.loader import REQUIREMENT_SET, load_ledger
 from conformance.participants.expect import Mismatch, recorded_checks
 from conformance.participants.marks import Scenario, case_text
@@ -50,7 +48,7 @@ def all_proofs() -> Mapping[str, tuple[Proof, ...]]:
     alone = [scenario for scenario in scenarios if _needs_one_client(scenario)]
     return {
         row.id: tuple(
-            Proof(row.id, scenario, _cases(scenario)) for scenario in alone if row.id in scenario.requirements
+            Proof(row.id, scenario, cases_of(scenario)) for scenario in alone if row.id in scenario.requirements
         )
         for row in load_ledger().values()
         if row.status == "disputed"
@@ -59,18 +57,6 @@ def all_proofs() -> Mapping[str, tuple[Proof, ...]]:
 
 def _needs_one_client(scenario: Scenario) -> bool:
     return scenario.style == "differential" and scenario.tier != "full" and not scenario.needs and not scenario.bullmq
-
-
-def _cases(scenario: Scenario) -> tuple[dict[str, Any], ...]:
-    """The arguments of each case: every combination of the values of its `parametrize` marks."""
-    axes = []
-    # The marks are on the pytest function that replaced the scenario's own in its module.
-    test = vars(importlib.import_module(scenario.function.__module__))[scenario.function.__name__]
-    for mark in getattr(test, "pytestmark", []):
-        names, values = mark.args[0], mark.args[1]
-        words = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-        axes.append([dict(zip(words, [value] if len(words) == 1 else value, strict=True)) for value in values])
-    return tuple({name: value for part in parts for name, value in part.items()} for parts in product(*axes))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,18 @@ def all_scenarios(files: str = "test_*.py") -> Iterator[tuple[str, Scenario]]:
                 found = getattr(value, "scenario", None)
                 if isinstance(found, Scenario):
                     yield f"{area}/{found.name}", found
+
+
+def cases_of(scenario: Scenario) -> tuple[dict[str, Any], ...]:
+    """The arguments of each case of a scenario: every combination of its `parametrize` marks, as pytest makes them."""
+    # The marks are on the pytest function, which has replaced the scenario's own in its module.
+    test = vars(importlib.import_module(scenario.function.__module__))[scenario.function.__name__]
+    marks = [mark for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize"]
+    axes = []
+    for names, values in (mark.args[:2] for mark in marks):
+        words = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+        axes.append([dict(zip(words, value if len(words) > 1 else (value,), strict=True)) for value in values])
+    return tuple({name: value for part in parts for name, value in part.items()} for parts in product(*axes))
 
 
 def scenarios_by_requirement() -> dict[str, list[str]]:

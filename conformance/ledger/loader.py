@@ -133,12 +133,12 @@ class Requirement:
 
     @property
     def examined(self) -> bool:
-        """Whether a scenario has to look at it."""
+        """Whether a scenario must check it."""
         return self.status in ("tested", "disputed") and not self.reason
 
     @property
     def lacks_scenario(self) -> bool:
-        """Whether a scenario could look at it, and nobody has written one."""
+        """Whether a scenario could check it, but does not exist yet."""
         return self.reason.startswith(SCENARIO_MISSING)
 
 
@@ -206,7 +206,7 @@ def load_claims() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _areas_and_rows() -> tuple[dict[str, str], tuple[Requirement, ...]]:
-    """Titles of the areas and all rows: read once, whatever versions are asked for."""
+    """Titles of the areas and all rows: read once, for all versions."""
     return _read_folder(files("conformance.ledger"))
 
 

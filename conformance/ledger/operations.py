@@ -15,10 +15,10 @@ from conformance.ledger.loader import load_ledger
 from conformance.ledger.yaml_files import read_yaml
 
 WORKER_RUN = "worker.run"
-"""What a managed worker does by itself: no operation of the protocol, and yet something that a client does."""
+"""The loop of a managed worker: not an operation of the protocol, but something that a client does."""
 
 EVENTS_READ = "events.read"
-"""What a reader of the event stream does by itself."""
+"""The loop of a reader of the event stream."""
 
 OPERATIONS_FILE = "operations.yaml"
 

@@ -171,7 +171,7 @@ def _rule(row: Requirement) -> str:
 
 
 def facts_of(row: Requirement, profile: Profile | None) -> dict[str, str]:
-    """What else there is to say about a rule, by name; nothing that is empty."""
+    """Further facts about a rule, by name, without empty ones."""
     facts = {
         "The specification": row.paper,
         f"BullMQ {REQUIREMENT_SET}": row.oracle,

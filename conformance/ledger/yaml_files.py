@@ -15,7 +15,7 @@ LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(file: Traversable, shape: type[T]) -> T:
-    """What the file holds. Raises ValueError, naming the file, for what is no YAML or has another shape."""
+    """The content of the file. Raises ValueError, naming the file, if it is not YAML or has another shape."""
     try:
         return msgspec.convert(yaml.load(file.read_text("utf-8"), LOADER), shape)  # noqa: S506 - both loaders are safe
     except (yaml.YAMLError, msgspec.ValidationError) as error:

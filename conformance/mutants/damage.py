@@ -104,14 +104,14 @@ class FilteredScript:
 def filtered(script: ScriptText, body: str, note: str = "") -> FilteredScript:
     """Send the script's commands through a Lua function body.
 
-    The body sees `command`, a table of the name and the arguments. What it returns is the reply in place of the
-    server's; if it returns nothing, the command is sent as it is by then. It may use `send(...)` (the real
+    The body sees `command`, a table of the name and the arguments. Its result replaces the reply
+    of the server; without a result the command is sent, with its changes. It may use `send(...)` (the real
     redis.call), `memory` (a table that lives as long as the call), `on(command, name)` (whether the key ends with
     `:name`), `event(command)` (name of the event that XADD adds), `at(command, word)` (position of the value after a
     word), `change(command, word, value)` and `drop(command, word)` (the word and its value), KEYS and ARGV.
 
-    With a `note`, a key that begins with it says in Redis that some command was changed, left out, added or answered
-    otherwise. It ends with `{...}`, the slot of the script's keys, where a cluster lets scripts write.
+    With a `note`, a key with this prefix shows in Redis that some command was changed, left out, added or answered
+    differently. It ends with `{...}`, the slot of the script's keys, so that a cluster lets scripts write it.
     """
     words = {
         "body": body.replace("\n", " "),
@@ -253,7 +253,7 @@ def _forget_results() -> None:
 
 @lru_cache(maxsize=1)  # every mutant asks twice, of the same modules
 def _caches(modules: tuple[ModuleType, ...]) -> tuple[Callable[[], None], ...]:
-    """What empties each cache of the client."""
+    """The functions that clear each cache of the client."""
     members = [member for module in modules for member in tuple(vars(module).values())]
     return tuple(member.cache_clear for member in members if getattr(member, "cache_clear", None))
 

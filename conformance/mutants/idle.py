@@ -65,7 +65,7 @@ class _IdleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load_reasons(path: Path = REASONS) -> dict[str, str]:
     """Why scenarios are kept that no mutant fails. Raises EnvironmentProblem for a file that cannot be read."""
     try:
-        return {each.scenario: each.reason for each in msgspec.toml.decode(path.read_bytes(), type=_IdleFile).idle}
+        return {entry.scenario: entry.reason for entry in msgspec.toml.decode(path.read_bytes(), type=_IdleFile).idle}
     except (OSError, msgspec.DecodeError) as error:
         raise EnvironmentProblem(
             f"the reasons in {path} cannot be read: {error}", hint="repair the file, or reinstall bullmq-conformance"

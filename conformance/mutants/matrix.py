@@ -178,7 +178,7 @@ class MutantRunner:
                     _judge(case, evidence, waiting)
                     noted |= self._is_noted()
         if not (noted or client.is_inflicted):
-            _tell_never_reached(results)
+            _mark_never_reached(results)
         return results
 
     def evidence(self, mutant: Mutant, case: ScenarioCase) -> TrialResult:
@@ -207,7 +207,7 @@ class MutantRunner:
             self._bench.client = self._no_client
 
 
-def _tell_never_reached(results: Sequence[MutantResult]) -> None:
+def _mark_never_reached(results: Sequence[MutantResult]) -> None:
     """Nothing was broken: whoever survived might be healthy, and who was noticed was so by something else."""
     for result in results:
         if result.finding is None:

@@ -135,7 +135,7 @@ def _remembered(healthy: _Function, current: ContextVar[_BrokenCall | None]) -> 
     if isinstance(healthy, type):
         return healthy
 
-    def begun(args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+    def recorded(args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
         call = current.get()
         if call is None:
             return []
@@ -146,7 +146,7 @@ def _remembered(healthy: _Function, current: ContextVar[_BrokenCall | None]) -> 
 
         @wraps(healthy)
         async def remembered_later(*args: Any, **named: Any) -> Any:
-            answers = begun(args, named)
+            answers = recorded(args, named)
             try:
                 answer = await healthy(*args, **named)
             except BaseException as error:
@@ -159,7 +159,7 @@ def _remembered(healthy: _Function, current: ContextVar[_BrokenCall | None]) -> 
 
     @wraps(healthy)
     def remembered(*args: Any, **named: Any) -> Any:
-        answers = begun(args, named)
+        answers = recorded(args, named)
         try:
             answer = healthy(*args, **named)
         except BaseException as error:

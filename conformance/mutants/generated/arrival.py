@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # nothing of the reference may be imported before it is chang
 REPORT = "BULLMQ_CONFORMANCE_MUTANT_ARRIVED"
 """The variable with the path of the file."""
 ARRIVED = "__arrived__"
-"""What a changed module calls the function that makes the file."""
+"""The name under which a changed module finds the function that creates the file."""
 
 
 class Arrival:
@@ -30,7 +30,7 @@ class Arrival:
 
     @staticmethod
     def from_environment() -> Arrival:
-        """The one that whoever started this process waits for, if anybody does."""
+        """The arrival that the parent process waits for, if it does."""
         path = os.environ.get(REPORT)
         return Arrival(Path(path) if path else None)
 

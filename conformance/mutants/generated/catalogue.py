@@ -80,7 +80,7 @@ def sample(mutants: Sequence[GeneratedMutant], size: int, seed: int) -> list[Gen
     Otherwise the operators that find most to change, and change it most noisily, would make up the sample.
     """
     chance = random.Random(seed)
-    turns = [_by_turns([each for each in mutants if each.language == one], chance) for one in ("lua", "python")]
+    turns = [_by_turns([mutant for mutant in mutants if mutant.language == one], chance) for one in ("lua", "python")]
     return _interleaved(turns)[:size]
 
 
@@ -122,13 +122,13 @@ class _Readers:
                     self._places.setdefault(name, set()).add(Place(module.path, line, line))
 
     def places(self, name: str) -> tuple[Place, ...]:
-        """Where the value of a name arrives."""
+        """The places where the value of a name arrives."""
         names, waiting = {name}, [name]
         while waiting:
             new = self._passed_on.get(waiting.pop(), set()) - names
             names |= new
             waiting += new
-        found = {place for each in names for place in self._places.get(each, ())}
+        found = {place for name in names for place in self._places.get(name, ())}
         return tuple(sorted(found, key=lambda place: (place.file, place.first)))
 
 

@@ -77,7 +77,7 @@ class Candidate:
 def named_mutants(language: Language, file: str, text: bytes, found: Iterable[Candidate]) -> list[GeneratedMutant]:
     """Give every candidate its key: file, function, operator, and a hash of the lines before and after.
 
-    Unrelated edits of the file leave keys alone. Equal lines in one function are told apart by their order.
+    Unrelated edits of the file leave keys alone. Equal lines in one function are distinguished by their order.
     """
     seen: dict[str, int] = {}
     mutants = []

@@ -48,7 +48,7 @@ def choose(own: Iterable[CaseReach], others: Iterable[CaseReach], passes: int = 
     def worth(case: str) -> float:
         return len(places[case] & lacking.keys()) / (_START_MS + candidates[case].took_ms)
 
-    # What a case is worth only falls while others are chosen, so that the old figure is a bound.
+    # The worth of a case only falls while others are chosen, so that the old figure is a bound.
     waiting = [(-worth(case), case) for case in candidates]
     heapq.heapify(waiting)
     while waiting:
@@ -84,7 +84,7 @@ def chosen_cases(
     own = {name for name, case in healthy.items() if _is_of_core(case) or _text_of(case) in named.get(case.id, ())}
     others = [reaches[name] for name, case in healthy.items() if _may_be_chosen(case)]
     found: dict[str, list[str]] = {}
-    for reach in choose([reaches[name] for name in own], [each for each in others if each.case not in own]):
+    for reach in choose([reaches[name] for name in own], [reach for reach in others if reach.case not in own]):
         case = healthy[reach.case]
         found.setdefault(case.id, []).append(_text_of(case))
     return {scenario: sorted(found[scenario]) for scenario in sorted(found)}

@@ -71,8 +71,8 @@ _FOR_THE_NAME = 12
 
 def telling(sayings: Iterable[HuntedCase]) -> HuntedCase | None:
     """The case that names best what is broken; None if no case noticed anything."""
-    noticed = [each for each in sayings if each.requirement]
-    return next((each for each in noticed if each.names_the_row), noticed[0] if noticed else None)
+    noticed = [case for case in sayings if case.requirement]
+    return next((case for case in noticed if case.names_the_row), noticed[0] if noticed else None)
 
 
 class Kill(msgspec.Struct, frozen=True):

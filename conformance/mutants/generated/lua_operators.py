@@ -121,7 +121,7 @@ def _swap_ends(node: Node) -> Iterator[Edit]:
 def _other_word(node: Node) -> Iterator[Edit]:
     """A word (an event, a field, a state) becomes the next other word of the same function; never a command."""
     if _is_telling(node):
-        yield from (_replaced(node, word) for word in _words_beside(node)[:1])
+        yield from (_replaced(node, word) for word in _similar_words(node)[:1])
 
 
 def _drop_argument(node: Node) -> Iterator[Edit]:
@@ -196,7 +196,7 @@ def _is_redis_call(node: Node) -> bool:
 
 
 def _word(node: Node) -> str:
-    """What a string says, empty for any other node."""
+    """The text of a string; empty for any other node."""
     content = node.child_by_field_name("content") if node.type == "string" else None
     return text_of(content) if content is not None else ""
 
@@ -207,7 +207,7 @@ def _is_command(node: Node) -> bool:
     return call is not None and _is_redis_call(call) and _arguments(call)[:1] == [node]
 
 
-def _words_beside(node: Node) -> list[str]:
+def _similar_words(node: Node) -> list[str]:
     """The other words of the function around, from here on and then from its beginning."""
     scope = node
     while scope.parent is not None and scope.type != "function_declaration":
@@ -233,7 +233,7 @@ def _is_part(node: Node) -> bool:
 
 
 def _without(items: list[Node], index: int, count: int) -> Edit:
-    """Leave out so many items of a list in which commas stand between them."""
+    """Leave out this many items of a list, with their commas."""
     if index + count < len(items):
         return Edit(items[index].start_byte, items[index + count].start_byte, "")
     start = items[index - 1].end_byte if index else items[index].start_byte

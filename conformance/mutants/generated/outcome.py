@@ -35,7 +35,7 @@ class JudgedMutant:
 
     @property
     def operator(self) -> str:
-        """What kind of change it is."""
+        """The kind of change."""
         return self.key.split("/")[-2]
 
     @property
@@ -76,7 +76,7 @@ class SweepOutcome:
     @property
     def rate(self) -> KillRate:
         """Of all effective mutants."""
-        return kill_rate(each.is_killed for each in self._effective)
+        return kill_rate(mutant.is_killed for mutant in self._effective)
 
     @property
     def by_language(self) -> dict[str, KillRate]:
@@ -96,11 +96,11 @@ class SweepOutcome:
     @property
     def only_warned(self) -> int:
         """How many of the killed ones would not fail a run, but warn."""
-        return sum(each.is_killed and each.hunted.warns for each in self.mutants)
+        return sum(mutant.is_killed and mutant.hunted.warns for mutant in self.mutants)
 
     def count(self, fate: str) -> int:
         """How many mutants had this fate."""
-        return sum(each.hunted.fate == fate for each in self.mutants)
+        return sum(mutant.hunted.fate == fate for mutant in self.mutants)
 
     def judged(self, verdict: str) -> list[JudgedMutant]:
         """The living mutants with this judgement."""
@@ -109,13 +109,13 @@ class SweepOutcome:
     @property
     def holes(self) -> list[JudgedMutant]:
         """The mutants that the gate should have noticed."""
-        return [each for each in self.mutants if each.is_hole]
+        return [mutant for mutant in self.mutants if mutant.is_hole]
 
     @property
     def misjudged(self) -> list[JudgedMutant]:
         """The mutants whose judgement is wrong."""
-        return [each for each in self.mutants if each.is_misjudged]
+        return [mutant for mutant in self.mutants if mutant.is_misjudged]
 
     @property
     def _effective(self) -> list[JudgedMutant]:
-        return [each for each in self.mutants if each.is_effective]
+        return [mutant for mutant in self.mutants if mutant.is_effective]

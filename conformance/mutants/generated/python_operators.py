@@ -27,7 +27,7 @@ _OPPOSITES: dict[type[ast.cmpop], str] = {
 _UNSEEN = frozenset({"cast", "debug", "info", "warning", "error", "exception"})
 """Calls that no other client can see: what goes to the log, and to the type checker."""
 _TELEMETRY = frozenset({"addEvent", "describe", "recordException", "setAttributes", "trace"})
-"""Calls that tell of spans: no operation of a driver turns telemetry on."""
+"""Calls about spans: no operation of a driver turns telemetry on."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (*_FUNCTIONS, ast.ClassDef)
 
@@ -107,13 +107,13 @@ def _inner(node: ast.AST, scene: _Context) -> _Context:
     name = node.name if scene.function == "module" else f"{scene.function}.{node.name}"
     if isinstance(node, ast.ClassDef):
         return _Context(name, scene.definition, None, scene.words)
-    constants = [each for each in ast.walk(node) if isinstance(each, ast.Constant)]
+    constants = [child for child in ast.walk(node) if isinstance(child, ast.Constant)]
     constants.sort(key=lambda each: (each.lineno, each.col_offset))
-    return _Context(name, node, None, [word for each in constants if (word := _word(each))])
+    return _Context(name, node, None, [word for constant in constants if (word := _word(constant))])
 
 
 def _word(node: ast.AST) -> str:
-    """What a word says; empty for any other node, also for a text with spaces or signs."""
+    """The text of a word; empty for any other node, also for a text with spaces or signs."""
     match node:
         case ast.Constant(value=str(text)) if text.isidentifier():
             return text
@@ -237,7 +237,7 @@ def _other_word(module: Module, node: ast.AST, scene: _Context) -> Iterator[Edit
 
 
 def _drop_call(module: Module, node: ast.AST, _scene: _Context) -> Iterator[Edit]:
-    """A call whose value nobody uses is left out."""
+    """A call whose value is not used is left out."""
     if isinstance(node, ast.Expr):
         value = node.value.value if isinstance(node.value, ast.Await) else node.value
         if isinstance(value, ast.Call):
@@ -245,7 +245,7 @@ def _drop_call(module: Module, node: ast.AST, _scene: _Context) -> Iterator[Edit
 
 
 def _drop_await(module: Module, node: ast.AST, _scene: _Context) -> Iterator[Edit]:
-    """What is begun is not waited for."""
+    """A started call is not awaited."""
     if isinstance(node, ast.Await):
         yield module.replaced(node, module.source(node.value))
 

@@ -57,7 +57,7 @@ class _LineTracer:
             str(path): path.relative_to(REFERENCE).as_posix() for path in REFERENCE.rglob("*.py")
         }
 
-    def begin(self) -> None:
+    def start(self) -> None:
         if sys.gettrace() is None:
             sys.settrace(self._calls)
 
@@ -85,7 +85,7 @@ class _TracedServer:
         self._server.attach(write)
 
     def receive(self, line: bytes) -> None:
-        self._tracer.begin()
+        self._tracer.start()
         self._server.receive(line)
 
     def cancel(self) -> None:
@@ -140,7 +140,7 @@ class Recorder:
         called, self._client.scripts.called = sorted(self._client.scripts.called), set()
         redis = self._runner.redis
         for script in called:
-            statements = sorted(int(each) for each in redis.smembers(_KEY + script))
+            statements = sorted(int(member) for member in redis.smembers(_KEY + script))
             redis.delete(_KEY + script)
             if statements:
                 by_file[script] = statements

@@ -46,7 +46,7 @@ class Store:
     def reaches(self) -> dict[str, CaseReach]:
         """The baseline as far as it is known and holds."""
         known = _read(self._reaches, _KnownReach)
-        return {each.reach.case: each.reach for each in known if self._holds(each.reach.case, each.scenario)}
+        return {entry.reach.case: entry.reach for entry in known if self._holds(entry.reach.case, entry.scenario)}
 
     def keep_reach(self, reach: CaseReach) -> None:
         """Add a case to the baseline."""
@@ -55,9 +55,9 @@ class Store:
     def sayings(self) -> dict[str, dict[str, HuntedCase]]:
         """The results of cases, by mutant (its `fingerprint`) and case."""
         found: dict[str, dict[str, HuntedCase]] = {}
-        for each in _read(self._sayings, _KnownResult):
-            if self._holds(each.said.case, each.scenario):
-                found.setdefault(each.mutant, {})[each.said.case] = each.said
+        for entry in _read(self._sayings, _KnownResult):
+            if self._holds(entry.said.case, entry.scenario):
+                found.setdefault(entry.mutant, {})[entry.said.case] = entry.said
         return found
 
     def keep_sayings(self, mutant: GeneratedMutant, sayings: Iterable[HuntedCase]) -> None:

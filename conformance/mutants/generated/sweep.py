@@ -25,7 +25,7 @@ def complete_baseline(
     known = store.reaches()
     missing = [case for case in cases if case not in known]
     recorded = as_completed([pool.submit(workers.record, case) for case in missing])
-    for number, reach in enumerate((each.result() for each in recorded), start=1):
+    for number, reach in enumerate((future.result() for future in recorded), start=1):
         store.keep_reach(reach)
         known[reach.case] = reach
         progress(number, len(missing))
@@ -71,8 +71,8 @@ class Sweep:
                 running[self.pool.submit(workers.hunt, mutant, self._order(mutant))] = mutant, time.monotonic()
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
-                mutant, began_s = running.pop(future)
-                yield self._concluded(mutant, future.result(), time.monotonic() - began_s)
+                mutant, started_s = running.pop(future)
+                yield self._concluded(mutant, future.result(), time.monotonic() - started_s)
 
     def _order(self, mutant: GeneratedMutant) -> list[str]:
         """The cases to run, without those that are known to notice nothing."""
@@ -110,7 +110,7 @@ class Sweep:
         if noticed is not None:
             self.store.keep_kill(self.likelihood.note(mutant, noticed.case))
             return _killed(mutant, noticed, len(said), took_s, problems)
-        passed = self._known_of(mutant) | {each.case: each for each in said}
+        passed = self._known_of(mutant) | {case.case: case for case in said}
         alive = _alive(mutant, passed, sum(1 for _ in reaching(mutant, self.reaches.values())))
         if not said:
             alive = msgspec.structs.replace(alive, fate="undecided", message=problems[0] if problems else alive.message)
