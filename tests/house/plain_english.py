@@ -3,9 +3,9 @@
 The rules are those of the writing style in CONTRIBUTING.md. Two scopes must be free of the listed patterns:
 
 - `docs`: every Markdown file;
-- `strings`: text that a user of the kit can see. In Python: string literals, and the docstrings of modules and classes
-  and of scenarios, which reports print. Also templates, the sentences of the ledger, known lists, and messages of the
-  Node driver.
+- `strings`: text that a user of the kit can see. In Python: string literals, and the docstrings of modules and classes,
+  and of scenarios and mutants, which are printed. Also templates, the sentences of the ledger, known lists, and the
+  messages of the Node driver.
 
 `--count` prints the hits of every pattern by scope, and in all tracked text (`tree`); paths restrict what is read.
 """
@@ -56,6 +56,8 @@ _ALLOWED = re.compile("|".join(ALLOWED))
 _OURS = Path("tests/house")
 _GENERATED = re.compile(r"\.lock$|(^|/)package-lock\.json$|(^|/)Cargo\.lock$|^LICENSE$|^tests/report/golden/")
 _PYTHON_ROOMS = ("action", "chaos", "conformance", "reports", "website")
+_PRINTED = frozenset({"mutant"})
+"""Decorators of functions whose docstrings the command line prints."""
 _TEXT_FILES = frozenset({".html", ".yaml", ".toml", ".tmpl", ".properties"})
 
 
@@ -97,13 +99,19 @@ def _python_texts(tree: ast.Module, *, scenarios: bool) -> Iterator[tuple[int, s
     hidden: set[int] = set()
     for node in ast.walk(tree):
         hidden.update(_attribute_docstrings(node))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not (
-            scenarios and node.name.startswith("test_")
-        ):
-            hidden.update(map(id, _docstring(node)))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            is_scenario = scenarios and node.name.startswith("test_")
+            if not is_scenario and not _declared_by(node) & _PRINTED:
+                hidden.update(map(id, _docstring(node)))
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in hidden:
             yield node.lineno, node.value
+
+
+def _declared_by(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """The names of the decorators that are called."""
+    calls = [decorator.func for decorator in node.decorator_list if isinstance(decorator, ast.Call)]
+    return {function.id for function in calls if isinstance(function, ast.Name)}
 
 
 def _docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]:

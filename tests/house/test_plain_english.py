@@ -51,6 +51,11 @@ class Thing:
 
 def test_scenario():
     """The scenario tells."""
+
+
+@mutant("name", kills=())
+def broken(damage):
+    """The mutant tells."""
 '''
 
 
@@ -58,8 +63,8 @@ def test_scenario():
     ("path", "source", "lines"),
     [
         ("docs/page.md", "> It tells.\n", [1]),
-        ("conformance/gate/module.py", PYTHON, [1, 2, 7, 11]),
-        ("conformance/scenarios/test_area.py", PYTHON, [1, 2, 7, 11, 15]),
+        ("conformance/gate/module.py", PYTHON, [1, 2, 7, 11, 20]),
+        ("conformance/scenarios/test_area.py", PYTHON, [1, 2, 7, 11, 15, 20]),
         ("tests/gate/test_module.py", PYTHON, []),
         ("conformance/ledger/area.yaml", "rows:\n  - statement: It tells.\n", [2]),
         ("conformance/node_harness/driver.mjs", "// It tells.\n", [1]),
