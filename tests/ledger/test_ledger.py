@@ -52,13 +52,13 @@ def a_ledger(*rows: Requirement) -> Ledger:
 @pytest.fixture
 def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ledger]:
     """Loads a ledger from files of the test's own."""
-    read_anew = loader._areas_and_rows.__wrapped__
+    read_again = loader._areas_and_rows.__wrapped__
 
     def load(*, version: str = "", **files: str) -> Ledger:
         for name, text in files.items():
             (tmp_path / f"{name}.yaml").write_text(text, "utf-8")
         monkeypatch.setattr(loader, "files", lambda _package: tmp_path)
-        monkeypatch.setattr(loader, "_areas_and_rows", read_anew)
+        monkeypatch.setattr(loader, "_areas_and_rows", read_again)
         return load_ledger.__wrapped__(version)
 
     return load
@@ -187,12 +187,12 @@ def test_a_row_without_scenario_would_be_noticed() -> None:
         requirement("a.forgotten"),
         requirement("a.disputed", status="disputed"),
         requirement("a.excused", status="disputed", reason="a fact about upstream"),
-        requirement("a.library", status="client-only", reason="nobody else sees it"),
+        requirement("a.library", status="client-only", reason="no other client sees it"),
     )
     assert rows_without_scenario(ledger, {"a.tested": ["a/one"], "a.forgotten": []}) == ["a.forgotten", "a.disputed"]
 
 
-def test_the_default_run_looks_at_every_row_that_one_redis_can_decide() -> None:
+def test_the_default_run_checks_every_row_that_one_redis_can_decide() -> None:
     assert rows_without_core_scenario(load_ledger(), _scenarios()) == []
 
 

@@ -20,7 +20,7 @@ def test_every_operation_is_there_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("op", [*REGISTRY, WORKER_RUN, EVENTS_READ])
-def test_the_row_of_an_operation_is_one_that_a_scenario_looks_at(op: str) -> None:
+def test_the_row_of_an_operation_is_one_that_a_scenario_checks(op: str) -> None:
     assert load_ledger().row(load_operations().row_of(op)).examined
 
 
@@ -47,7 +47,7 @@ def test_patterns_and_lists_that_are_shared() -> None:
         (entry("c.none", "a.*"), r"the row 'c\.none' of x"),
     ],
 )
-def test_a_mistake_is_told(mistaken: OperationEntry, what: str) -> None:
+def test_a_mistake_is_reported(mistaken: OperationEntry, what: str) -> None:
     with pytest.raises(ValueError, match=what):
         table_of({"x": mistaken}, ROWS)
 

@@ -1,4 +1,4 @@
-"""What is made of the ledger: its coverage, its page, and the verbs `ledger` and `explain` in this process."""
+"""Outputs of the ledger: its coverage, its page, and the verbs `ledger` and `explain` in this process."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LEDGER = Ledger(
         requirement("a.disputed", "disputed"),
         requirement("b.planned", "untestable", "scenario missing: kill something"),
         requirement("b.never", "untestable", "a text for readers"),
-        requirement("b.library", "client-only", "nobody else sees it"),
+        requirement("b.library", "client-only", "no other client sees it"),
         requirement("b.fact", "disputed", "a fact about upstream"),
     ],
     {"a": "Area A", "b": "Area B"},

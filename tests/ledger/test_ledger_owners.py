@@ -1,4 +1,4 @@
-"""Everything that the kit can find has somebody who answers for it: a row that owns its place, or what was done."""
+"""Every finding of the kit has an owner: a row that owns its place, or what was done."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIRST_WORDS = frozenset(
         *("meta", "metrics", "scheduler", "stalled-check", "unknown"),
     }
 )
-"""With these every locator of a difference, or of a broken invariant, begins."""
+"""Every locator of a difference, or of a broken invariant, starts with one of these."""
 
 HOLE = "{}"
 
@@ -45,7 +45,7 @@ def is_locator(text: str) -> bool:
 
 
 def filled(locator: str) -> list[str]:
-    """A locator with everything that may stand in its holes, as far as that matters."""
+    """A locator with every text that may fill its holes, as far as that matters."""
     if locator.startswith("membership."):
         among = {".order": LIST_CONTAINERS, ".score": ZSET_CONTAINERS}
         ending = next((containers for end, containers in among.items() if locator.endswith(end)), STATE_CONTAINERS)
@@ -86,13 +86,13 @@ def test_the_walk_finds_what_there_is() -> None:
         *("membership.wait.order", "membership.failed.score", "dependency.pending", "marker.other", "counter.pc"),
         *("event.order", "membership.ghost", "membership.state", "unknown.something", "expiry.something"),
     } <= set(DIFFERENCES)
-    assert not answered("membership.nowhere"), "the walk notices what nobody answers for"
+    assert not answered("membership.nowhere"), "the walk notices locators that no row answers for"
 
 
 @pytest.mark.parametrize(
     "where", [*DIFFERENCES, *EVENTS, "limiter", "limiter.ttl", "stalled-check", "stalled-check.ttl"]
 )
-def test_somebody_answers_for_every_difference(where: str) -> None:
+def test_every_difference_has_an_owner(where: str) -> None:
     assert answered(where)
 
 
@@ -110,7 +110,7 @@ def places_of(check: InvariantCheck[SnapshotView]) -> list[str]:
         return EVENTS
     given = [node.value for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "where"]
     assert given, f"{check.name} does not say where it is broken"
-    # A name is a place that a loop goes through: its texts stand in the same function.
+    # A name is a place that a loop goes through: its texts are in the same function.
     chosen = given if not any(isinstance(node, ast.Name) for node in given) else [tree]
     return sorted({place for node in chosen for text in texts(node) if is_locator(text) for place in filled(text)})
 

@@ -1,4 +1,4 @@
-"""Which cases of tier full are played in core: those that pass what too few of core's own pass."""
+"""Which cases of tier full are run in core: those that pass what too few of core's own pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def reach(case: str, *lines: int, took_ms: float = 10.0) -> CaseReach:
 
 def names(*own_and_others: list[CaseReach], passes: int = 1) -> list[str]:
     own, others = own_and_others
-    return [each.case for each in choose(own, others, passes)]
+    return [reach.case for reach in choose(own, others, passes)]
 
 
 def test_what_core_passes_needs_no_other_case() -> None:
@@ -40,7 +40,7 @@ def test_a_place_is_passed_as_often_as_is_asked_for() -> None:
     assert names([reach("own", 1)], others, passes=2) == ["a"]
 
 
-def test_what_nobody_else_passes_is_not_waited_for() -> None:
+def test_a_place_that_no_other_case_passes_is_not_waited_for() -> None:
     assert names([], [reach("a", 1)], passes=2) == ["a"]
 
 
@@ -64,7 +64,7 @@ def test_every_case_that_the_file_names_exists(cases: dict[str, ScenarioCase]) -
     assert missing_names({"waiting/nothing": frozenset({"at-all"})}, cases) == ["waiting/nothing[at-all]"]
 
 
-def test_every_case_that_the_file_names_is_played_in_core(cases: dict[str, ScenarioCase]) -> None:
+def test_every_case_that_the_file_names_is_run_in_core(cases: dict[str, ScenarioCase]) -> None:
     named = [
         case for case in cases.values() if case_text(case.scenario, case.arguments) in core_cases().get(case.id, ())
     ]
@@ -72,7 +72,7 @@ def test_every_case_that_the_file_names_is_played_in_core(cases: dict[str, Scena
     assert {tier_of(case.scenario, case.arguments) for case in named} == {"core"}
 
 
-def test_assignments_that_core_does_not_play_are_not_chosen(cases: dict[str, ScenarioCase]) -> None:
+def test_assignments_that_core_does_not_run_are_not_chosen(cases: dict[str, ScenarioCase]) -> None:
     """Whatever they alone pass."""
     of_full = {
         name: case for name, case in cases.items() if case.scenario.tier == "full" and "assignment" in case.arguments

@@ -1,4 +1,4 @@
-"""A changed module tells when it comes to the change, whatever kind of statement that is in."""
+"""A changed module reports when it comes to the change, for every kind of statement that is in."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def used(number: int, most: int = 9) -> int:
         ("11", 0, True),
     ],
 )
-def test_it_tells_when_it_is_there(changed: str, argument: int, *, arrives: bool) -> None:
-    told: list[int] = []
-    module: dict[str, Any] = {ARRIVED: lambda: told.append(1)}
+def test_it_reports_its_arrival(changed: str, argument: int, *, arrives: bool) -> None:
+    arrivals: list[int] = []
+    module: dict[str, Any] = {ARRIVED: lambda: arrivals.append(1)}
     exec(compile(with_arrival(TEXT.encode(), TEXT.index(changed)), "module", "exec"), module)  # noqa: S102 - as a loader
     module["used"](argument)
-    assert bool(told) == arrives
+    assert bool(arrivals) == arrives
 
 
 def test_the_file_is_made_once(tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_the_file_is_made_once(tmp_path: Path) -> None:
 
 
 def test_a_changed_script_is_reached_when_it_is_wanted(scripts: ScriptTexts) -> None:
-    told: list[int] = []
-    watched = ArrivingScripts(scripts, "drain", lambda: told.append(1))
+    arrivals: list[int] = []
+    watched = ArrivingScripts(scripts, "drain", lambda: arrivals.append(1))
     assert (list(watched), len(watched)) == (list(scripts), len(scripts))
-    assert (watched["pause"], told) == (scripts["pause"], [])
-    assert (watched["drain"], told) == (scripts["drain"], [1])
+    assert (watched["pause"], arrivals) == (scripts["pause"], [])
+    assert (watched["drain"], arrivals) == (scripts["drain"], [1])

@@ -47,7 +47,7 @@ async def work(queue: Queue, first: str = "x y") -> int:
 
 
 def _texts(text: bytes, mutants: list[GeneratedMutant], operator: str) -> list[str]:
-    changed = [lines_of_change(text, each.edit)[1] for each in mutants if each.operator == operator]
+    changed = [lines_of_change(text, mutant.edit)[1] for mutant in mutants if mutant.operator == operator]
     return [" ".join(" ".join(lines).split()) for lines in changed]
 
 
@@ -125,7 +125,7 @@ def test_a_python_operator_changes_this_and_nothing_else(operator: str) -> None:
     assert sorted(_texts(PYTHON, mutants, operator)) == sorted(PYTHON_CHANGES[operator])
 
 
-def test_every_operator_is_told_of() -> None:
+def test_every_operator_is_documented() -> None:
     """A new operator needs an example above."""
     shown = {*LUA_CHANGES, "off-by-one", "drop-argument"}
     assert shown == set(lua_operators.OPERATORS)
@@ -134,16 +134,16 @@ def test_every_operator_is_told_of() -> None:
 
 def test_a_key_survives_what_happens_around_it() -> None:
     moved = b"-- a comment\n" + LUA.replace(b"    rcall", b"      rcall")
-    assert [each.key for each in lua_mutants("s", moved)] == [each.key for each in lua_mutants("s", LUA)]
+    assert [mutant.key for mutant in lua_mutants("s", moved)] == [mutant.key for mutant in lua_mutants("s", LUA)]
 
 
 def test_equal_lines_have_keys_of_their_own() -> None:
-    keys = [each.key for each in lua_mutants("s", b'redis.call("INCR", KEYS[1])\nredis.call("INCR", KEYS[1])\n')]
+    keys = [mutant.key for mutant in lua_mutants("s", b'redis.call("INCR", KEYS[1])\nredis.call("INCR", KEYS[1])\n')]
     assert len(keys) == len(set(keys))
     assert any(key.endswith(".2") for key in keys)
 
 
-def test_a_text_that_is_no_lua_is_refused() -> None:
+def test_a_text_that_is_not_lua_is_refused() -> None:
     with pytest.raises(ValueError, match="not Lua"):
         lua_mutants("s", b"if then")
 
@@ -159,12 +159,12 @@ def everything(catalogue: Catalogue) -> list[GeneratedMutant]:
 
 
 def test_every_script_and_module_is_changed(catalogue: Catalogue, everything: list[GeneratedMutant]) -> None:
-    changed = {f"{each.language} {each.file}" for each in everything}
+    changed = {f"{mutant.language} {mutant.file}" for mutant in everything}
     assert set(catalogue.files) - changed == set()
 
 
 def test_keys_are_unique(everything: list[GeneratedMutant]) -> None:
-    assert len({each.key for each in everything}) == len(everything)
+    assert len({mutant.key for mutant in everything}) == len(everything)
 
 
 def test_a_mutant_is_found_by_its_key(catalogue: Catalogue, everything: list[GeneratedMutant]) -> None:
@@ -183,8 +183,8 @@ def test_a_sample_depends_on_its_seed_alone_and_is_spread(everything: list[Gener
     drawn = sample(everything, 60, seed=7)
     assert drawn == sample(everything, 60, seed=7)
     assert drawn != sample(everything, 60, seed=8)
-    assert Counter(each.language for each in drawn) == {"lua": 30, "python": 30}
-    operators = Counter((each.language, each.operator) for each in drawn)
+    assert Counter(mutant.language for mutant in drawn) == {"lua": 30, "python": 30}
+    operators = Counter((mutant.language, mutant.operator) for mutant in drawn)
     assert len(operators) == len(lua_operators.OPERATORS) + len(python_operators.OPERATORS)
 
 
@@ -213,10 +213,10 @@ def test_notes_say_which_statements_were_passed(server: RedisInstance) -> None:
     noted = with_notes(text, "generated-notes")
     with server.connect() as redis:
         assert redis.eval(noted, 0, "x") == 2
-        assert {int(each) for each in redis.smembers("generated-notes")} == {0, 12, 37, 47}
+        assert {int(member) for member in redis.smembers("generated-notes")} == {0, 12, 37, 47}
         redis.delete("generated-notes")
         assert redis.eval(noted, 0, "y") == 1
-        assert 37 not in {int(each) for each in redis.smembers("generated-notes")}
+        assert 37 not in {int(member) for member in redis.smembers("generated-notes")}
         redis.delete("generated-notes")
 
 
@@ -262,7 +262,7 @@ def test_every_judgement_is_about_mutants_that_exist(catalogue: Catalogue, every
     assert stale == set()
 
 
-def test_a_damaged_file_of_judgements_is_told(tmp_path: Any) -> None:
+def test_a_damaged_file_of_judgements_is_reported(tmp_path: Any) -> None:
     damaged = tmp_path / "judgements.toml"
     damaged.write_text('[[judgement]]\nmutants = ["*"]\nverdict = "harmless"\nreason = "x"\n')
     with pytest.raises(EnvironmentProblem, match=r"judgements in .* cannot be read"):

@@ -48,22 +48,22 @@ def cases() -> dict[str, ScenarioCase]:
 
 
 @pytest.fixture(scope="module")
-def playing(catalogue: Catalogue) -> Iterator[CaseRunner]:
+def opened_runner(catalogue: Catalogue) -> Iterator[CaseRunner]:
     texts = {name: text.decode() for name, text in catalogue.scripts.items()}
     with CaseRunner(CaseRunnerSetting(oracle=find_toolchain("", print).oracle, scripts=texts)) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def hunter(playing: CaseRunner, cases: dict[str, ScenarioCase]) -> Iterator[Hunter]:
-    found = Hunter(playing, cases, lambda: False)
+def hunter(opened_runner: CaseRunner, cases: dict[str, ScenarioCase]) -> Iterator[Hunter]:
+    found = Hunter(opened_runner, cases, lambda: False)
     yield found
     found.close()
 
 
 @pytest.fixture(scope="module")
-def recorder(playing: CaseRunner) -> Iterator[Recorder]:
-    found = Recorder(playing)
+def recorder(opened_runner: CaseRunner) -> Iterator[Recorder]:
+    found = Recorder(opened_runner)
     yield found
     found.close()
 
@@ -103,7 +103,7 @@ def test_a_change_of_lua_is_noticed_by_the_first_case_that_looks(catalogue: Cata
     mutant = _in_lua(catalogue, "addStandardJob", "addJobInTargetList", "drop-call")
     said, broken, problems = _hunt(hunter, mutant, [LIFO, PLAIN])
     assert (broken, problems) == ("", [])
-    assert [each.case for each in said] == [LIFO]
+    assert [case.case for case in said] == [LIFO]
     assert said[0].requirement
 
 
@@ -149,7 +149,7 @@ NOTHING = CaseRun(None, "pass", "", starved=False, took_ms=1.0)
 
 
 @pytest.mark.parametrize(
-    ("requirements", "played", "named"),
+    ("requirements", "runs", "named"),
     [
         (["", "script.keys", "", "pause.answer", "add.lifo"], 4, "pause.answer"),
         (["edge.texts", "add.lifo"], 2, "add.lifo"),
@@ -158,7 +158,7 @@ NOTHING = CaseRun(None, "pass", "", starved=False, took_ms=1.0)
     ],
 )
 def test_the_rule_that_is_broken_is_looked_for(
-    hunter: Hunter, monkeypatch: pytest.MonkeyPatch, requirements: list[str], played: int, named: str | None
+    hunter: Hunter, monkeypatch: pytest.MonkeyPatch, requirements: list[str], runs: int, named: str | None
 ) -> None:
     answers = {str(case): _noticed(row) if row else NOTHING for case, row in enumerate(requirements)}
     monkeypatch.setattr(hunter, "_starts", lambda _client: True)
@@ -166,7 +166,7 @@ def test_the_rule_that_is_broken_is_looked_for(
     monkeypatch.setattr(Path, "exists", lambda _file: True)
     said, _, _ = hunter.hunt(MUTANT, list(answers))
     best = telling(said)
-    assert (len(said), best and best.requirement) == (played, named)
+    assert (len(said), best and best.requirement) == (runs, named)
 
 
 def test_who_never_comes_to_its_change_says_so(hunter: Hunter, catalogue: Catalogue) -> None:
@@ -204,7 +204,7 @@ def test_a_hunt_that_never_reached_its_mutant_says_so(tmp_path: Path) -> None:
 
 
 def test_what_cases_of_another_tier_have_said_does_not_count(tmp_path: Path) -> None:
-    """Else a mutant that they all let live is not played any more, and nothing is known of it."""
+    """Else a mutant that survives them all would not be run again, without a result."""
     store = Store(dict.fromkeys("abc", "1"), tmp_path)
     store.keep_sayings(MUTANT, [HuntedCase("a"), HuntedCase("b")])
     with ProcessPoolExecutor(1) as pool:
@@ -230,7 +230,7 @@ def test_a_hole_that_was_closed_stays_closed(
     assert said[0].requirement
 
 
-def test_a_client_that_does_not_start_is_no_mutant(hunter: Hunter) -> None:
+def test_a_client_that_does_not_start_is_not_a_mutant(hunter: Hunter) -> None:
     said, broken, _ = _hunt(hunter, _in_python("queue.py", "from __future__", "1 / 0\nfrom __future__"), [PLAIN])
     assert said == []
     assert "exit code 1" in broken
@@ -288,26 +288,26 @@ MUTANT = GeneratedMutant(
 )
 
 
-def test_only_cases_that_pass_the_place_are_played() -> None:
+def test_only_cases_that_pass_the_place_are_run() -> None:
     whole = CaseReach(case="own", passed={}, whole=["s"], took_ms=1.0, healthy=True)
     sick = CaseReach(case="sick", passed={"s": [4]}, whole=[], took_ms=1.0, healthy=False)
     found = reaching(MUTANT, [_reach("there", s=[1, 4, 9]), _reach("elsewhere", s=[3, 5]), _reach("no"), whole, sick])
     assert [reach.case for reach in found] == ["there", "own"]
 
 
-def test_the_likeliest_case_is_played_first_and_every_area_has_its_turn() -> None:
+def test_the_likeliest_case_is_run_first_and_every_area_has_its_turn() -> None:
     reaches = [_reach("a/x", 1.0), _reach("a/y", 2.0), _reach("b/z[1]", 3.0), _reach("b/z[2]", 4.0)]
     likelihood, text = Likelihood(), b"if x then return end"
-    assert [each.case for each in likelihood.ordered(MUTANT, reaches, text)] == ["a/x", "b/z[1]", "a/y", "b/z[2]"]
+    assert [reach.case for reach in likelihood.ordered(MUTANT, reaches, text)] == ["a/x", "b/z[1]", "a/y", "b/z[2]"]
     kill = likelihood.note(MUTANT, "b/z[2]")
-    assert next(each.case for each in likelihood.ordered(MUTANT, reaches, text)) == "b/z[2]"
-    assert next(each.case for each in Likelihood([kill]).ordered(MUTANT, reaches, text)) == "b/z[2]"
+    assert next(reach.case for reach in likelihood.ordered(MUTANT, reaches, text)) == "b/z[2]"
+    assert next(reach.case for reach in Likelihood([kill]).ordered(MUTANT, reaches, text)) == "b/z[2]"
 
 
-def test_a_case_that_speaks_of_the_same_is_played_early() -> None:
+def test_a_case_about_the_same_is_run_early() -> None:
     reaches = [_reach("add/x", 1.0), _reach("deduplication/an_id_is_freed", 2.0)]
     ordered = Likelihood().ordered(MUTANT, reaches, b"removeDeduplicationKeyIfNeeded(jobKey)")
-    assert [each.case for each in ordered] == ["deduplication/an_id_is_freed", "add/x"]
+    assert [reach.case for reach in ordered] == ["deduplication/an_id_is_freed", "add/x"]
     assert stems("removeDeduplicationKey jobKey") == {"remo", "dedu"}
 
 
@@ -351,7 +351,7 @@ def _judged(fate: hunt.Fate, judgement: Judgement | None = None, *, warns: bool 
     return JudgedMutant(hunted, MUTANT.line, judgement)
 
 
-EQUIVALENT = Judgement(("lua/pause/*",), "equivalent", "nobody reads it")
+EQUIVALENT = Judgement(("lua/pause/*",), "equivalent", "no client reads it")
 OUTCOME = SweepOutcome(
     7,
     "full",
@@ -368,14 +368,14 @@ OUTCOME = SweepOutcome(
 )
 
 
-def test_what_nobody_can_notice_and_what_was_not_decided_does_not_count() -> None:
+def test_unnoticeable_and_undecided_mutants_do_not_count() -> None:
     assert OUTCOME.rate == KillRate(2, 4)
     assert OUTCOME.by_language == {"lua": KillRate(2, 4)}
     assert (len(OUTCOME.holes), len(OUTCOME.judged("equivalent")), OUTCOME.only_warned) == (2, 1, 1)
     assert OUTCOME.misjudged == []
 
 
-def test_a_judgement_that_a_case_refutes_is_told() -> None:
+def test_a_judgement_that_a_case_refutes_is_reported() -> None:
     refuted = SweepOutcome(7, "full", 3, [_judged("killed", EQUIVALENT)])
     assert len(refuted.misjudged) == 1
     assert refuted.rate == KillRate(1, 1)
@@ -395,19 +395,19 @@ def test_the_page_is_written_from_its_record(tmp_path: Path) -> None:
     again = read_record(page.with_suffix(".json"))
     assert again == record
     assert again.page == page.read_text("utf-8")
-    # What people say today: nothing about this mutant.
+    # There is no judgement of this mutant.
     assert "| 7 | full | 7 | 2 of 5, 40 %" in again.page
 
 
 def test_a_judgement_may_hold_for_some_lines_only() -> None:
-    judgement = Judgement(("lua/pause/*",), "unreachable", "nobody gets there", ((1, 3), (9, 9)))
+    judgement = Judgement(("lua/pause/*",), "unreachable", "no client gets there", ((1, 3), (9, 9)))
     about = [line for line in range(12) if judgement_of(MUTANT.key, line, judgements=[judgement])]
     assert about == [1, 2, 3, 9]
     assert not judgement_of("lua/drain/main/negate/1", 1, judgements=[judgement])
 
 
 def test_a_judgement_may_hold_for_some_code_only() -> None:
-    judgement = Judgement(("python/queue.py/*",), "unreachable", "nobody gets there", code=("await ready()",))
+    judgement = Judgement(("python/queue.py/*",), "unreachable", "no client gets there", code=("await ready()",))
     key = "python/queue.py/Queue.add/drop-call/1"
     assert judgement_of(key, 1, "value = await ready()", [judgement]) == judgement
     assert judgement_of(key, 1, "value = await add()", [judgement]) is None

@@ -1,4 +1,4 @@
-"""The processes that play generated mutants: all of them begin, or none is left behind."""
+"""The processes that run generated mutants: all of them start, or none is left behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGER_THAN_A_PIPE = "-" * 1_000_000
 def is_worker(pid):
     return b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
-def hit_the_group_often_when_the_first_begins():
+def hit_the_group_often_when_the_first_starts():
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
     while not any(map(is_worker, children.read_text().split())):
         pass
@@ -35,7 +35,7 @@ def hit_the_group_often_when_the_first_begins():
         time.sleep(0.002)
 
 if __name__ == "__main__":
-    threading.Thread(target=hit_the_group_often_when_the_first_begins, daemon=True).start()
+    threading.Thread(target=hit_the_group_often_when_the_first_starts, daemon=True).start()
     with interruption.heeded():
         try:
             setting = CaseRunnerSetting(oracle=Launch("none", ["false"]), scripts={"x": LARGER_THAN_A_PIPE})
@@ -46,19 +46,19 @@ if __name__ == "__main__":
 """
 
 
-def nobody() -> CaseRunnerSetting:
-    """Whoever is to play with this gives up at once."""
+def unusable_setting() -> CaseRunnerSetting:
+    """A case runner with this setting fails at once."""
     return CaseRunnerSetting(oracle=Launch("none", ["false"]), scripts={})
 
 
-def test_all_of_them_begin_before_anybody_plays() -> None:
-    with worker_processes(nobody(), COUNT):
-        begun = multiprocessing.active_children()
-    assert len(begun) == COUNT
+def test_all_of_them_start_before_any_runs_a_case() -> None:
+    with worker_processes(unusable_setting(), COUNT):
+        started = multiprocessing.active_children()
+    assert len(started) == COUNT
     assert multiprocessing.active_children() == []
 
 
-def test_ctrl_c_ends_them_while_they_begin() -> None:
+def test_ctrl_c_ends_them_while_they_start() -> None:
     """A child that it ends before it has read its work would leave the parent writing for ever."""
     done = subprocess.run(
         [sys.executable, "-c", HIT_BY_CTRL_C],

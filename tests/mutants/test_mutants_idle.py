@@ -28,7 +28,7 @@ FOUND = Finding(
 )
 
 
-class Played:
+class CannedTrial:
     """Plays nothing: one mutant fails one case, and the kit breaks on others."""
 
     def __init__(self, failing: str, argument: str, error: str = "") -> None:
@@ -39,29 +39,29 @@ class Played:
         return TrialResult(findings=[FOUND] if fails else [], error=self._error)
 
 
-def _proven(played: Played, known: dict[str, str] | None = None) -> ProvenScenario:
-    [found] = prove(played, {IDS: SCENARIOS[IDS]}, known or {}, {IDS: "it is kept"})
+def _proven(trial: CannedTrial, known: dict[str, str] | None = None) -> ProvenScenario:
+    [found] = prove(trial, {IDS: SCENARIOS[IDS]}, known or {}, {IDS: "it is kept"})
     return found
 
 
 def test_a_scenario_is_proven_by_a_mutant_that_fails_any_of_its_cases() -> None:
     [name, *_] = [mutant.name for mutant in mutants_against(SCENARIOS[IDS])]
-    assert _proven(Played(name, "-5")) == ProvenScenario(IDS, name, "it is kept")
-    assert _proven(Played(name, "-5")).is_explained_in_vain
+    assert _proven(CannedTrial(name, "-5")) == ProvenScenario(IDS, name, "it is kept")
+    assert _proven(CannedTrial(name, "-5")).is_explained_in_vain
 
 
 def test_where_the_kit_breaks_nothing_is_proven() -> None:
     [name, *_] = [mutant.name for mutant in mutants_against(SCENARIOS[IDS])]
-    assert _proven(Played(name, "-5", error="Redis is gone")) == ProvenScenario(IDS, "", "it is kept")
+    assert _proven(CannedTrial(name, "-5", error="Redis is gone")) == ProvenScenario(IDS, "", "it is kept")
 
 
 def test_what_a_hunt_has_shown_is_a_proof() -> None:
-    assert _proven(Played("", ""), {IDS: "a generated one"}).mutant == "a generated one"
+    assert _proven(CannedTrial("", ""), {IDS: "a generated one"}).mutant == "a generated one"
 
 
 def test_who_is_idle_without_a_reason_is_unexplained() -> None:
-    assert [each.is_unexplained for each in prove(Played("", ""), {IDS: SCENARIOS[IDS]}, {}, {})] == [True]
-    assert not _proven(Played("", "")).is_unexplained
+    assert [proven.is_unexplained for proven in prove(CannedTrial("", ""), {IDS: SCENARIOS[IDS]}, {}, {})] == [True]
+    assert not _proven(CannedTrial("", "")).is_unexplained
 
 
 def test_only_scenarios_that_exist_are_explained() -> None:

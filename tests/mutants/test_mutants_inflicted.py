@@ -68,7 +68,7 @@ def test_an_answer_that_is_changed_is_an_effect_and_any_other_is_none(damage: Da
     assert (Shelf().take(3), damage.witness.inflicted) == ([1, 2], True)
 
 
-def test_an_error_that_is_handed_on_is_no_effect(damage: Damage) -> None:
+def test_an_error_that_is_handed_on_is_not_an_effect(damage: Damage) -> None:
     damage.around(Shelf, "take", _without_zero)
     with pytest.raises(LookupError):
         Shelf().take(4)
@@ -111,7 +111,7 @@ def test_a_call_that_is_left_out_is_an_effect(damage: Damage) -> None:
 
 
 @pytest.mark.parametrize("use", [lambda: Shelf.label("a"), lambda: Shelf().size])
-def test_what_stands_in_the_place_of_a_function_has_an_effect_when_it_is_called(damage: Damage, use: Any) -> None:
+def test_a_replacement_of_a_function_has_an_effect_when_it_is_called(damage: Damage, use: Any) -> None:
     damage.replace(Shelf, "label", staticmethod(lambda name: name))
     damage.replace(Shelf, "size", property(lambda _shelf: 4))
     use()
@@ -195,7 +195,7 @@ def test_a_mutant_that_is_noticed_without_its_damage_is_an_error_of_it(
 
 
 def test_what_was_remembered_is_neither_broken_afterwards_nor_healthy_meanwhile() -> None:
-    """Options that come again are packed once: a broken client must pack them anew, and a healthy one after it."""
+    """Options that come again are packed once: a broken client must pack them again, and a healthy one after it."""
     options = {"values": list(range(20))}
     healthy = packing.pack_known(options)
     with Damage("edge.lists-end-at-fifteen") as damage:

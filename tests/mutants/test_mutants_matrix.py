@@ -93,7 +93,7 @@ def test_the_client_is_healthy_again_after_a_mutant(runner: MutantRunner) -> Non
     assert not again.killed
 
 
-def test_an_error_of_a_worker_is_noticed_whatever_the_scenario_is_about(runner: MutantRunner) -> None:
+def test_an_error_of_a_worker_is_noticed_in_every_scenario(runner: MutantRunner) -> None:
     [case] = [case for case in all_cases() if case.id == "liveness/a_drained_worker_takes_the_next_job"]
     evidence = runner.evidence(MUTANTS.find("worker.complains"), case)
     assert evidence.reached_end

@@ -1,4 +1,4 @@
-"""What newer versions of BullMQ do otherwise is really looked at: an older Node fails it, the newer one does not."""
+"""Differences of newer versions of BullMQ are really checked: an older Node fails it, the newer one does not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHANGED = (
 
 
 def verdicts(client: str, folder: Path) -> dict[str, set[str]]:
-    """What a run says of each row, over its scenarios."""
+    """The verdict of a run on each row, over its scenarios."""
     words = ["run", "--oracle", NEWER, "--client", client, "--tier", "full", "--jobs", "1", "--out", str(folder)]
     words += [word for row in CHANGED for word in ("--select", row)]
     done = subprocess.run([sys.executable, "-m", "conformance", *words], capture_output=True, text=True, check=False)
