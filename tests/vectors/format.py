@@ -26,8 +26,8 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `value` by `type`: a string is text; a hash an object of texts; a list a list of texts; a set a sorted list of
     texts; a zset a list of `[member, score]`; a stream a list of `[id, {field: text}]`, whose ids are numbered `1-0`,
-    `2-0`, … because the server's clock gives the real ones. `expires`: it has a time to live, which is in the arguments
-    of the command that set it.
+    `2-0`, … because the real ones come from the server's clock. `expires`: the key has a time to live, which is in the
+    arguments of the command that set it.
     """
 
     type: KeyType
@@ -51,7 +51,7 @@ class VectorCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """A command that BullMQ sends for the call.
 
     `script`: the Lua script that EVALSHA runs, by its name in BullMQ; its digest is in the manifest. Then `keys` and
-    `arguments` are KEYS and ARGV. Otherwise `command` is the name, and `arguments` are the words behind it.
+    `arguments` are KEYS and ARGV. Otherwise `command` is the name, and `arguments` are the words after it.
     """
 
     script: str | None = None
@@ -61,7 +61,7 @@ class VectorCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class VectorClient(msgspec.Struct, frozen=True, kw_only=True):
-    """The object that the call is made on, as BullMQ opens it: its class, its queue, its options."""
+    """The object of the call, as BullMQ opens it: its class, queue and options."""
 
     role: Literal["queue", "worker", "flow"]
     queue: str
@@ -76,18 +76,18 @@ class VectorEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VectorRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """The call threw. `code`: which error (docs/reference/driver-protocol.md lists them); `text`: BullMQ's words."""
+    """The call threw. `code`: the error (docs/reference/driver-protocol.md lists them); `text`: BullMQ's message."""
 
     code: str
     text: str
 
 
 class CallVector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One call of BullMQ: what was there, what was called, what crossed the wire, what was answered, what is there now.
+    """One call of BullMQ: the state before, the call, its commands, its answer, and the changes of the state.
 
-    `arguments` and `answer` are those of the operation in the driver protocol. `now_ms`: where the client's clock
-    stands. `changes` are the keys that are not what they were before the call: what they are now, null for one that is
-    gone. `answer` is left out where the call threw, and `refused` where it did not.
+    `arguments` and `answer` are those of the operation in the driver protocol. `now_ms`: the time of the client's
+    clock. `changes` has the keys that the call changed, with their new value, or null for a deleted key. `answer` is
+    left out if the call threw, and `refused` if it did not.
     """
 
     name: str
@@ -110,7 +110,7 @@ class CallFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PackedValue(msgspec.Struct, frozen=True, kw_only=True):
-    """A value and its MessagePack, byte for byte as BullMQ's packer writes it. `value` in the order of its members."""
+    """A value and its MessagePack, byte for byte as in BullMQ. The members of `value` keep their order."""
 
     name: str
     value: Any
@@ -124,7 +124,7 @@ class PackingFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DelayedScore(msgspec.Struct, frozen=True, kw_only=True):
-    """A score in `delayed`, as a double. `due_ms`: when the job is due; `before`: how many are due then already."""
+    """A score in `delayed`, as a double. `due_ms`: when the job is due; `before`: earlier jobs with the same time."""
 
     due_ms: int
     before: int
@@ -161,7 +161,7 @@ class VectorFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VectorManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """`manifest.json`: whose vectors these are. `hash`: SHA-256 over the lines `SHA256  NAME` of `files`, in order."""
+    """`manifest.json`: the vectors' origin. `hash`: SHA-256 over the lines `SHA256  NAME` of `files`, in order."""
 
     format: int
     bullmq: str
