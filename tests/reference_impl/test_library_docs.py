@@ -17,9 +17,10 @@ from conformance.servers import RedisInstance
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs/reference/reference-client.md").read_text("utf-8")
+OBSERVABILITY = (ROOT / "docs/reference/reference-client-observability.md").read_text("utf-8")
 CLAIMS = (ROOT / "docs/reference/reference-client-claims.md").read_text("utf-8")
 CLAIM_IDS = (Path(__file__).parent / "library_claims.txt").read_text("utf-8").split()
-BLOCKS = re.findall(r"```python\n(.*?)```", REFERENCE, re.DOTALL)
+BLOCKS = re.findall(r"```python\n(.*?)```", REFERENCE + OBSERVABILITY, re.DOTALL)
 
 ROW = re.compile(r"^\| ([A-Z]+-[\d.]+(?:, [A-Z]+-[\d.]+)*) \|[^|]+\|([^|]+)\|$", re.MULTILINE)
 
