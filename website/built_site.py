@@ -2,7 +2,7 @@
 
 python -m website.built_site FOLDER
 
-mkdocs has looked at the links of the Markdown; this sees what themes, plugins and finished reports have written.
+mkdocs checks the links of the Markdown; this module also checks those of themes, plugins and finished reports.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class BuiltPage:
-    """What other pages can aim at in a page, and what it refers to."""
+    """The anchors of a page, and its references."""
 
     anchors: frozenset[str]
     references: tuple[Reference, ...]

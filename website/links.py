@@ -61,7 +61,7 @@ class TreeLinks:
         aimed = posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) if target else path
         if not (self._root / aimed).exists():
             raise BrokenLink(
-                f"{path}: the link to {found['target']} leads nowhere", hint="mend the link, or write the page"
+                f"{path}: the link to {found['target']} leads nowhere", hint="fix the link, or write the page"
             )
         own_page = section_path(aimed, anchor)
         address = _between(page, own_page or self._place(aimed)) + ("" if own_page or not anchor else f"#{anchor}")

@@ -1,4 +1,4 @@
-"""Puts the texts for bug trackers beside the sample report that docs/how-to/read-a-report.md shows.
+"""Put the texts for bug trackers next to the sample report of docs/how-to/read-a-report.md.
 
 python -m website.sample_report SITE
 

@@ -1,4 +1,4 @@
-"""Where each page of the tree is on the site. Pages of docs/ keep their path."""
+"""The place of each page of the tree on the site. Pages of docs/ keep their path."""
 
 from __future__ import annotations
 

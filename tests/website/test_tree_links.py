@@ -81,7 +81,7 @@ def test_a_broken_link_ends_the_assembly_in_one_line(
         assembly.main()
     assert ended.value.code == 1
     assert capsys.readouterr().err == (
-        "docs/first.md: the link to gone.md leads nowhere — mend the link, or write the page\n"
+        "docs/first.md: the link to gone.md leads nowhere — fix the link, or write the page\n"
     )
     assert not (tmp_path / "pages").exists()
 
