@@ -17,7 +17,7 @@ from conformance.driver.messages import Ready
 from conformance.driver.probe import EVENTS_STEP
 from conformance.driver.transports import ChildProcess
 from conformance.environment.clients import Launch, find_toolchain
-from conformance.gate.prospects import Reach, reach_of
+from conformance.gate.reach import Reach, reach_of
 from conformance.servers import FORMS, RedisInstance, open_server
 from conformance.servers.connection import explained
 

@@ -1,4 +1,4 @@
-"""The bench of one process: Redis, the oracle's driver and the client's, each behind a tap of its own."""
+"""The bench of one process: Redis, and the drivers of oracle and client, each behind its own tap."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from conformance.servers.opening import RedisInstance, unlink_matching
 
 @dataclass
 class Bench:
-    """What scenarios run on. One per process; scenarios come one after the other.
+    """Runs the scenarios of one process, one after the other.
 
-    Each participant has a tap of its own in front of Redis. `stand_in`: another driver of the oracle, which does on the
-    client's keys what the client's driver cannot do; started when that is needed. `scripts`: texts of the official
-    scripts by name; with them the taps also know scripts that are only like official ones. `waits`: what became of the
-    waits of all its scenarios. `oracle_version`: what the scenarios, and the checks of calls of scripts, have to fit.
-    `partner`: who takes the oracle's place in hand-overs, if somebody does.
+    Each participant has its own tap in front of Redis. `stand_in`: a second driver of the oracle; on the client's keys
+    it performs operations that the client's driver lacks; started on demand. `scripts`: texts of the official scripts
+    by name, by which the taps recognise similar scripts. `waits`: outcomes of the waits of all scenarios.
+    `oracle_version`: the version that scenarios and script calls are checked against. `partner`: replaces the oracle as
+    second client in hand-overs, if given.
     """
 
     server: RedisInstance
@@ -57,44 +57,44 @@ class Bench:
 
     @property
     def second(self) -> Role:
-        """Who is the other client where two share a queue."""
+        """The role of the second client on a shared queue."""
         return "partner" if self.partner else "oracle"
 
     def driver_of(self, role: Role) -> RestartableDriver:
-        """The driver of a participant."""
+        """Return the driver of a participant."""
         return self._by_role[role]
 
     @property
     def drivers(self) -> tuple[RestartableDriver, ...]:
-        """The oracle's, the client's, and that of a partner."""
+        """The drivers of the oracle, the client, and the partner if there is one."""
         return tuple(self._by_role.values())
 
     @property
     def every_driver(self) -> tuple[RestartableDriver, ...]:
-        """These, and that of the stand-in."""
+        """All drivers, including the stand-in."""
         return (*self.drivers, *([self.stand_in] if self.stand_in else []))
 
     def processes(self) -> dict[str, int]:
-        """The ids of the drivers that run, by whose they are."""
+        """Return the process ids of the running drivers, by owner."""
         pids = {f"the {role}'s driver": driver.pid() for role, driver in self._by_role.items()}
         return {name: pid for name, pid in pids.items() if pid is not None}
 
     def both_have_clock(self) -> bool:
-        """Whether time can stand still for the oracle and the client."""
+        """Whether both oracle and client can run on a frozen clock."""
         return all("clock" in driver.living().ready.capabilities for driver in (self.oracle, self.client))
 
     def clock(self, *, frozen: bool, cancellation: Cancellation | None = None) -> ParticipantClock:
-        """A new clock for one participant."""
+        """Return a new clock for one participant."""
         return FrozenClock() if frozen else RunningClock((cancellation or Cancellation()).sleep)
 
     def prefix(self) -> str:
-        """A random prefix of the run's own; never from the seed, because processes with equal seeds share one Redis."""
+        """Return a random prefix, independent of the seed because processes with equal seeds share one Redis."""
         return self.server.fresh_prefix()
 
     def names(self, role: Role | None = None) -> Names:
-        """A fresh prefix for one participant; without a role, for the client and whoever shares its queue."""
-        there: tuple[Role, ...] = (role,) if role else ("client", self.second)
-        fixed = [self.driver_of(each).handshake().fixed_prefix for each in there if each != "oracle"]
+        """Return a fresh prefix for one participant; without a role, for client and partner on a shared queue."""
+        roles: tuple[Role, ...] = (role,) if role else ("client", self.second)
+        fixed = [self.driver_of(name).handshake().fixed_prefix for name in roles if name != "oracle"]
         return Names(self.prefix(), fixed_prefix=next(filter(None, fixed), None))
 
     def participant(
@@ -106,7 +106,7 @@ class Bench:
         *,
         uses_loop_workers: bool = False,
     ) -> Participant:
-        """A client on a prefix, behind the tap of its role. `uses_loop_workers`: loops play its manual workers."""
+        """Return a client on a prefix, behind its role's tap. `uses_loop_workers`: loops emulate its manual workers."""
         made = Participant(
             role,
             self.driver_of(role).living(),
@@ -123,7 +123,7 @@ class Bench:
     def oracle_in_place_of_client(
         self, names: Names, clock: ParticipantClock, cancellation: Cancellation
     ) -> Participant:
-        """The oracle in the client's role, with loops that play its manual workers: shows what such a client can do."""
+        """Return the oracle in the client's role, with loops for its manual workers: a control for such clients."""
         assert self.stand_in is not None
         address = self.taps["client"].address
         made = Participant(
@@ -140,7 +140,7 @@ class Bench:
         return made
 
     def uses_loop_workers(self) -> bool:
-        """Whether loops have to play the manual workers of both sides, because the client has no others."""
+        """Whether loops emulate the manual workers of both sides, because the client only has loops."""
         if self.stand_in is None:
             return False
         ready = self.client.handshake()
@@ -148,19 +148,19 @@ class Bench:
         return can and "manual-worker" not in ready.capabilities
 
     def _in_place_of(self, role: Role, *, uses_loop_workers: bool) -> StandIn | None:
-        """Who does what this client cannot do. For the second one, only what a loop cannot play is done so."""
+        """Return the stand-in for operations that this client lacks; the second client needs one only for its loops."""
         if self.stand_in is None or (role != "client" and not uses_loop_workers):
             return None
         if role != "client":
             return StandIn(self.oracle.living, self.taps[role].address)
         if lacks_a_worker(self.client.handshake()):
-            # Needed in most scenarios: started inside of the first, it would let the other side run ahead.
+            # Most scenarios need it. If it started inside the first one, the other side would run ahead meanwhile.
             self.stand_in.living()
         return StandIn(self.stand_in.living, self.server.for_drivers)
 
     @contextmanager
     def oracle_in_place_of_the_client(self) -> Iterator[None]:
-        """Inside the block two drivers of the oracle play client and partner: they show what its version does."""
+        """Use two drivers of the oracle as client and partner inside the block: this shows what its version does."""
         client, partner = self.client, self.partner
         if self.stand_in is None:
             raise AssertionError("a bench without a stand-in has one version of the oracle, which is prepared")
@@ -171,29 +171,29 @@ class Bench:
             self.client, self.partner = client, partner
 
     def begin(self) -> None:
-        """Start a scenario: nothing is in force at the taps, and nothing recorded."""
+        """Reset the taps for a new scenario: no rules, and no recorded traffic."""
         for point in self.taps.values():
             point.start_scenario()
 
     def heal(self) -> None:
-        """Let go of everything that a scenario has left in force at the taps."""
+        """Lift all rules that a scenario left in force at the taps."""
         for point in self.taps.values():
             point.heal()
 
     def traffic(self, role: Role) -> tuple[CommandRecord, ...]:
-        """What a participant has sent since `begin`; nothing where it has no tap.
+        """Return the commands that a participant has sent since `begin`; nothing if it has no tap.
 
         Raises EnvironmentProblem if its tap has a defect.
         """
         return self.taps[role].traffic()
 
     def clear(self, places: Iterable[Names]) -> None:
-        """Remove what a scenario left in Redis. Handles have to be closed: a worker would write some of it again."""
+        """Remove a scenario's keys from Redis. Close handles first: an open worker would write some keys again."""
         for pattern in sorted({names.pattern for names in places}):
             unlink_matching(self.redis, pattern)
 
     def close(self) -> None:
-        """End both drivers, the taps and the connection."""
+        """Close the drivers, the taps and the connection."""
         for driver in self.every_driver:
             driver.close()
         for point in self.taps.values():
@@ -202,15 +202,15 @@ class Bench:
 
 
 def lacks_a_worker(ready: Ready) -> bool:
-    """Whether there is a style of worker that a driver does not declare."""
+    """Whether a driver lacks one of the two styles of worker."""
     return not {"manual-worker", "managed-worker"} <= {*ready.capabilities}
 
 
 @dataclass(frozen=True)
 class BenchPlan:
-    """What a process needs to open a bench; crosses to xdist workers as JSON.
+    """Everything that a process needs to open a bench; sent to xdist workers as JSON.
 
-    `logs`: folder for what the client's drivers write to stderr; empty: nowhere.
+    `logs`: folder for the stderr of the client's drivers; empty: not kept.
     """
 
     server: RedisInstance
@@ -224,7 +224,7 @@ class BenchPlan:
 
     @staticmethod
     def of(environment: Environment, logs: str = "") -> BenchPlan:
-        """The bench of a prepared environment."""
+        """Return the plan for a prepared environment."""
         return BenchPlan(
             server=environment.server,
             oracle=environment.oracle,
@@ -237,16 +237,16 @@ class BenchPlan:
         )
 
     def encode(self) -> str:
-        """As JSON text."""
+        """Encode as JSON."""
         return msgspec.json.encode(self).decode()
 
     @staticmethod
     def decode(text: str) -> BenchPlan:
-        """From JSON text."""
+        """Decode from JSON."""
         return msgspec.json.decode(text, type=BenchPlan)
 
     def open(self, drivers: Mapping[str, RestartableDriver] | None = None) -> Bench:
-        """A bench for this process; its drivers start with the first scenario, but for those that are given."""
+        """Open a bench for this process. Drivers start with the first scenario, unless they are given."""
         given = drivers or {}
         partner = RestartableDriver(self.partner, self.seed) if self.partner else None
         return Bench(
@@ -261,5 +261,5 @@ class BenchPlan:
 
 
 def client_log(logs: str) -> Path | None:
-    """Where this process keeps what the client's driver writes to stderr. `logs`: the folder; empty: nowhere."""
+    """Return the file for the stderr of this process's client driver. `logs`: the folder; empty: not kept."""
     return Path(logs) / f"client-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.log" if logs else None

@@ -1,4 +1,4 @@
-"""The end of a run: what the client is conformant as, how much of that was decided, and the exit code. No I/O.
+"""Conclusion of a run: the profiles that the client conforms to, the decided share, and the exit code. No I/O.
 
 The gate ends with the exit code of this conclusion, and every report prints its sentence.
 """
@@ -20,17 +20,17 @@ from conformance.gate.outcomes import (
 )
 from conformance.gate.profile_status import ProfileStatus, named, open_requirements, profile_statuses
 from conformance.gate.records import LEVELS, Level, RunFooter, RunHeader, ScenarioRecord
-from conformance.gate.wording import counted, listed
 from conformance.ledger.profiles import ProfileTable
+from conformance.pages.text import count, enumeration
 
 ConclusionState = Literal["conformant", "holds", "not-conformant", "undecided"]
-"""`conformant`: as the profiles that the sentence names. `holds`: what was asked for holds, and says nothing of whole
-profiles. `undecided`: nothing speaks against the client, and yet nothing can be said: see the reasons."""
+"""`conformant`: to the profiles that the sentence names. `holds`: the selection holds, which shows nothing about whole
+profiles. `undecided`: nothing fails, but too little was decided; the reasons say why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Completeness:
-    """Whether the run went to its end. `finished`: it has a footer. `stopped`: why it was told to end early."""
+    """Whether the run is complete. `finished`: it has a footer. `stopped`: why an option ended it early."""
 
     finished: bool
     planned: int
@@ -44,11 +44,11 @@ class Completeness:
 
     @property
     def sentence(self) -> str:
-        """What is missing; empty for a complete run."""
+        """Describes what is missing; empty for a complete run."""
         if self.complete:
             return ""
         cut = "it has no footer, so it was cut" if not self.finished else self.stopped or "it stopped early"
-        return f"INCOMPLETE RUN: {self.recorded} of {counted(self.planned, 'planned scenario')} recorded, {cut}."
+        return f"INCOMPLETE RUN: {self.recorded} of {count(self.planned, 'planned scenario')} recorded, {cut}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,24 +60,24 @@ class DecidedShare:
 
     @property
     def percent(self) -> int:
-        """Rounded down: 100 are all of them."""
+        """The share in percent, rounded down, so that 100 means all."""
         return self.decided * 100 // self.requirements if self.requirements else 0
 
     @property
     def sentence(self) -> str:
-        """As every verdict says it."""
+        """The share as every verdict prints it."""
         return f"{self.decided} of {self.requirements} requirements decided ({self.percent} %)"
 
     def reaches(self, percent: float) -> bool:
-        """Whether at least so many percent are decided."""
+        """Whether at least this percentage is decided."""
         return self.decided * 100 >= percent * self.requirements
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunEvidence:
-    """What a conclusion is drawn from. `levels`: the level of every examined requirement of the ledger.
+    """Everything that a conclusion depends on. `levels`: level of every examined requirement of the ledger.
 
-    `footer` is None for a run that was cut; of one that ends now, it has no exit code yet.
+    `footer`: None for a run that was cut; at the end of a run it has no exit code yet.
     """
 
     header: RunHeader
@@ -88,19 +88,19 @@ class RunEvidence:
 
     @cached_property
     def outcomes(self) -> dict[str, RequirementOutcome]:
-        """What the run says about each requirement."""
+        """The outcome of each requirement."""
         return outcomes_of(self.scenarios, self.levels, self.footer.stale if self.footer else {})
 
     @cached_property
     def statuses(self) -> tuple[ProfileStatus, ...]:
-        """Every profile, as far as the run's level asks for it."""
+        """Status of every profile, for requirements at or above the run's level."""
         least = self.header.options.get("level", LEVELS[-1])
         asked_for = [name for name, level in self.levels.items() if LEVELS.index(level) <= LEVELS.index(least)]
         return profile_statuses(self.profiles, asked_for, self.outcomes, self.header)
 
     @property
     def completeness(self) -> Completeness:
-        """Whether the run went to its end."""
+        """Whether the run is complete."""
         return Completeness(
             finished=self.footer is not None,
             planned=self.header.planned,
@@ -110,7 +110,7 @@ class RunEvidence:
 
     @property
     def share(self) -> DecidedShare:
-        """How much was decided."""
+        """The decided share."""
         decided = sum(1 for name in self.levels if name in self.outcomes and self.outcomes[name].decided)
         return DecidedShare(decided=decided, requirements=len(self.levels))
 
@@ -121,7 +121,7 @@ class RunEvidence:
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether the run was asked to look at a part only: it then says nothing about profiles."""
+        """Whether options restrict the run to a part; it then shows nothing about profiles."""
         options = self.header.options
         return bool(options.get("select") or options.get("handovers")) or self.header.tier == "smoke"
 
@@ -133,7 +133,7 @@ class RunEvidence:
 
 
 def percentage(text: str) -> float:
-    """Read `30`, `30%` or `30 %`. Raises ValueError for anything else, and for what is not between 0 and 100."""
+    """Read `30`, `30%` or `30 %`. Raises ValueError for anything else and for values outside 0 to 100."""
     percent = float(text.strip().removesuffix("%"))
     if not 0 <= percent <= 100:
         raise ValueError(f"{text} is not between 0 and 100")
@@ -142,10 +142,10 @@ def percentage(text: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Conclusion:
-    """The end of every report. `reasons` say why the run is not plainly conformant, or what that leaves out.
+    """The conclusion that every report prints. `reasons`: why the run is not conformant, or reservations if it is.
 
-    `open`: why examined requirements were not decided. `advice`: what to do next where nothing can be said. `narrowed`:
-    the run was asked to look at a part only.
+    `open`: why examined requirements were not decided. `advice`: what to do next if the run is undecided. `narrowed`:
+    options restricted the run to a part.
     """
 
     state: ConclusionState
@@ -158,16 +158,16 @@ class Conclusion:
     open: Mapping[str, str]
     narrowed: bool
     partner: str = ""
-    """The second client of hand-overs with its version, where it was not the oracle."""
+    """The second client of hand-overs with its version; empty for the oracle."""
 
     @property
     def conformant(self) -> bool:
-        """True only where the run shows it of at least one profile."""
+        """Whether the client conforms to at least one profile."""
         return self.state == "conformant"
 
     @property
     def sentence(self) -> str:
-        """The conclusion for people."""
+        """The conclusion as text."""
         reasons = f" ({'; '.join(self.reasons)})" if self.reasons else ""
         advice = f" {self.advice}" if self.advice else ""
         partner = f" Its partner in hand-overs was {self.partner}." if self.partner else ""
@@ -175,7 +175,7 @@ class Conclusion:
 
 
 def draw_conclusion(evidence: RunEvidence) -> Conclusion:
-    """Draw the conclusion: a failure counts more than what is broken, and that more than what is open."""
+    """Draw the conclusion. Failures come before errors, and errors before open requirements."""
     for rule in (_not_conformant, _broken, _open, _whole_profiles, _selection, _enough):
         conclusion = rule(evidence)
         if conclusion is not None:
@@ -183,7 +183,7 @@ def draw_conclusion(evidence: RunEvidence) -> Conclusion:
     return _undecided(evidence, "no profile is whole", reasons=_nearest(evidence))
 
 
-# The rules, in their order: each gives the conclusion where it applies.
+# The rules in order: each returns a conclusion if it applies, otherwise None.
 
 
 def _not_conformant(evidence: RunEvidence) -> Conclusion | None:
@@ -191,8 +191,8 @@ def _not_conformant(evidence: RunEvidence) -> Conclusion | None:
     problems = evidence.footer.problems if evidence.footer else []
     if not failing and not problems and not _ended_with(evidence, EXIT_CODES["not-conformant"]):
         return None
-    beside = [word for word in failing if word != "fail" or _beside_profiles(evidence, failing)]
-    reasons = list(_phrases(beside))
+    named_apart = [word for word in failing if word != "fail" or _fails_outside_profiles(evidence, failing)]
+    reasons = list(_phrases(named_apart))
     reasons += problems or (["the run ended with exit code 1"] if not failing else [])
     return _conclusion(evidence, "not-conformant", _statement(evidence, "NOT CONFORMANT"), reasons)
 
@@ -229,7 +229,7 @@ def _whole_profiles(evidence: RunEvidence) -> Conclusion | None:
             remarks = [f"{status.name}: {status.remark}" for status in lacking]
             return _undecided(
                 evidence,
-                f"not whole: {listed([each.name for each in lacking])}",
+                f"not whole: {enumeration([status.name for status in lacking])}",
                 reasons=remarks,
             )
     elif evidence.is_narrowed or not whole:
@@ -241,14 +241,14 @@ def _selection(evidence: RunEvidence) -> Conclusion | None:
     decided = [outcome for outcome in evidence.outcomes.values() if outcome.decided]
     if not evidence.is_narrowed or not decided:
         return None
-    of_all = f"{len(decided)} of {counted(len(evidence.outcomes), 'selected requirement')}"
+    of_all = f"{len(decided)} of {count(len(evidence.outcomes), 'selected requirement')}"
     excused = any(outcome.excused for outcome in decided)
     statement = f"SELECTION HOLDS: {of_all} {'pass or are known to fail' if excused else 'pass'}"
     return _conclusion(evidence, "holds", statement, _reservations(evidence))
 
 
 def _enough(evidence: RunEvidence) -> Conclusion | None:
-    """Apply --min-decided, which the rule about what is open has found to be reached."""
+    """Apply --min-decided; the rule `_open` has already checked that the share is reached."""
     if evidence.least_percent is None or not evidence.share.decided:
         return None
     statement = f"NO FAILURE in the {evidence.least_percent:g} % of --min-decided; no profile is whole"
@@ -265,7 +265,7 @@ EXIT_CODES: dict[ConclusionState, int] = {
     "undecided": 4,
 }
 EXIT_BROKEN = 3
-"""Undecided because the kit or the set-up broke."""
+"""Exit code of a run that is undecided because the kit or the set-up broke."""
 
 
 def _conclusion(
@@ -292,19 +292,19 @@ def _undecided(evidence: RunEvidence, *why: str, reasons: Sequence[str] = ()) ->
 
 
 def _ended_with(evidence: RunEvidence, exit_code: int) -> bool:
-    """Whether the gate knew of something that no scenario shows."""
+    """Whether the gate ended with this exit code for a reason that no scenario shows."""
     return evidence.footer is not None and evidence.footer.exit_code == exit_code and not _blocking(evidence)
 
 
 def _blocking(evidence: RunEvidence) -> list[ReportedVerdict]:
-    """Everything that keeps the run from ending well. `--profile` says whose failures count."""
+    """Return every verdict that makes the run fail. With `--profile`, only failures of those profiles count."""
     judged = [outcome for outcome in evidence.outcomes.values() if _counts(outcome, evidence)]
     words = [outcome.reported for outcome in judged if outcome.blocks or _was_missed(outcome, evidence)]
     return words + [scenario.verdict for scenario in evidence.scenarios if is_unattributed(scenario)]
 
 
 def _counts(outcome: RequirementOutcome, evidence: RunEvidence) -> bool:
-    """Whether a requirement belongs to what must hold. Errors, stale entries and common profiles always count."""
+    """Whether a requirement must hold. Errors, stale entries and common profiles always count."""
     if not evidence.demanded or outcome.reported in ("error", "stale"):
         return True
     profile = evidence.profiles.profile_of(outcome.requirement)
@@ -312,15 +312,15 @@ def _counts(outcome: RequirementOutcome, evidence: RunEvidence) -> bool:
 
 
 def _was_missed(outcome: RequirementOutcome, evidence: RunEvidence) -> bool:
-    """Whether a MUST of a profile that the driver declares was about to be looked at, and the scenario ended first."""
+    """Whether a scenario ended before it checked a MUST of a profile that the driver declares."""
     if outcome.reported != "unchecked" or outcome.level not in (None, "MUST"):
         return False
     profile = evidence.profiles.profile_of(outcome.requirement)
     return profile is None or not profile.missing(evidence.header.client.declared)
 
 
-def _beside_profiles(evidence: RunEvidence, failing: Sequence[ReportedVerdict]) -> bool:
-    """Whether more speaks against the client than the failures that its profiles name."""
+def _fails_outside_profiles(evidence: RunEvidence, failing: Sequence[ReportedVerdict]) -> bool:
+    """Whether there are failures that no profile lists."""
     return failing.count("fail") != sum(len(status.failing) for status in evidence.statuses)
 
 
@@ -338,11 +338,11 @@ _PHRASES: dict[ReportedVerdict, tuple[str, str]] = {
 
 def _phrases(words: Sequence[ReportedVerdict]) -> tuple[str, ...]:
     numbers = Counter(words)
-    return tuple(counted(numbers[word], *_PHRASES[word]) for word in REPORTED_VERDICTS if numbers[word])
+    return tuple(count(numbers[word], *_PHRASES[word]) for word in REPORTED_VERDICTS if numbers[word])
 
 
 def _reservations(evidence: RunEvidence) -> tuple[str, ...]:
-    """Say what one should know of a client although the run ended well."""
+    """Return the reservations about a client whose run ended well."""
     words = [outcome.reported for outcome in evidence.outcomes.values()]
     kept = [word for word in words if word in ("changed", "warn", "expected-fail", "inconclusive", "unchecked")]
     level = evidence.header.options.get("level")
@@ -358,38 +358,41 @@ def _statement(evidence: RunEvidence, otherwise: str) -> str:
     special = [status for status in evidence.statuses if not status.is_common]
     failing = list(named(evidence.statuses, {"not-conformant"}))
     if not failing and otherwise == "CONFORMANT":
-        everything = _of_everything(evidence, special)
+        everything = _of_all_profiles(evidence, special)
         if everything:
             return everything
     whole = [_holding(status) for status in special if status.whole]
-    parts = [f"CONFORMANT as {listed(whole)}"] if whole else []
+    parts = [*_about_profiles(whole, failing, otherwise), *_the_others(evidence)]
+    return "; ".join(parts)
+
+
+def _about_profiles(whole: Sequence[str], failing: Sequence[ProfileStatus], otherwise: str) -> list[str]:
+    parts = [f"CONFORMANT as {enumeration(whole)}"] if whole else []
     if failing:
-        as_what = listed([status.short_failures for status in failing])
-        parts.append(f"NOT as {as_what}" if whole else f"{otherwise} as {as_what}")
-    elif not whole or otherwise == "NOT CONFORMANT":
-        parts.insert(0, otherwise)
-    return "; ".join([*parts, *_the_others(evidence)])
+        as_what = enumeration([status.short_failures for status in failing])
+        return [*parts, f"NOT as {as_what}" if whole else f"{otherwise} as {as_what}"]
+    return [otherwise, *parts] if not whole or otherwise == "NOT CONFORMANT" else parts
 
 
 def _holding(status: ProfileStatus) -> str:
-    failures = counted(len(status.excused), "known failure")
+    failures = count(len(status.excused), "known failure")
     return f"{status.name} (except {failures})" if status.state == "known-failures" else status.name
 
 
-def _of_everything(evidence: RunEvidence, special: Sequence[ProfileStatus]) -> str:
-    """Say `CONFORMANT` without a name only where all profiles are, or all that one Redis can check."""
+def _of_all_profiles(evidence: RunEvidence, special: Sequence[ProfileStatus]) -> str:
+    """Return `CONFORMANT` without names if all profiles conform, or all that one Redis can check; otherwise empty."""
     states = {status.state for status in evidence.statuses if status.name not in _elsewhere(evidence)}
     if states != {"conformant"}:
         return ""
     elsewhere = [status.name for status in special if status.name in _elsewhere(evidence)]
     if not elsewhere:
         return "CONFORMANT"
-    checkable = counted(len(special) - len(elsewhere), "profile")
-    return f"CONFORMANT in all {checkable} that one Redis can check; {listed(elsewhere)} not checked"
+    checkable = count(len(special) - len(elsewhere), "profile")
+    return f"CONFORMANT in all {checkable} that one Redis can check; {enumeration(elsewhere)} not checked"
 
 
 def _elsewhere(evidence: RunEvidence) -> set[str]:
-    """The profiles that the Redis of this run cannot check."""
+    """Return the profiles that this run's Redis cannot check."""
     return {
         name
         for name, profile in evidence.profiles.items()
@@ -403,14 +406,14 @@ def _the_others(evidence: RunEvidence) -> list[str]:
     undecided = [
         f"{status.name} ({status.decided} of {status.requirements} decided)" for status in named(others, {"undecided"})
     ]
-    parts = [f"undecided as {listed(undecided)}"] if undecided else []
+    parts = [f"undecided as {enumeration(undecided)}"] if undecided else []
     for state, words in (
         ("partly-declared", "declared in part"),
         ("not-declared", "not declared"),
         ("not-checked", "not checked"),
     ):
         names = [status.name for status in others if status.state == state and not status.is_common]
-        parts += [f"{listed(names)} {words}"] if names else []
+        parts += [f"{enumeration(names)} {words}"] if names else []
     return parts
 
 
@@ -418,7 +421,7 @@ def _the_others(evidence: RunEvidence) -> list[str]:
 
 
 def _nearest(evidence: RunEvidence) -> tuple[str, ...]:
-    """Say what is missing of the declared profile that lacks least."""
+    """Describe what is open in the declared profile with the fewest open requirements."""
     undecided = [status for status in named(evidence.statuses, {"undecided"}) if not status.is_common]
     nearest = min(undecided, key=lambda status: status.requirements - status.decided, default=None)
     return (f"nearest is {nearest.name}: {nearest.why_open}",) if nearest else ()
@@ -431,10 +434,10 @@ def _advice(evidence: RunEvidence) -> str:
     if open_questions:
         return f"Next: on a quiet machine, `--select {open_questions[0]}`."
     if not any(outcome.decided for outcome in evidence.outcomes.values()):
-        return "Next: `bullmq-conformance driver check` says what the driver lacks."
+        return "Next: `bullmq-conformance driver check` lists what the driver lacks."
     if evidence.header.tier != "full" and any("tier" in reason for reason in evidence.header.not_run.values()):
         return "Next: `--tier full`."
     return (
-        "Next: `bullmq-conformance list --profiles` says which operations a profile needs; "
-        "`--min-decided` accepts a part."
+        "Next: `bullmq-conformance list --profiles` lists the operations that each profile needs; "
+        "`--min-decided` accepts a smaller share."
     )

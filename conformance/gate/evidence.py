@@ -1,10 +1,10 @@
-"""What people need to understand a finding: the steps that led to it, and what is in Redis where it was found."""
+"""Evidence for findings: the steps that led to them, and the contents of Redis at their locators."""
 
 from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -21,12 +21,12 @@ from conformance.protocol.states import STATE_CONTAINERS
 
 MOST_STEPS = 80
 MOST_READ = 12
-"""Findings of one scenario for which Redis is read; equal places are read once."""
+"""Findings of one scenario for which Redis is read; each place is read once."""
 LONGEST_TEXT = 1200
-"""Characters of a reply or an answer that are kept."""
+"""Characters kept of a reply or an answer."""
 NIL = "(nil)"
 OWN_ARGUMENTS = frozenset({"prefix", "redis"})
-"""Arguments of `open` that every participant has for itself."""
+"""Arguments of `open` that differ between participants."""
 
 # Steps.
 
@@ -36,14 +36,14 @@ _Step = RecordedCall | KitAct
 def steps_side_by_side(
     oracle: Transcript, client: Transcript, oracle_prefix: str, client_prefix: str
 ) -> list[StepRecord]:
-    """What was done where both took the same steps, each on its own prefix."""
+    """Return the steps of two sides that took the same steps, each on its own prefix."""
     pairs = _side_by_side(list(oracle.steps), list(client.steps))
-    # The last steps are those that a finding is about.
+    # Keep the last steps, because they lead to the finding.
     return [_paired(theirs, ours, oracle_prefix, client_prefix) for theirs, ours in pairs][-MOST_STEPS:]
 
 
 def _side_by_side(theirs: list[_Step], ours: list[_Step]) -> Iterator[tuple[_Step | None, _Step | None]]:
-    """The steps with the same number; one of the two alone may have its connection hurt."""
+    """Pair the steps of both sides; a network disturbance may appear on one side only."""
     left = deque(theirs), deque(ours)
     while all(left):
         hurt = tuple(isinstance(side[0], KitAct) and side[0].words[0] == "network" for side in left)
@@ -53,9 +53,9 @@ def _side_by_side(theirs: list[_Step], ours: list[_Step]) -> Iterator[tuple[_Ste
 
 
 def steps_in_order(transcripts: Mapping[Role, Transcript], prefix: str) -> list[StepRecord]:
-    """What was done on one prefix, by whom, one step after the other."""
+    """Return the steps on one prefix with their participants, in order of time."""
     taken = [(role, step) for role, transcript in transcripts.items() for step in transcript.steps]
-    return [_alone(role, step, prefix) for role, step in sorted(taken, key=lambda each: each[1].ended)][-MOST_STEPS:]
+    return [_alone(role, step, prefix) for role, step in sorted(taken, key=lambda pair: pair[1].ended)][-MOST_STEPS:]
 
 
 def _paired(
@@ -98,7 +98,7 @@ def _ending(call: RecordedCall, prefix: str) -> str:
 
 
 def without_prefix(value: Any, prefix: str) -> Any:
-    """A JSON value with PREFIX wherever a participant's own key prefix stands in a text."""
+    """Replace a participant's key prefix by PREFIX in all texts of a JSON value."""
     if isinstance(value, str):
         return value.replace(prefix, PREFIX)
     if isinstance(value, dict):
@@ -111,29 +111,22 @@ def without_prefix(value: Any, prefix: str) -> Any:
 # Redis.
 
 Place = tuple[str, str]
-"""A key after the prefix, and a field of it; an empty field is the whole key."""
+"""A key without the prefix, and a field of it; an empty field means the whole key."""
 
 
 def places_of(finding: Finding) -> list[Place]:
-    """Where in Redis this finding can be seen; nothing where its locator does not say."""
+    """Return the places in Redis that show this finding; empty if its locator does not name one."""
     where, key = (finding.place or finding.where), finding.key
-    # No queue has a colon in its name; ids of jobs may.
+    # Queue names never contain a colon, but job ids may.
     queue, _, rest = key.partition(":")
     first, _, below = where.partition(".")
+    if first in _KEYS_OF_QUEUE:
+        return [(f"{queue}:{name}", "") for name in _KEYS_OF_QUEUE[first](below)]
+    if first in _SUFFIXES:
+        return [(f"{key}:{suffix}", "") for suffix in _SUFFIXES[first](below)]
     match first:
         case "job":
             return [(key, below.split(".")[0])] if rest else []
-        case "membership":
-            return [(f"{queue}:{name}", "") for name in _containers(below)]
-        case "event":
-            return [(f"{queue}:{keys.EVENTS}", "")]
-        case "lock":
-            return [(f"{key}:lock", "")]
-        case "log":
-            return [(f"{key}:logs", "")]
-        case "dependency":
-            suffixes = [suffix for suffix, kind in DEPENDENCY_KINDS.items() if kind == below.split(".")[0]]
-            return [(f"{key}:{suffix}", "") for suffix in suffixes]
         case "meta" | "scheduler":
             return [(key, "" if below in {"record", "next"} else below)]
         case "marker" | "counter" | "dedup" | "limiter" | "stalled-check" | "metrics" | "unknown" | "expiry":
@@ -142,25 +135,37 @@ def places_of(finding: Finding) -> list[Place]:
             return []
 
 
-_SEEN_IN_REDIS = ("assertion", "snapshot", "events", "invariant")
-"""Sources of findings about what a client has left in Redis."""
-
-
-def _overview(key: str) -> list[Place]:
-    """What there is to see of a queue, the one of this key."""
-    queue = key.partition(":")[0] or "q"
-    return [(f"{queue}:{name}", "") for name in (keys.META, *STATE_CONTAINERS, keys.EVENTS)]
-
-
 def _containers(below: str) -> Sequence[str]:
     name = below.split(".", maxsplit=1)[0]
     return [name] if name in {*STATE_CONTAINERS, keys.STALLED} else STATE_CONTAINERS
 
 
-class RedisLook:
-    """Reads both sides of Redis for findings. `expected`: none where the two clients shared one prefix.
+_KEYS_OF_QUEUE: dict[str, Callable[[str], Sequence[str]]] = {
+    "membership": _containers,
+    "event": lambda _: [keys.EVENTS],
+}
+"""Keys of a queue, by the first word of a locator and from the rest of it."""
+_SUFFIXES: dict[str, Callable[[str], Sequence[str]]] = {
+    "lock": lambda _: ["lock"],
+    "log": lambda _: ["logs"],
+    "dependency": lambda below: [suffix for suffix, kind in DEPENDENCY_KINDS.items() if kind == below.split(".")[0]],
+}
+"""Suffixes of the key of a job, by the first word of a locator and from the rest of it."""
 
-    Keys are the scenario's, read under the names that they have in Redis, and so is what is found there.
+_SEEN_IN_REDIS = ("assertion", "snapshot", "events", "invariant")
+"""Sources of findings about the client's state in Redis."""
+
+
+def _overview(key: str) -> list[Place]:
+    """Return the places that show the whole queue of a key."""
+    queue = key.partition(":")[0] or "q"
+    return [(f"{queue}:{name}", "") for name in (keys.META, *STATE_CONTAINERS, keys.EVENTS)]
+
+
+class RedisLook:
+    """Reads Redis for findings, on both sides. `expected`: None if both clients shared one prefix.
+
+    Keys and values use the scenario's names; they are translated to and from the names in Redis.
     """
 
     def __init__(self, redis: Any, expected: Names | None, actual: Names) -> None:
@@ -169,18 +174,18 @@ class RedisLook:
         self._sides = [side for side in (expected, actual) if side is not None]
         self._seen: dict[Place, RedisReading | None] = {}
 
-    def with_readings(self, found: Sequence[Finding]) -> list[Finding]:
-        """The findings, PREFIX standing for prefixes; the first of each place and kind with what Redis has there."""
-        findings = [self._anywhere(finding) for finding in found]
+    def with_readings(self, original: Sequence[Finding]) -> list[Finding]:
+        """Return the findings with PREFIX for prefixes; the first of each place and kind gets the contents of Redis."""
+        findings = [self._anywhere(finding) for finding in original]
         first = {(finding.where, finding.place, finding.kind): finding for finding in reversed(findings)}
-        looked_at = list(first.values())[-MOST_READ:]
+        with_reading = list(first.values())[-MOST_READ:]
         return [
-            msgspec.structs.replace(finding, redis=self._readings(finding)) if finding in looked_at else finding
+            msgspec.structs.replace(finding, redis=self._readings(finding)) if finding in with_reading else finding
             for finding in findings
         ]
 
     def _anywhere(self, finding: Finding) -> Finding:
-        """The finding as it would be on any other prefix."""
+        """Return the finding without the prefixes of this run."""
         texts = {name: getattr(finding, name) for name in ("key", "expected", "actual", "message")}
         for side in self._sides:
             texts = without_prefix(texts, side.prefix)
@@ -191,7 +196,7 @@ class RedisLook:
         exact = self._read_all(places)
         if exact or finding.source not in _SEEN_IN_REDIS:
             return exact
-        # A broken invariant may be about a key that is not there: that it is not is the finding.
+        # A broken invariant may be about a missing key; then EXISTS shows that it is missing.
         missing = [self._missing(key) for key, _ in places] if finding.source == "invariant" else []
         return [*self._read_all(_overview(finding.key)), *missing]
 
@@ -203,7 +208,7 @@ class RedisLook:
         return [reading for reading in read if reading is not None]
 
     def _read(self, place: Place) -> RedisReading | None:
-        """What stands there; None where neither side has the key at all."""
+        """Return the contents of a place; None if neither side has the key."""
         if place not in self._seen:
             self._seen[place] = self._reading(*place)
         return self._seen[place]
@@ -226,7 +231,7 @@ class RedisLook:
     def _reply(self, side: Names, name: str, before: Sequence[str], after: Sequence[str]) -> str:
         try:
             reply = self._redis.execute_command(*before, _key_in_redis(side, name), *after)
-        except Exception as error:  # noqa: BLE001  (a key of a foreign type is an answer, too)
+        except Exception as error:  # noqa: BLE001  (the error of a key with another type is evidence as well)
             return str(error)
         return _clipped(without_prefix(side.to_scenario(reply_text(reply)), side.prefix))
 
@@ -236,7 +241,7 @@ def _key_in_redis(side: Names, name: str) -> str:
 
 
 def reading_words(kind: str, field: str) -> tuple[list[str], list[str]]:
-    """The command that reads a key of this Redis type: its words before the key, and after it."""
+    """Return the command that reads a key of this Redis type: the words before the key and after it."""
     match kind:
         case "hash":
             return (["HGET"], [field]) if field else (["HGETALL"], [])
@@ -253,7 +258,7 @@ def reading_words(kind: str, field: str) -> tuple[list[str], list[str]]:
 
 
 def reply_text(reply: Any) -> str:
-    """A reply of Redis for people: a text as it is, NIL for none, JSON for several."""
+    """Return a reply of Redis as text: strings unchanged, NIL for none, JSON for several values."""
     if reply is None:
         return NIL
     plain = _plain(reply)

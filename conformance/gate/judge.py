@@ -1,4 +1,4 @@
-"""From what two participants left behind to findings: snapshots and answers compared, invariants and Node's view."""
+"""The judge: turns snapshots, answers, traffic and failures of a scenario into findings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from conformance.driver.errors import DriverBroken, OperationFailed, OperationIn
 from conformance.driver.messages import Ready
 from conformance.driver.ops import lifecycle, queue
 from conformance.findings import NOBODY_BLAMED, Finding
-from conformance.gate.blame import Blame
+from conformance.gate.attribution import Attribution
 from conformance.ledger.loader import Ledger, Requirement
 from conformance.ledger.operations import WORKER_RUN, load_operations
 from conformance.observe.canonical import ALL_RULES, DEFAULT_RULES, FROZEN_CLOCK_RULES, canonicalise, without
@@ -38,16 +38,16 @@ from conformance.protocol.states import JOB_CONTAINERS
 TRAFFIC_CHECKS = frozenset(check.name for check in traffic.ALL_CHECKS)
 
 ORACLE_HEALTH = "oracle-health"
-"""The name by which a scenario switches off that Node reads what the client left."""
+"""Name with which a scenario switches off the check that Node can read the client's queue."""
 
 READABLE_BY_NODE = "event.readable-by-node"
-"""The requirement that this is all about: whoever is to pass it has to be read."""
+"""The requirement behind this check; its scenarios always run it."""
 
 FIXED_PREFIX = "identity.prefix"
 """Locator of a key prefix that the client cannot change."""
 
 WORKER_ERRORS = "worker-errors"
-"""The name by which a scenario allows a worker to emit `error` where Node's does not."""
+"""Name with which a scenario allows a worker to emit `error` when Node's does not."""
 
 REMOVALS = frozenset(
     {
@@ -55,13 +55,13 @@ REMOVALS = frozenset(
         *("job.removeUnprocessedChildren", "queue.upsertJobScheduler", "queue.removeJobScheduler"),
     }
 )
-"""Operations after which jobs may rightly be gone."""
+"""Operations that remove jobs."""
 
 TIMES = frozenset({"timestamp", "processed_on", "finished_on", "next", "start_date", "end_date", "offset", "prevTS"})
-"""Fields of answers that hold the client's own time: compared only when both clocks are frozen."""
+"""Fields of answers with the client's own time, which are compared only if both clocks are frozen."""
 
 UNSET: tuple[Any, ...] = (None, 0, "", {}, [])
-"""Where one client says null and another zero or nothing, both say the same."""
+"""Values of an unset field, which clients return in different ways; they count as equal."""
 
 _DUE_IN_ID = re.compile(r"(?P<before>\brepeat:.*:)\d{13}\b")
 
@@ -79,16 +79,16 @@ class Judge:
     scenario: Scenario
     ledger: Ledger
     client: Participant
-    """Whose doing it is. What Node cannot read of the client's queue is the client's doing, too."""
+    """The client under test; it is also responsible if Node cannot read its queue."""
     rules_off: tuple[str, ...] = ()
-    """Canonical rules that the user switched off, by name."""
+    """Names of canonical rules that the user switched off."""
     oracle_version: str = BULLMQ_VERSION
-    """Whose scripts' calls are right."""
+    """The version that script calls are checked against."""
 
     @property
-    def blame(self) -> Blame:
-        """Attributes findings to requirements, by what the client has done until now."""
-        return Blame(
+    def attribution(self) -> Attribution:
+        """Attribution of findings, from the calls of the client so far."""
+        return Attribution(
             requirements=self.scenario.requirements,
             ledger=self.ledger,
             operations=load_operations(),
@@ -98,9 +98,9 @@ class Judge:
         )
 
     def mismatch(self, mismatch: Mismatch) -> Finding:
-        """A statement of the scenario that does not hold."""
+        """Return the finding of a failed assertion."""
         return Finding(
-            requirement=self.blame.of_mismatch(mismatch.where),
+            requirement=self.attribution.of_mismatch(mismatch.where),
             source="assertion",
             kind="assertion",
             severity="wrong-behaviour",
@@ -112,33 +112,33 @@ class Judge:
         )
 
     def failed(self, failure: OperationFailed | OperationIndeterminate) -> Finding:
-        """A call failed where the scenario needed it to go on: one of the client's, or of Node's on what it left."""
+        """Return the finding of a failed call: one of the client's, or of Node's on the client's queue."""
         ending = (failure.op, failure.error.code)
         own = [call for call in self.client.transcript.all_calls if (call.op, call.outcome) == ending]
-        # Of what nobody knows whether it happened, nothing is in the transcript.
-        requirement = self.blame.of_operation(failure.op) if isinstance(failure, OperationIndeterminate) else ""
+        # A call with an unknown outcome is not in the transcript.
+        requirement = self.attribution.of_operation(failure.op) if isinstance(failure, OperationIndeterminate) else ""
         return self._broken("operation-failed", str(failure), own[-1] if own else None, requirement)
 
     def lost(self, failure: OperationIndeterminate) -> Finding:
-        """The client lost a connection that nobody had touched, or gave up waiting, in the middle of a call."""
-        return self._broken("operation-failed", str(failure), None, self.blame.of_loss(failure.op))
+        """Return the finding of a call during which the client lost an undisturbed connection, or stopped waiting."""
+        return self._broken("operation-failed", str(failure), None, self.attribution.of_loss(failure.op))
 
     def driver_broken(self, broken: DriverBroken) -> Finding:
-        """The client's driver broke; the operation during which it did so answers for it."""
+        """Return the finding of a broken driver; it counts against the operation that was running."""
         call = self.client.transcript.broken_in
-        return self._broken("driver-broken", str(broken), call, self.blame.of_breakage(call))
+        return self._broken("driver-broken", str(broken), call, self.attribution.of_breakage(call))
 
     def not_ended(self, exceeded: str) -> Finding:
-        """The client's side did not come to its end; what it did last answers for it."""
+        """Return the finding of an exceeded time limit; it counts against the client's last operation."""
         return self._broken("time-limit", exceeded, None)
 
     def unexpected(self, seen: str) -> Finding:
-        """The client left something that nobody expects, so that the scenario could not go on."""
+        """Return the finding of an unexpected state that stopped the scenario."""
         return self._broken("unexpected-state", seen, None)
 
     def _broken(self, kind: str, message: str, call: RecordedCall | None, requirement: str = "") -> Finding:
         return Finding(
-            requirement=requirement or self.blame.of_call(call),
+            requirement=requirement or self.attribution.of_call(call),
             source="protocol",
             kind=kind,
             severity="wrong-behaviour",
@@ -151,52 +151,52 @@ class Judge:
         )
 
     def answers(self, oracle: Participant, client: Participant) -> list[Finding]:
-        """Where the client's answers differ from the oracle's."""
+        """Return findings for answers that differ from the oracle's."""
         return [self.attributed(finding) for finding in compare_answers(oracle, client)]
 
     def worker_errors(self, oracle: Participant, client: Participant) -> list[Finding]:
-        """The first `error` of a worker of the client, where Node's has none, except where the scenario allows it."""
+        """Return a finding for the first `error` of the client's workers, if Node's have none and it is forbidden."""
         if WORKER_ERRORS in self.scenario.without or _errors_of(oracle):
             return []
         return [self.attributed(_worker_error(message)) for message in _errors_of(client)[:1]]
 
     def states(self, oracle: Snapshot, client: Snapshot, *, frozen: bool, managed: bool) -> list[Finding]:
-        """Where the state that the client left differs from the oracle's."""
+        """Return findings for differences between the states of both queues."""
         rules = chosen_rules(frozen=frozen, managed=managed, off=self.rules_off)
         expected, actual = canonical_pair(oracle, client, rules)
         return [self.attributed(finding_of(difference)) for difference in diff(expected, actual)]
 
     def invariants(self, snapshot: Snapshot) -> list[Finding]:
-        """Which invariants the state breaks, except those that the scenario switches off with a reason."""
+        """Return findings for broken invariants, except those that the scenario switches off with a reason."""
         others = {ORACLE_HEALTH, WORKER_ERRORS, *TRAFFIC_CHECKS}
         off = {name: reason for name, reason in self.scenario.without.items() if name not in others}
         return [self.attributed(finding) for finding in check_snapshot(snapshot, off, version=self.oracle_version)]
 
     def handover(self, snapshot: Snapshot, *, who: str, calls: Sequence[RecordedCall]) -> list[Finding]:
-        """Which jobs were lost or run twice between the two clients (`who` says who played what)."""
+        """Return findings for jobs that were lost or ran twice. `who`: the assignment of roles, as text."""
         removals = any(call.op in REMOVALS for call in calls)
         return [self.attributed(finding) for finding in check_handover(snapshot, removals=removals, who=who)]
 
     def names(self, names: Names) -> list[Finding]:
-        """What the client names otherwise than Node, if this is what the scenario is about: one row says each once."""
+        """Return findings for names that differ from Node's, if the scenario is about them: one per requirement."""
         found = {**names.deviations, **({FIXED_PREFIX: names.fixed_prefix} if names.fixed_prefix else {})}
         owners = {where: self.ledger.owner_of(where, among=self.scenario.requirements) for where in found}
         return [_other_name(row, where, found[where]) for where, row in owners.items() if row is not None]
 
     def traffic(self, commands: Sequence[CommandRecord], *, cluster: bool) -> list[Finding]:
-        """Which checks the commands break that a participant has sent, except those that the scenario switches off."""
+        """Return findings for malformed commands, except for checks that the scenario switches off."""
         off = {name: reason for name, reason in self.scenario.without.items() if name in TRAFFIC_CHECKS}
         scripts = scripts_of(self.oracle_version)
         findings = traffic.check_traffic(commands, cluster=cluster, switched_off=off, scripts=scripts)
         return [self.attributed(finding) for finding in findings]
 
     def health(self, oracle: Participant, queues: list[str]) -> list[Finding]:
-        """What Node, on the client's prefix and the real clock, cannot read of these queues."""
+        """Return findings for everything that Node, on the client's prefix, cannot read of these queues."""
         return [self.attributed(finding) for finding in oracle_health(oracle, queues)]
 
     def attributed(self, finding: Finding) -> Finding:
-        """The finding as it speaks against a requirement."""
-        return msgspec.structs.replace(finding, requirement=self.blame.of_finding(finding))
+        """Return the finding with the requirement that it counts against."""
+        return msgspec.structs.replace(finding, requirement=self.attribution.of_finding(finding))
 
 
 def declared_by(ready: Ready) -> frozenset[str]:
@@ -205,7 +205,7 @@ def declared_by(ready: Ready) -> frozenset[str]:
 
 
 def _errors_of(participant: Participant) -> list[str]:
-    """What its workers have complained of, and no step of the scenario has waited for."""
+    """Return the messages of `error` events of its workers that no step of the scenario waited for."""
     events = (event for handle in participant.workers for event in participant.driver.take_events(handle))
     return [str(event.args.get("message", "")) for event in events if event.name == "error"]
 
@@ -225,7 +225,7 @@ def _worker_error(message: str) -> Finding:
 
 
 def finding_of(difference: Difference) -> Finding:
-    """A difference between two snapshots as a finding; no requirement is blamed yet."""
+    """Convert a difference between two snapshots into a finding that is not attributed yet."""
     return Finding(
         requirement=NOBODY_BLAMED,
         source="events" if difference.where.startswith("event.") else "snapshot",
@@ -249,7 +249,7 @@ def _other_name(row: Requirement, where: str, seen: str) -> Finding:
         key="",
         expected=row.statement,
         actual=seen,
-        message=f"the client names things otherwise ({seen}); everything else is compared all the same",
+        message=f"the client uses other names ({seen}); everything else is still compared",
     )
 
 
@@ -257,23 +257,23 @@ def _other_name(row: Requirement, where: str, seen: str) -> Finding:
 
 
 def chosen_rules(*, frozen: bool, managed: bool, off: Collection[str] = ()) -> tuple[CanonicalRule, ...]:
-    """The rules of a comparison, without those that are switched off.
+    """Return the rules of a comparison, without those that are switched off.
 
-    `frozen`: both clocks were set by the kit, so times are compared exactly. `managed`: a worker's own loop ran, so
-    which wake-up marker is left over depends on who was faster; that it is there when needed is an invariant.
+    `frozen`: the kit set both clocks, so times are compared exactly. `managed`: a worker's loop ran, so the remaining
+    wake-up marker depends on timing; an invariant checks that it exists when needed.
     """
     rules = FROZEN_CLOCK_RULES if frozen else DEFAULT_RULES
     return tuple(rule for rule in (*rules, *((WORKER_TRACES,) if managed else ())) if rule.name not in off)
 
 
 def check_names(off: Collection[str]) -> None:
-    """Raise UsageProblem for a name that no canonical rule has."""
+    """Raise UsageProblem for a name that is not a canonical rule."""
     without(ALL_RULES, *off)
 
 
 def canonical_pair(oracle: Snapshot, client: Snapshot, rules: tuple[CanonicalRule, ...]) -> tuple[Snapshot, Snapshot]:
-    """Both snapshots in canonical form."""
-    # Durations of locks are a requirement of their own: scenarios use all kinds of them.
+    """Return both snapshots in canonical form."""
+    # Scenarios use different lock durations, and another requirement checks them.
     context = CanonicalContext(lock_duration_ms=None)
     return canonicalise(oracle, rules, context), canonicalise(client, rules, context)
 
@@ -282,16 +282,16 @@ def canonical_pair(oracle: Snapshot, client: Snapshot, rules: tuple[CanonicalRul
 
 
 def compare_answers(oracle: Participant, client: Participant) -> list[Finding]:
-    """One finding per place in which an answer differs from the oracle's. Own prefixes are equal by definition."""
+    """Return one finding per place in which an answer differs from the oracle's; prefixes are replaced first."""
     exact = oracle.clock.frozen and client.clock.frozen
     findings = []
     for number, (theirs, ours) in enumerate(zip_longest(oracle.transcript.calls, client.transcript.calls), start=1):
         if theirs is None or ours is None:
-            break  # one of them stopped half-way: the reason is a finding of its own
+            break  # one side stopped early, which is reported as a separate finding
         if ours.unanswered:
             continue
         if "stand-in" in (theirs.by, ours.by):
-            continue  # nobody asked the client
+            continue  # a stand-in answered
         expected, actual = _plain(theirs, oracle.prefix), _plain(ours, client.prefix)
         if not exact:
             expected, actual = _without_due_times(expected), _without_due_times(actual)
@@ -328,9 +328,9 @@ def _without_prefix(value: Any, prefix: str) -> Any:
 
 
 def _without_due_times(value: Any) -> Any:
-    """Without what schedulers' jobs say of when they are due: in the end of their ids (Unix ms), and in their options.
+    """Remove due times of schedulers' jobs: in the end of their ids (Unix ms), and in their options.
 
-    It comes of each client's own present.
+    They depend on each client's current time.
     """
     if isinstance(value, str):
         return _DUE_IN_ID.sub(r"\g<before><due>", value)
@@ -358,19 +358,20 @@ def _differences(where: str, expected: Any, actual: Any, *, exact: bool) -> Iter
 
 
 def _same_value(where: str, expected: Any, actual: Any) -> bool:
-    """Whether two JSON texts of a driver say the same. How it spells them is no matter: Redis shows what was stored."""
+    """Whether two JSON texts of a driver are equivalent; Redis shows how they were stored."""
     if not (where.endswith("_raw") and isinstance(expected, str) and isinstance(actual, str)):
         return False
     return same_reading(expected, actual)
 
 
-# Node as the possible victim.
+# Node reads the client's queue.
 
 
 def oracle_health(oracle: Participant, queues: list[str]) -> list[Finding]:
-    """Read every queue with Node's QueueEvents from the beginning and with its getters.
+    """Read every queue with Node's getters, and with QueueEvents from the first event on.
 
-    `oracle` must be a participant on the client's prefix, with the real clock. A finding says what Node cannot read.
+    `oracle` must be a participant on the client's prefix, with the real clock. Returns a finding for everything that
+    Node cannot read.
     """
     return [finding for name in queues for finding in (*_getters(oracle, name), *_events(oracle, name))]
 

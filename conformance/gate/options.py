@@ -13,7 +13,7 @@ import pytest
 
 from conformance.environment.clients import client_folders
 from conformance.environment.prepare import EnvironmentOptions
-from conformance.gate.known import list_for, list_name
+from conformance.gate.known_failures import list_for, list_name
 from conformance.gate.records import Level, redacted
 from conformance.options import Option, duration_ms, option_words, options_of
 from conformance.participants.marks import Tier

@@ -1,4 +1,4 @@
-"""What a run says about one requirement, over all scenarios that speak about it: one word for all reports. No I/O."""
+"""Outcome of each requirement over all its scenarios: the one word that all reports print. No I/O."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ an `expected-fail`, and a listed failure that passes is `stale`.
 REPORTED_VERDICTS: tuple[ReportedVerdict, ...] = get_args(ReportedVerdict)
 
 DECIDED: frozenset[Verdict] = frozenset({"pass", "warn", "fail"})
-"""Recorded verdicts that say something about the client; all others leave the requirement open."""
+"""Recorded verdicts that decide a requirement; all others leave it open."""
 
 
 def worst_reported(verdicts: Iterable[ReportedVerdict]) -> ReportedVerdict:
@@ -42,11 +42,11 @@ def worst_reported(verdicts: Iterable[ReportedVerdict]) -> ReportedVerdict:
 def reported_verdict(
     verdict: Verdict, level: Level | None, *, known: bool = False, found: bool = False
 ) -> ReportedVerdict:
-    """Return the word for one verdict. `level` is None where the ledger lacks the requirement: then nothing softens.
+    """Return the word for one verdict. `level`: None if the ledger lacks the requirement; then nothing softens it.
 
-    An error is never excused; an open question only where the gate says so, because a known failure stopped the
-    scenario before it. `found`: there are findings against it; a MAY passes with them (nobody has to follow it) and is
-    reported as `info`.
+    An error is never excused. An open question is excused only if a known failure stopped the scenario before it.
+    `found`: there are findings against it. A MAY passes with findings, because it is optional, and is reported as
+    `info`.
     """
     if known and verdict in ("fail", "warn", "inconclusive", "unchecked"):
         return "expected-fail"
@@ -62,7 +62,7 @@ def _soften(verdict: Literal["fail", "warn"], level: Level | None) -> ReportedVe
 
 
 def blocks(reported: ReportedVerdict, level: Level | None) -> bool:
-    """Whether this alone keeps a run from ending well."""
+    """Whether this verdict alone makes a run fail."""
     if reported == "inconclusive":
         return level in (None, "MUST")
     return reported in ("fail", "error", "stale")
@@ -70,9 +70,9 @@ def blocks(reported: ReportedVerdict, level: Level | None) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class RequirementOutcome:
-    """One requirement over all its scenarios. `verdict` is the worst as recorded, `reported` the word for it.
+    """One requirement over all its scenarios. `verdict`: the worst one recorded. `reported`: the word for it.
 
-    `level` is None where the ledger lacks the requirement.
+    `level`: None if the ledger lacks the requirement.
     """
 
     requirement: str
@@ -82,34 +82,34 @@ class RequirementOutcome:
 
     @property
     def decided(self) -> bool:
-        """Whether something was seen that speaks for or against the client."""
+        """Whether the run showed that the client keeps or breaks it."""
         return self.verdict in DECIDED
 
     @property
     def excused(self) -> bool:
-        """Whether it is a known failure, or lies behind one."""
+        """Whether it is a known failure, or was not reached because of one."""
         return self.reported == "expected-fail"
 
     @property
     def blocks(self) -> bool:
-        """Whether this alone keeps the run from ending well."""
+        """Whether this requirement alone makes the run fail."""
         return blocks(self.reported, self.level)
 
 
 def verdicts_in(scenario: ScenarioRecord) -> dict[str, Verdict]:
-    """Read the verdicts of a scenario; a finding against a requirement that has none makes it fail."""
+    """Return the verdicts of a scenario; a requirement with a finding but without a verdict fails."""
     implied: dict[str, Verdict] = {finding.requirement: "fail" for finding in scenario.findings}
     return implied | scenario.requirements
 
 
 def verdict_about(requirement: str, scenario: ScenarioRecord, level: Level | None) -> ReportedVerdict:
-    """Return the word for what one scenario says about a requirement."""
+    """Return the word for a requirement in one scenario."""
     found = any(finding.requirement == requirement for finding in scenario.findings)
     return reported_verdict(verdicts_in(scenario)[requirement], level, known=requirement in scenario.known, found=found)
 
 
 def by_requirement(scenarios: Iterable[ScenarioRecord]) -> dict[str, list[ScenarioRecord]]:
-    """Find the scenarios that speak about each requirement, by a verdict or by a finding."""
+    """Group scenarios by the requirements for which they have a verdict or a finding."""
     found: dict[str, list[ScenarioRecord]] = {}
     for scenario in scenarios:
         for requirement in verdicts_in(scenario):
@@ -120,7 +120,7 @@ def by_requirement(scenarios: Iterable[ScenarioRecord]) -> dict[str, list[Scenar
 def outcomes_of(
     scenarios: Iterable[ScenarioRecord], levels: Mapping[str, Level], stale: Mapping[str, str]
 ) -> dict[str, RequirementOutcome]:
-    """Say what a run says about each requirement. `stale`: those that known.toml lists and that pass now."""
+    """Return the outcome of each requirement. `stale`: requirements that known.toml lists and that now pass."""
     return {
         requirement: _outcome(requirement, about, levels.get(requirement), stale)
         for requirement, about in by_requirement(scenarios).items()
@@ -142,14 +142,14 @@ def _outcome(
 
 
 def is_unattributed(scenario: ScenarioRecord) -> bool:
-    """Whether a scenario's bad verdict is more than its requirements account for: it speaks against none of them."""
+    """Whether a scenario's bad verdict is not explained by the verdicts of its requirements."""
     if scenario.verdict not in ("fail", "error", "inconclusive"):
         return False
     return not explains(verdicts_in(scenario).values(), scenario.verdict)
 
 
 def explains(requirements: Iterable[Verdict], verdict: Verdict) -> bool:
-    """Whether the requirements account for a scenario's verdict; only an error explains an error."""
+    """Whether the verdicts of requirements explain a scenario's verdict; only an error explains an error."""
     verdicts = list(requirements)
     if verdict == "error" or not verdicts:
         return verdict in verdicts

@@ -23,8 +23,9 @@ from conformance.environment.prepare import Announce, Environment, prepare
 from conformance.environment.starvation import StarvationWatch
 from conformance.gate.bench import Bench, BenchPlan
 from conformance.gate.conclusion import Conclusion, RunEvidence, draw_conclusion, percentage
+from conformance.gate.flaky_failures import FlakyFailure, retry_flaky, too_often
 from conformance.gate.judge import check_names
-from conformance.gate.known import (
+from conformance.gate.known_failures import (
     KnownFailure,
     judged_entries,
     load_known_file,
@@ -46,7 +47,8 @@ from conformance.gate.records import (
     encode,
     redacted,
 )
-from conformance.gate.repeating import Attempted, Repeater
+from conformance.gate.repetition import AttemptResult, Repeater
+from conformance.gate.run_lock import RunLock
 from conformance.gate.selection import (
     NEEDS_A_CLUSTER,
     area_of,
@@ -57,10 +59,8 @@ from conformance.gate.selection import (
     running_order,
     scenario_of,
 )
-from conformance.gate.stopping import Stopping
+from conformance.gate.stop_rule import StopRule
 from conformance.gate.trial import run_trial
-from conformance.gate.turnstile import Turnstile
-from conformance.gate.unsteady import UnsteadyFailure, steadied, too_often
 from conformance.gate.verdicts import conclude, make_record
 from conformance.interruption import never_dropped
 from conformance.ledger.loader import load_ledger
@@ -71,20 +71,20 @@ from conformance.problems import NothingSelected, Problem, Undecidable, UsagePro
 Listener = Callable[[Record], None]
 PROPERTY = "bullmq-conformance"
 LOGS = "logs"
-"""Folder in --out for all that the client's drivers have written to stderr."""
+"""Folder in --out for the stderr of the client's drivers."""
 WORKER_INPUT = "bullmq_conformance"
-TURNSTILE_INPUT = "bullmq_conformance_turnstile"
-STOPPING_INPUT = "bullmq_conformance_stopping"
+FOLDER_INPUT = "bullmq_conformance_folder"
+STOP_RULE_INPUT = "bullmq_conformance_stop_rule"
 NEED_A_CLUSTER = f"{NEEDS_A_CLUSTER} (--redis cluster:3)"
 
 
 def logs_folder(config: RunConfig) -> str:
-    """The folder for what the client's drivers write to stderr; empty: nowhere."""
+    """Return the folder for the stderr of the client's drivers; empty: not kept."""
     return str(Path(config.out, LOGS).resolve()) if config.out else ""
 
 
 class ScenarioRunner:
-    """What the fixture `runner` gives to a scenario: the bench of this process, how it is played and judged."""
+    """The fixture `runner` of scenarios: runs and judges them on the bench of this process."""
 
     def __init__(
         self,
@@ -92,40 +92,40 @@ class ScenarioRunner:
         repeater: Repeater,
         config: RunConfig,
         known: Sequence[KnownFailure],
-        stopping: Stopping,
+        stop_rule: StopRule,
         *,
-        unsteady: Sequence[UnsteadyFailure] = (),
+        unsteady: Sequence[FlakyFailure] = (),
     ) -> None:
         self.bench, self.repeater, self.config, self.known = bench, repeater, config, known
-        self.stopping, self.unsteady = stopping, unsteady
+        self.stop_rule, self.unsteady = stop_rule, unsteady
 
     def run(self, scenario: Scenario, request: pytest.FixtureRequest, arguments: dict[str, Any]) -> None:
-        """Run a scenario, leave its record with pytest, and end as pytest's outcome says.
+        """Run a scenario, attach its record to the pytest item, and raise pytest's outcome.
 
-        Once the run is to end, it leaves no record: the scenario is one that was not run.
+        Once the run is stopping, the scenario is skipped without a record, and counts as not run.
         """
-        if reason := self.stopping.reason:
+        if reason := self.stop_rule.reason:
             pytest.skip(f"not run: {reason}")
         ledger = load_ledger(self.config.oracle_version)
 
-        def attempt() -> Attempted:
+        def attempt() -> AttemptResult:
             result = run_trial(scenario, arguments, self.bench, ledger, rules_off=self.config.no_rule)
             judged = make_record(request.node, scenario, result, config=self.config, known=self.known, ledger=ledger)
-            return Attempted(record=judged, frozen=result.frozen, doubt=result.doubt)
+            return AttemptResult(record=judged, frozen=result.frozen, doubt=result.doubt)
 
-        record = steadied(
-            lambda: self.repeater.play(attempt), lambda: self.repeater.play(attempt, alone=True), self.unsteady
+        record = retry_flaky(
+            lambda: self.repeater.run(attempt), lambda: self.repeater.run(attempt, alone=True), self.unsteady
         )
         request.node.user_properties.append((PROPERTY, encode(record).decode()))
         if record.verdict == "fail":
-            self.stopping.note_failure()
+            self.stop_rule.note_failure()
         conclude(record)
 
 
 class GatePlugin:
-    """One run. `listeners` get the header, every scenario and the footer; `announce` is told what takes long.
+    """One run. `listeners` get the header, every scenario and the footer; `announce` gets messages about slow steps.
 
-    A program that has prepared the run itself says so with `use`; otherwise the plugin does it once scenarios exist.
+    A program that prepares the run itself calls `use`; otherwise the plugin prepares it once there are scenarios.
     """
 
     def __init__(self, config: RunConfig, listeners: Sequence[Listener], announce: Announce) -> None:
@@ -138,9 +138,9 @@ class GatePlugin:
         self.known, self.unsteady = file.known, file.unsteady
         self.records: list[ScenarioRecord] = []
         self.exit_code: int | None = None
-        """The run's exit code; None when it did not come to its end, or had nothing to do."""
+        """The run's exit code; None if it did not finish, or had nothing to do."""
         self.problem: Problem | None = None
-        """Why the run could not be recorded any further; None where nothing of the kind happened."""
+        """Why recording the run failed; None if it did not."""
         self._stack = ExitStack()
         self._began_ms = _now_ms()
         self._environment: Environment | None = None
@@ -148,7 +148,7 @@ class GatePlugin:
         self._planned = 0
 
     def use(self, environment: Environment) -> None:
-        """Run on what the caller has prepared, and will end. Raises Undecidable where a profile cannot be decided."""
+        """Run on an environment of the caller, who closes it. Raises Undecidable if a profile cannot be decided."""
         insist_on_profiles(self.config, environment)
         self._environment = environment
 
@@ -157,7 +157,7 @@ class GatePlugin:
     def pytest_pycollect_makeitem(
         self, collector: pytest.Module | pytest.Class, obj: object
     ) -> list[pytest.Item] | None:
-        """Make no items of a scenario of which the run takes nothing, where nobody is told what was deselected."""
+        """Make no items of scenarios that the run does not take, unless pytest prints how many are deselected."""
         scenario = getattr(obj, "scenario", None)
         if not isinstance(scenario, Scenario) or not self._is_quiet(collector.config):
             return None
@@ -165,11 +165,11 @@ class GatePlugin:
         return None if may_be_selected(name, scenario, self.config, load_ledger(self.config.oracle_version)) else []
 
     def _is_quiet(self, config: pytest.Config) -> bool:
-        """Whether pytest prints nothing: the program has prepared the run, or this is a worker of xdist."""
+        """Whether pytest prints nothing: the caller prepared the run, or this is a worker of xdist."""
         return self._environment is not None or _is_xdist_worker(config)
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Take what was selected; slow scenarios first."""
+        """Keep the selected items, slow scenarios first."""
         ledger = load_ledger(self.config.oracle_version)
         dropped = [item for item in items if not is_selected(item, self.config, ledger)]
         if dropped:
@@ -179,7 +179,7 @@ class GatePlugin:
         items.sort(key=running_order)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Without xdist: count the scenarios and set up before the first of them."""
+        """Without xdist: count the scenarios and prepare the run before the first one."""
         if not _is_xdist_worker(session.config) and not session.config.option.collectonly:
             self._plan(sum(1 for item in session.items if scenario_of(item)))
 
@@ -187,14 +187,14 @@ class GatePlugin:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Give a worker the address of Redis and the commands of the drivers."""
+        """Send a worker the plan of its bench, the shared folder and the stop rule."""
         node.workerinput[WORKER_INPUT] = self._bench_plan().encode()
-        node.workerinput[TURNSTILE_INPUT] = self._turnstile_folder
-        node.workerinput[STOPPING_INPUT] = msgspec.json.encode(self._stopping).decode()
+        node.workerinput[FOLDER_INPUT] = self._shared_folder
+        node.workerinput[STOP_RULE_INPUT] = msgspec.json.encode(self._stop_rule).decode()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
-        """Every worker collects the same scenarios; the first report counts."""
+        """Prepare the run at the first report; every worker collects the same scenarios."""
         if self._header is None:
             self._plan(sum(1 for test_id in ids if "scenarios/" in test_id.replace("\\", "/")))
 
@@ -205,39 +205,39 @@ class GatePlugin:
         config.stash[GATE] = self
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Let no interruption be dropped, in the controller neither: by now pytest has put its own hook in the way."""
+        """Keep interruptions from being dropped, also in the controller; pytest has installed its own hook by now."""
         stack = ExitStack()
         stack.enter_context(never_dropped())
         session.config.add_cleanup(stack.close)
 
     @contextmanager
     def running(self, config: pytest.Config) -> Iterator[ScenarioRunner]:
-        """The bench of this process, while its scenarios run."""
-        told = getattr(config, "workerinput", {})
-        given, stopping = told.get(WORKER_INPUT), told.get(STOPPING_INPUT)
-        turnstile = Turnstile(Path(told.get(TURNSTILE_INPUT) or self._turnstile_folder))
+        """Open the bench of this process while its scenarios run."""
+        sent = getattr(config, "workerinput", {})
+        given, rule = sent.get(WORKER_INPUT), sent.get(STOP_RULE_INPUT)
+        lock = RunLock(Path(sent.get(FOLDER_INPUT) or self._shared_folder))
         with ExitStack() as stack:
             bench = BenchPlan.decode(given).open() if given else self._bench_plan().open(self._prepared().drivers)
             stack.callback(bench.close)
             redis = stack.enter_context(bench.server.connect())
             watch = stack.enter_context(StarvationWatch(bench.processes, redis.ping))
-            ends = msgspec.json.decode(stopping, type=Stopping) if stopping else self._stopping
+            stop_rule = msgspec.json.decode(rule, type=StopRule) if rule else self._stop_rule
             yield ScenarioRunner(
-                bench, Repeater(watch, turnstile), self.config, self.known, ends, unsteady=self.unsteady
+                bench, Repeater(watch, lock), self.config, self.known, stop_rule, unsteady=self.unsteady
             )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Pass a finished scenario's record on (in the controller, or in the only process)."""
+        """Send a finished scenario's record to the listeners (in the controller, or in the only process)."""
         for name, value in report.user_properties if report.when == "call" else ():
             if name == PROPERTY and self._header is not None:
                 record = decode(str(value).encode())
                 assert isinstance(record, ScenarioRecord)
                 self.records.append(record)
-                self._tell(record)
+                self._send(record)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Write the footer, give pytest our exit code, end Redis."""
+        """Write the footer, set pytest's exit code, and close the environment."""
         try:
             if self._header is not None and exitstatus != pytest.ExitCode.INTERRUPTED and self.problem is None:
                 self._finish(session)
@@ -256,12 +256,12 @@ class GatePlugin:
             problems=unmatched_entries(judged, self.records) + too_often(self.unsteady, self.records),
             unanswered=sorted({op for record in self.records for op in record.unanswered}),
             startup_ms=dict(self._environment.startup_ms) if self._environment else {},
-            stopped=self._stopping.reason if left else "",
+            stopped=self._stop_rule.reason if left else "",
         )
         self.exit_code = self._concluded(footer).exit_code
         if self.exit_code and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             session.exitstatus = self.exit_code
-        self._tell(msgspec.structs.replace(footer, exit_code=self.exit_code))
+        self._send(msgspec.structs.replace(footer, exit_code=self.exit_code))
 
     def _concluded(self, footer: RunFooter) -> Conclusion:
         assert self._header is not None
@@ -278,16 +278,16 @@ class GatePlugin:
         return BenchPlan.of(self._prepared(), logs_folder(self.config))
 
     @cached_property
-    def _stopping(self) -> Stopping:
-        """When this run ends early; its workers are told, and have none of their own."""
-        folder = Path(self._turnstile_folder)
-        return Stopping.after(
+    def _stop_rule(self) -> StopRule:
+        """The stop rule of this run, which workers receive from the controller."""
+        folder = Path(self._shared_folder)
+        return StopRule.after(
             self.config.budget_ms, began_ms=self._began_ms, fail_fast=self.config.fail_fast, folder=folder
         )
 
     @cached_property
-    def _turnstile_folder(self) -> str:
-        """Where the processes of this run find its turnstile, and whether one of them has seen a failure."""
+    def _shared_folder(self) -> str:
+        """Folder that the processes of this run share: for its lock, and the marker of a failure."""
         return self._stack.enter_context(TemporaryDirectory(prefix="bullmq-conformance-"))
 
     def _prepared(self) -> Environment:
@@ -324,10 +324,10 @@ class GatePlugin:
             not_run=requirements_not_run(self.config, load_ledger(self.config.oracle_version)),
             partner=_partner_in(environment),
         )
-        self._tell(self._header)
+        self._send(self._header)
 
     def _not_run(self) -> dict[str, str]:
-        """Scenarios for which Redis is not what they need: said at once, and kept in the header."""
+        """Announce scenarios that need another Redis, and return them for the header."""
         names = left_out(self.config, load_ledger(self.config.oracle_version))
         if not names:
             return {}
@@ -336,7 +336,7 @@ class GatePlugin:
         return {"not run": reason}
 
     def _known_in_use(self) -> dict[str, str]:
-        """Which known.toml excuses failures: said at once, because it need not have been named."""
+        """Announce the known.toml in use, which no option may have named, and return it for the header."""
         path = self.config.known_path
         if path is None:
             return {}
@@ -345,8 +345,8 @@ class GatePlugin:
         self.announce(f"known failures: {facts}")
         return {"known failures": facts}
 
-    def _tell(self, record: Record) -> None:
-        """Pass a record on; a listener that cannot take it, because the disk is full, ends the run."""
+    def _send(self, record: Record) -> None:
+        """Send a record to the listeners. A listener that fails, for example on a full disk, ends the run."""
         try:
             for listener in self.listeners:
                 listener(record)
@@ -360,15 +360,15 @@ GATE = pytest.StashKey[GatePlugin]()
 
 @pytest.fixture(scope="session")
 def runner(request: pytest.FixtureRequest) -> Iterator[ScenarioRunner]:
-    """What runs every scenario of this process."""
+    """Runs every scenario of this process."""
     with request.config.stash[GATE].running(request.config) as scenario_runner:
         yield scenario_runner
 
 
 def party_of(launch: Launch, ready: Ready, *, by_name: bool) -> Party:
-    """A client that takes part: how it is started, and what it says of itself.
+    """Return the description of a client: how it is started, and its handshake.
 
-    One of the kit's own clients keeps the name that it was called `by_name`; any other is called as it says itself.
+    `by_name`: use the name of the kit's own client; otherwise the name in the handshake.
     """
     return Party(
         name=launch.name if by_name else ready.client.name,
@@ -391,7 +391,7 @@ def _partner_in(environment: Environment) -> Party | None:
 
 
 def check_demands(config: RunConfig) -> None:
-    """Raise UsageProblem for a profile that there is not, and for a share that is no percentage."""
+    """Raise UsageProblem for an unknown profile, and for an invalid percentage."""
     unknown = [name for name in config.profile if name not in load_profiles()]
     if unknown:
         raise UsageProblem(f"unknown profile {unknown[0]!r}", hint=f"choose from {', '.join(load_profiles())}")
@@ -399,31 +399,31 @@ def check_demands(config: RunConfig) -> None:
         percentage(config.min_decided or "0")
     except ValueError as error:
         raise UsageProblem(
-            f"--min-decided {config.min_decided!r} is no percentage: {error}", hint="30 or 30%"
+            f"invalid percentage {config.min_decided!r} for --min-decided: {error}", hint="examples: 30, 30%"
         ) from error
 
 
 def insist_on_profiles(config: RunConfig, environment: Environment) -> None:
-    """Raise Undecidable where a profile that must hold lacks operations, or another Redis than the run has."""
+    """Raise Undecidable if the driver lacks operations of a required profile, or the run has the wrong Redis."""
     ready = environment.handshakes["client"]
     for profile in (load_profiles()[name] for name in config.profile):
         missing = profile.missing(declared_names(ready.ops, ready.capabilities, ready.lacks))
         if missing:
             raise Undecidable(
                 f"the driver does not declare the profile {profile.name}: {', '.join(missing)} missing",
-                hint="declare what is missing, or ask for another profile (`bullmq-conformance list --profiles`)",
+                hint="declare them, or require another profile (`bullmq-conformance list --profiles`)",
             )
         if profile.needs and profile.needs != environment.server.mode:
             raise Undecidable(f"the profile {profile.name} cannot be decided on one Redis", hint="--redis cluster:3")
 
 
 def nothing_selected(config: RunConfig) -> NothingSelected:
-    """The problem of a selection that takes nothing."""
+    """Return the problem of a selection that matches nothing."""
     chosen = ", ".join(config.select) or f"tier {config.tier}, level {config.level}"
     impossible = left_out(config, load_ledger(config.oracle_version))
     if impossible:
-        return NothingSelected(f"nothing of {chosen} can run", hint=f"{', '.join(impossible)} {NEED_A_CLUSTER}")
-    return NothingSelected(f"nothing matches {chosen}", hint="`bullmq-conformance list` prints what there is")
+        return NothingSelected(f"no scenario of {chosen} can run", hint=f"{', '.join(impossible)} {NEED_A_CLUSTER}")
+    return NothingSelected(f"no scenario matches {chosen}", hint="`bullmq-conformance list` prints all scenarios")
 
 
 def _is_xdist_worker(config: pytest.Config) -> bool:

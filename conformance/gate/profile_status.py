@@ -1,4 +1,4 @@
-"""What a client is conformant as: each profile's requirements, by what a run says about them. No I/O."""
+"""Status of each profile in a run: whether the client conforms to it, and what is still open. No I/O."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ ProfileState = Literal[
     "conformant", "known-failures", "not-conformant", "undecided", "partly-declared", "not-declared", "not-checked"
 ]
 """`known-failures`: conformant but for failures that known.toml lists. `partly-declared`: nothing fails, and the driver
-lacks operations of it. `not-checked`: declared, and this run could not or was not asked to look at it."""
+lacks some of its operations. `not-checked`: declared, but this run could not check it or was not asked to."""
 
 WHOLE: frozenset[ProfileState] = frozenset({"conformant", "known-failures"})
-"""States in which every requirement of the profile was decided, and none fails that is not excused."""
+"""States in which every requirement of the profile was decided, and no failure is unknown."""
 
 NOT_DECLARED = "not declared"
-"""Why a requirement is open whose operations the driver does not declare."""
+"""Reason for open requirements whose operations the driver does not declare."""
 
 NOT_REACHED_BY_RUN = "not run"
-"""Why a requirement is open that the run should have looked at, and did not."""
+"""Reason for open requirements that the run planned to check and did not reach."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileStatus:
-    """One profile in one run. `requirements` are those that the run was asked for, by `--level`.
+    """One profile in one run. `requirements`: how many `--level` selects.
 
-    `missing`: operations and capabilities that the driver does not declare. `open`: the requirements that are not
-    decided, by the reason. `excused`: known failures, and what lies behind them.
+    `missing`: operations and capabilities that the driver does not declare. `open`: undecided requirements by reason.
+    `excused`: known failures, and requirements not reached because of them.
     """
 
     name: str
@@ -48,7 +48,7 @@ class ProfileStatus:
 
     @property
     def whole(self) -> bool:
-        """Whether everything of it is decided, and holds or is excused."""
+        """Whether every requirement is decided, and holds or is excused."""
         return self.state in WHOLE
 
     @property
@@ -58,7 +58,7 @@ class ProfileStatus:
 
     @property
     def remark(self) -> str:
-        """The state for people, with its numbers."""
+        """The state as text, with numbers."""
         decided = f"{self.decided} of {self.requirements} decided"
         match self.state:
             case "conformant":
@@ -83,19 +83,19 @@ class ProfileStatus:
 
     @property
     def short_failures(self) -> str:
-        """As a verdict says what fails: `worker (3 of 41 fail)`."""
+        """The failures as the verdict prints them: `worker (3 of 41 fail)`."""
         return f"{self.name} ({self._failures})"
 
     @property
     def why_open(self) -> str:
-        """Why requirements of it are open, with numbers."""
+        """Why requirements are open, with numbers."""
         return ", ".join(f"{len(requirements)} {reason}" for reason, requirements in self.open.items())
 
 
 def open_requirements(
     examined: Collection[str], outcomes: Mapping[str, RequirementOutcome], header: RunHeader
 ) -> dict[str, str]:
-    """Say of each examined requirement that was not decided why not."""
+    """Return the reason for each examined requirement that was not decided."""
     return {
         requirement: _why_open(requirement, outcomes.get(requirement), header)
         for requirement in examined
@@ -118,7 +118,7 @@ def profile_statuses(
     outcomes: Mapping[str, RequirementOutcome],
     header: RunHeader,
 ) -> tuple[ProfileStatus, ...]:
-    """Work out every profile. `asked_for`: the examined requirements at or above the run's level."""
+    """Return the status of every profile. `asked_for`: the examined requirements at or above the run's level."""
     reasons = open_requirements(asked_for, outcomes, header)
     return tuple(
         _status(profiles[name], requirements, outcomes, reasons, header)
@@ -153,7 +153,7 @@ def _status(
 
 
 def _by_reason(requirements: Sequence[str], reasons: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Sort requirements by why they are open, the commonest reason first."""
+    """Group requirements by why they are open, the most common reason first."""
     numbers = Counter(reasons[requirement] for requirement in requirements)
     return {
         reason: tuple(requirement for requirement in requirements if reasons[requirement] == reason)
@@ -171,7 +171,7 @@ def _state(
         return "partly-declared" if anything_decided else "not-declared"
     if not touched:
         return "not-checked"
-    # A role such as the event reader has no operation of its own: only its scenarios show that the driver lacks it.
+    # The event reader is a role without an operation, so only its scenarios show that the driver lacks it.
     if all(outcome.verdict == "unsupported" for outcome in touched) and not profile.is_common:
         return "not-declared"
     if not everything_decided:
@@ -180,5 +180,5 @@ def _state(
 
 
 def named(profiles: Sequence[ProfileStatus], states: Collection[ProfileState]) -> Iterator[ProfileStatus]:
-    """Pick those in one of the states."""
+    """Yield the profiles in one of the states."""
     return (profile for profile in profiles if profile.state in states)

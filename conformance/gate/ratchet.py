@@ -1,7 +1,7 @@
-"""Writing known.toml from a run, so that a client can adopt the gate as it is and only get better.
+"""The ratchet: known.toml is written from a run, so a client can adopt the gate on day one and improve from there.
 
-What failed and is not listed gets an entry, one for each cause, whose reason is to be filled in. What is listed stays
-as it was written, comments included, unless the run has shown that it is stale or matches nothing.
+Every unlisted failure gets an entry, one per cause, with a reason to be filled in. Existing entries and their comments
+stay as they are, unless the run shows that an entry is stale or matches nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 import msgspec
 
 from conformance.findings import Finding
-from conformance.gate.known import (
+from conformance.gate.flaky_failures import FlakyFailure
+from conformance.gate.known_failures import (
     TO_DO,
     KnownFailure,
     KnownFile,
@@ -29,16 +30,15 @@ from conformance.gate.known import (
 )
 from conformance.gate.options import RunConfig
 from conformance.gate.records import Record, RunFooter, RunHeader, ScenarioRecord
-from conformance.gate.unsteady import UnsteadyFailure
 from conformance.gate.verdicts import verdict_of
 from conformance.ledger.loader import Ledger, load_ledger
 from conformance.problems import UsageProblem
 
 UNLOCATED = frozenset({"scenario", "driver"})
-"""Locators that say nothing: with them, the scenario is what tells one cause from another."""
+"""Locators without information; entries with them name the scenario to tell causes apart."""
 
 MOST_REASON = 120
-"""Characters of a message that go into a reason."""
+"""Characters of a message that are copied into a reason."""
 
 _HEAD = re.compile(r"\s*\[\[\s*(?P<table>known|unsteady)\s*\]\]\s*(#.*)?")
 _WHICH_DRIVER = re.compile(r"^driver `[^`]*`: ")
@@ -46,16 +46,18 @@ _NO_TEXT = re.compile(r"[\ud800-\udfff]")
 
 
 class KnownWriter:
-    """Listens to a run, and writes the file when it has come to its end; a broken run writes nothing.
+    """Listens to a run, and writes the file at its end; a broken run writes nothing.
 
-    `whole`: the run takes every scenario of its tier. `tell` is given one line on what was written. Raises UsageProblem
-    for a path at which no file can be, and for a file that is there and cannot be read.
+    `whole`: the run takes every scenario of its tier. `announce`: called with one line about what was written. Raises
+    UsageProblem if the path cannot be a file, or an existing file cannot be read.
     """
 
-    def __init__(self, path: Path, ledger: Ledger, *, whole: bool, tell: Callable[[str], None]) -> None:
-        self._path, self._ledger, self._whole, self._tell = path, ledger, whole, tell
+    def __init__(self, path: Path, ledger: Ledger, *, whole: bool, announce: Callable[[str], None]) -> None:
+        self._path, self._ledger, self._whole, self._announce = path, ledger, whole, announce
         if path.is_dir() or not path.parent.is_dir():
-            raise UsageProblem(f"--write-known {path}: no file can be written there", hint="its folder has to exist")
+            raise UsageProblem(
+                f"--write-known {path}: cannot write a file there", hint="choose a file name in an existing folder"
+            )
         self._before = load_known(path, ledger) if path.exists() else ()
         self._planned = 0
         self._records: list[ScenarioRecord] = []
@@ -77,24 +79,24 @@ class KnownWriter:
         text = self._path.read_text("utf-8") if self._path.exists() else ""
         self._path.write_text(rewritten(text, kept, added), "utf-8")
         dropped, to_do = len(self._before) - len(kept), unexplained([*kept, *added])
-        self._tell(
+        self._announce(
             f"{self._path}: {len(added)} entries added, {len(kept)} kept, {dropped} dropped; "
             f"{to_do} reasons to be filled in"
         )
 
 
-def known_writers(config: RunConfig, tell: Callable[[str], None]) -> list[Callable[[Record], None]]:
-    """What writes the known.toml of `--write-known`, where that is asked for. Raises UsageProblem as it does."""
+def known_writers(config: RunConfig, announce: Callable[[str], None]) -> list[Callable[[Record], None]]:
+    """Return the writer for `--write-known`, if given. Raises UsageProblem like `KnownWriter`."""
     path = config.written_list
     if path is None:
         return []
-    return [KnownWriter(path, load_ledger(), whole=not config.is_narrowed, tell=tell)]
+    return [KnownWriter(path, load_ledger(), whole=not config.is_narrowed, announce=announce)]
 
 
 def still_known(
     entries: Collection[KnownFailure], records: Collection[ScenarioRecord], ledger: Ledger, *, whole: bool
 ) -> list[KnownFailure]:
-    """The entries that this run does not show to be stale or without a match."""
+    """Return the entries that this run does not show to be stale or unmatched."""
     failing = [
         msgspec.structs.replace(record, findings=[found for found in record.findings if _fails(found, ledger)])
         for record in records
@@ -110,7 +112,7 @@ def still_known(
 def new_entries(
     known: Collection[KnownFailure], records: Collection[ScenarioRecord], ledger: Ledger
 ) -> Iterator[KnownFailure]:
-    """One entry for each cause of a failure that no entry excuses, in the order of the run."""
+    """Yield one entry for each cause of a failure that no entry excuses, in the order of the run."""
     seen = list(known)
     for record in records:
         for finding in record.findings:
@@ -121,8 +123,8 @@ def new_entries(
 
 
 def entry_of(finding: Finding, scenario: str) -> KnownFailure:
-    """The entry that speaks of this finding and of all that have the same cause; its reason is to be filled in."""
-    # What cannot be written stands for itself in a glob.
+    """Return an entry that covers this finding and others with the same cause; its reason is to be filled in."""
+    # Lone surrogates cannot be written to a file; `?` matches them in a glob.
     where = _NO_TEXT.sub("?", glob.escape(finding.where))
     reason = _NO_TEXT.sub("?", f"{TO_DO}: {_first_words(finding.message)}")
     about = without_parameters(scenario) if finding.where in UNLOCATED else "*"
@@ -130,9 +132,9 @@ def entry_of(finding: Finding, scenario: str) -> KnownFailure:
 
 
 def _first_words(message: str) -> str:
-    """Enough of a message to know it again: without the driver's command, which is another on every machine."""
-    said = _WHICH_DRIVER.sub("", message).partition("\n")[0]
-    return said if len(said) <= MOST_REASON else said[:MOST_REASON] + "…"
+    """Return the start of a message without the driver's command, which differs between machines."""
+    line = _WHICH_DRIVER.sub("", message).partition("\n")[0]
+    return line if len(line) <= MOST_REASON else line[:MOST_REASON] + "…"
 
 
 def _fails(finding: Finding, ledger: Ledger) -> bool:
@@ -143,9 +145,9 @@ def _fails(finding: Finding, ledger: Ledger) -> bool:
 
 
 def rewritten(text: str, kept: Collection[KnownFailure], added: Collection[KnownFailure]) -> str:
-    """The file with these entries of its own, and others behind them; its comments stay where that is possible.
+    """Return the file with the kept entries and the added ones after them; comments stay if possible.
 
-    What is unsteady stays as it is: a run that does not meet it says nothing about it.
+    `[[unsteady]]` entries stay, because a run without the failure shows nothing about a flaky one.
     """
     before = parse_known(text)
     head, *blocks = _blocks(text)
@@ -157,8 +159,8 @@ def rewritten(text: str, kept: Collection[KnownFailure], added: Collection[Known
         commented = _with_entries(head + "".join(parts), map(entry_text, added))
         if parse_known(commented) == KnownFile((*kept, *added), before.unsteady):
             return commented
-    # A line inside of a text looks like the head of an entry: nobody can say where its comments belong.
-    entries: list[KnownFailure | UnsteadyFailure] = [*before.unsteady, *kept, *added]
+    # A line inside a string looks like the head of an entry, so comments cannot be assigned to entries.
+    entries: list[KnownFailure | FlakyFailure] = [*before.unsteady, *kept, *added]
     return _with_entries("", map(entry_text, entries))
 
 
@@ -168,7 +170,7 @@ def _is_unsteady(block: str) -> bool:
 
 
 def _blocks(text: str) -> list[str]:
-    """What stands before the first entry, and then each entry, up to the head of the next."""
+    """Split the text into the part before the first entry, and one part per entry."""
     blocks = [""]
     for line in text.splitlines(keepends=True):
         if _HEAD.fullmatch(line.rstrip("\r\n")):
@@ -178,7 +180,7 @@ def _blocks(text: str) -> list[str]:
 
 
 def _comments_after(block: str) -> list[str]:
-    """The comments and empty lines at the end of an entry: they are about what comes next."""
+    """Return the comments and empty lines at the end of an entry, which belong to the next one."""
     lines = block.splitlines(keepends=True)
     last = max(number for number, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
     return lines[last + 1 :]
@@ -189,13 +191,13 @@ def _with_entries(text: str, entries: Iterable[str]) -> str:
     return "\n".join([*parts, *entries])
 
 
-def entry_text(entry: KnownFailure | UnsteadyFailure) -> str:
-    """An entry as TOML."""
+def entry_text(entry: KnownFailure | FlakyFailure) -> str:
+    """Return an entry as TOML."""
     fields = msgspec.to_builtins(entry)
     table = "known" if isinstance(entry, KnownFailure) else "unsteady"
     return f"[[{table}]]\n" + "".join(f"{name} = {_toml(value)}\n" for name, value in fields.items())
 
 
 def _toml(value: str | bool | int) -> str:
-    # A JSON text is a TOML text, but for the one control character that JSON lets stand as it is.
+    # A JSON string is a valid TOML string, except for DEL, which JSON does not escape.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

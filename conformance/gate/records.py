@@ -1,4 +1,4 @@
-"""The lines of a run: what the gate writes down and every report is computed from.
+"""The lines of a run file, from which every report is computed.
 
 A run file is append-only JSONL: one `RunHeader`, one `ScenarioRecord` per scenario (and assignment of its roles), one
 `RunFooter`.
@@ -23,8 +23,8 @@ FORMAT = 1
 Verdict = Literal["pass", "fail", "warn", "unsupported", "unchecked", "inconclusive", "changed", "error"]
 """`warn`: fails a SHOULD. `unsupported`: an op or capability that the client does not declare. `unchecked`: a failure
 of another requirement ended the scenario before its evidence. `inconclusive`: a deadline of the kit or an `info` answer
-left the question open. `changed`: the oracle, of a version that nobody prepared, does otherwise than the scenario
-says. `error`: the kit, the oracle or the set-up broke."""
+left the question open. `changed`: the oracle has an unsupported version and differs from what the scenario expects.
+`error`: the kit, the oracle or the set-up broke."""
 
 WORST_FIRST: tuple[Verdict, ...] = (
     "fail",
@@ -36,8 +36,8 @@ WORST_FIRST: tuple[Verdict, ...] = (
     "pass",
     "unsupported",
 )
-"""The one ordering of verdicts. `fail` before `error`: what is known about the client outlives what could not be found
-out. `pass` before `unsupported`: one scenario that saw the requirement hold has decided it."""
+"""The order of verdicts. `fail` before `error`: a shown failure stays true, whatever else could not be checked.
+`pass` before `unsupported`: one scenario in which the requirement holds decides it."""
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
@@ -50,11 +50,10 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 
 
 class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A client that took part: what its handshake said, and how it was started.
+    """A client that took part: its handshake, and how it was started.
 
-    `lacks`: what it says that others have beside operations and capabilities. `packages`: versions of the libraries
-    that it stands on. `folder`: its name among the clients that come with the kit, empty for one that was started by a
-    command.
+    `lacks`: features, besides operations and capabilities, that it declares as missing. `packages`: versions of the
+    libraries that it uses. `folder`: its name among the clients of the kit; empty if it was started by a command.
     """
 
     name: str
@@ -71,17 +70,17 @@ class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """The client and what it stands on, with all versions, for people."""
+        """The client and its libraries, with versions, as text."""
         return client_text(self)
 
     @property
     def declared(self) -> frozenset[str]:
-        """What profiles can ask for, and the client has."""
+        """Everything that profiles can require and that the client declares."""
         return declared_names(self.ops, self.capabilities, self.lacks)
 
 
 class RedisInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Where Redis came from, and what it is. `settings`: the CONFIG values that matter to BullMQ."""
+    """The Redis server of a run. `source`: where it came from. `settings`: the CONFIG values that matter to BullMQ."""
 
     source: str
     version: str
@@ -92,8 +91,8 @@ class RedisInfo(msgspec.Struct, frozen=True, kw_only=True):
 class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="header"):
     """First line of a run. Times are Unix ms. `options`: those that differ from their defaults.
 
-    `not_run`: examined requirements that no scenario of this run speaks about, with the reason. `partner`: who took the
-    oracle's place as the second client on one queue; None where that was the oracle itself.
+    `not_run`: examined requirements that no scenario of this run covers, with the reason. `partner`: the second client
+    on shared queues; None if that was the oracle.
     """
 
     format: int
@@ -115,12 +114,12 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step of a scenario: a call of both sides or of one, or something that the kit did.
+    """One step of a scenario: a call of one or both sides, or an action of the kit.
 
-    `do`: the operation; `clock` (`args.ms` pass), `wait` (for what `args.what` says), `network` (`args.what` happens
-    between the client and Redis) or `redis` (`args.words`, a command) where it is the kit. `on`: the handle. `args`: of
-    the call, without what each side has for itself (its Redis), and PREFIX where its prefix stood. `oracle`, `client`,
-    `partner`: how it ended on that side, as text; empty where that side took no part.
+    `do`: the operation; for the kit `clock` (`args.ms` pass), `wait` (for `args.what`), `network` (`args.what` happens
+    between the client and Redis) or `redis` (`args.words`, a command). `on`: the handle. `args`: arguments of the call
+    without the side's own Redis URL, and with PREFIX for its prefix. `oracle`, `client`, `partner`: the result on that
+    side as text; empty if the side took no part.
     """
 
     by: Literal["both", "oracle", "client", "partner", "kit"]
@@ -133,14 +132,13 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="scenario"):
-    """What one scenario found.
+    """The result of one scenario.
 
-    `requirements` holds the verdict of each requirement that the scenario speaks about, `known` the reason of those
-    that known.toml excuses. `about`: the requirements that the scenario itself states; others are there because
-    findings speak against them. `steps`: what was done, where there are findings. `timings_ms`: time spent in
-    `oracle`, `client`, `observe` and in all (`total`). `repeated`: what the attempts before the last one said, which do
-    not count because the machine starved, or because the client fails now and then (`unsteady`: why). `unanswered`:
-    operations that the client did without an answer, so that there was none to compare.
+    `requirements`: verdict of each requirement that the scenario covers. `known`: reasons of those that known.toml
+    excuses. `about`: the requirements that the scenario itself states; the others have findings against them. `steps`:
+    only recorded if there are findings. `timings_ms`: time spent in `oracle`, `client`, `observe` and altogether
+    (`total`). `repeated`: outcomes of earlier attempts, which do not count because the machine starved or the client is
+    flaky (`unsteady`: why). `unanswered`: operations that the client performed without returning a result to compare.
     """
 
     id: str
@@ -165,10 +163,10 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
 class RunFooter(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="footer"):
     """Last line of a run. `exit_code` as in the README.
 
-    `stale`: requirements that known.toml lists and that pass now, with the listed reason. `problems`: sentences about
-    the whole run (known entries that matched nothing, a driver that could not be started again, ...). `stopped`: why
-    the run was ended before its last planned scenario, where that was asked for. `unanswered`: the operations that the
-    client did without an answer.
+    `stale`: requirements that known.toml lists and that now pass, with the listed reason. `problems`: messages about
+    the whole run (known entries that matched nothing, a driver that could not be restarted, ...). `stopped`: why an
+    option ended the run before its last planned scenario. `unanswered`: operations that the client performed without
+    returning a result.
     """
 
     finished_ms: int
@@ -185,10 +183,10 @@ Record = RunHeader | ScenarioRecord | RunFooter
 
 
 def encode(record: Record) -> bytes:
-    """One JSONL line, newline included.
+    """Encode as one JSONL line, newline included.
 
-    Job data may hold lone surrogates, and Redis bytes that are no UTF-8: they are shown as escapes, because losing the
-    whole record would be worse.
+    Job data may contain lone surrogates, and Redis bytes that are not UTF-8. They are written as escapes, because
+    losing the whole record would be worse.
     """
     try:
         return msgspec.json.encode(record) + b"\n"
@@ -213,29 +211,29 @@ def decode(line: bytes) -> Record:
 
 
 def plain(record: Record) -> dict[str, Any]:
-    """The record as JSON values, for templates."""
+    """Return the record as JSON values, for templates."""
     converted: dict[str, Any] = msgspec.to_builtins(record)
     return converted
 
 
 HIDDEN = "***"
-"""Stands where a password was."""
+"""Replaces passwords."""
 
 _PASSWORD = re.compile(r"(?P<before>[a-z][a-z0-9+.-]*://[^:@/?#]*:).*@", re.DOTALL | re.IGNORECASE)
-"""User and password of a URL, up to the last `@`: one that was not percent-encoded may hold any character."""
+"""User and password of a URL, up to the last `@`: a password that was not percent-encoded may contain any character."""
 
 
 def redacted(words: Sequence[str]) -> list[str]:
-    """The words of a command line without the passwords of URLs, also in words like `--redis=redis://…`."""
+    """Remove passwords of URLs from the words of a command line, also in words like `--redis=redis://…`."""
     return [without_password(word) for word in words]
 
 
 def without_password(text: str) -> str:
-    """A text that is, or ends with, a URL: the same without its password."""
+    """Remove the password from a text that is, or ends with, a URL."""
     return _PASSWORD.sub(rf"\g<before>{HIDDEN}@", text)
 
 
 try:
     KIT_VERSION = version("bullmq-conformance")
-except PackageNotFoundError:  # run from a folder that was never installed
+except PackageNotFoundError:  # run from a folder that is not installed
     KIT_VERSION = "0+unknown"

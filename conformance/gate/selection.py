@@ -1,4 +1,4 @@
-"""Which scenarios there are, and which of them a run takes."""
+"""Selection: all scenarios, and those that a run takes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCENARIOS = "conformance.scenarios"
 
 
 def all_scenarios(files: str = "test_*.py") -> Iterator[tuple[str, Scenario]]:
-    """Id (`area/name`) and scenario, by area. `files`: the modules, by a glob; the default are those of `run`."""
+    """Yield id (`area/name`) and scenario, by area. `files`: glob over modules; the default are those of `run`."""
     package = importlib.import_module(SCENARIOS)
     for folder in package.__path__:
         for path in sorted(Path(folder).glob(files)):
@@ -49,7 +49,7 @@ def cases_of(scenario: Scenario) -> tuple[dict[str, Any], ...]:
 
 
 def scenarios_by_requirement() -> dict[str, list[str]]:
-    """Ids of the scenarios that speak about each requirement."""
+    """Return the ids of the scenarios that cover each requirement."""
     found: dict[str, list[str]] = {}
     for name, scenario in all_scenarios():
         for requirement in scenario.requirements:
@@ -58,18 +58,18 @@ def scenarios_by_requirement() -> dict[str, list[str]]:
 
 
 def scenario_of(item: pytest.Item) -> Scenario | None:
-    """The scenario behind a pytest item, None for an ordinary test."""
+    """Return the scenario of a pytest item, None for an ordinary test."""
     scenario: Any = getattr(getattr(item, "function", None), "scenario", None)
     return scenario if isinstance(scenario, Scenario) else None
 
 
 def area_of(node: pytest.Item | pytest.Collector) -> str:
-    """The area of an item or its module: the module's name without `test_`."""
+    """Return the area of an item or module: the module's name without `test_`."""
     return node.path.stem.removeprefix("test_").replace("_", "-")
 
 
 def scenario_id(item: pytest.Item) -> str:
-    """`area/name`, with the parameters of a parametrised scenario in brackets."""
+    """Return `area/name`, with the parameters of a parametrised scenario in brackets."""
     return f"{area_of(item)}/{item.name.removeprefix('test_')}"
 
 
@@ -82,17 +82,17 @@ def is_selected(item: pytest.Item, config: RunConfig, ledger: Ledger) -> bool:
 
 
 def may_be_selected(name: str, scenario: Scenario, config: RunConfig, ledger: Ledger) -> bool:
-    """Whether a run may take a case of this scenario, whatever its parameters are.
+    """Whether a run can take any case of this scenario.
 
-    Where it may not, pytest need not make items of its cases: of all scenarios they take longer than a small run.
+    If not, pytest makes no items of its cases: the items of all scenarios take longer than a small run.
     """
     objections = _objections(config, replace(scenario, cases={}), name, ledger)
     by_parameters = any(_may_match_a_case(name, pattern) for pattern in config.select)
-    return not [each for each in objections if not (each == OUTSIDE_SELECT and by_parameters)]
+    return not [objection for objection in objections if not (objection == OUTSIDE_SELECT and by_parameters)]
 
 
 def tier_of_item(item: pytest.Item, scenario: Scenario) -> Tier:
-    """The least tier that plays the scenario with the parameters of this item."""
+    """Return the smallest tier that runs the scenario with the parameters of this item."""
     return tier_of(scenario, getattr(getattr(item, "callspec", None), "params", {}))
 
 
@@ -103,9 +103,9 @@ OUTSIDE_SELECT = "outside --select"
 def _objections(
     config: RunConfig, scenario: Scenario, name: str, ledger: Ledger, *, tier: Tier | None = None
 ) -> list[str]:
-    """Say what keeps a scenario out of a run; nothing for one that the run takes.
+    """Return the reasons that keep a scenario out of a run; empty if the run takes it.
 
-    `ledger`: the rows that hold for the oracle's version. `tier`: another than its least one.
+    `ledger`: the rows for the oracle's version. `tier`: overrides the scenario's smallest tier.
     """
     tier = tier or least_tier_of(scenario)
     rows = [ledger.row(requirement) for requirement in scenario.requirements if requirement in ledger]
@@ -126,7 +126,7 @@ def _objections(
 
 
 def is_possible(scenario: Scenario, config: RunConfig) -> bool:
-    """Whether the Redis of this run is what the scenario needs."""
+    """Whether this run's Redis meets the scenario's needs."""
     return scenario.needs != "cluster" or _is_cluster(config.redis)
 
 
@@ -136,25 +136,25 @@ def _is_cluster(setting: str) -> bool:
 
 
 def _profiles_of(scenario: Scenario) -> set[str]:
-    """The profiles that a scenario's requirements belong to."""
+    """Return the profiles of a scenario's requirements."""
     found = (load_profiles().profile_of(requirement) for requirement in scenario.requirements)
     return {profile.name for profile in found if profile is not None}
 
 
 def chosen_scenarios(config: RunConfig, ledger: Ledger) -> list[str]:
-    """Ids (`area/name`) of the scenarios that this run takes."""
+    """Return the ids (`area/name`) of the scenarios that this run takes."""
     return [name for name, scenario in all_scenarios() if not _objections(config, scenario, name, ledger)]
 
 
 def left_out(config: RunConfig, ledger: Ledger) -> list[str]:
-    """Ids (`area/name`) of the scenarios that this run would take if its Redis were what they need."""
+    """Return the ids (`area/name`) of the scenarios that only this run's Redis keeps out."""
     return [
         name for name, scenario in all_scenarios() if _objections(config, scenario, name, ledger) == [NEEDS_A_CLUSTER]
     ]
 
 
 def requirements_not_run(config: RunConfig, ledger: Ledger) -> dict[str, str]:
-    """Say why no scenario of a run speaks about an examined requirement, for each for which that is so."""
+    """Return the reason for each examined requirement that no scenario of the run covers."""
     least: dict[str, list[str]] = {}
     for name, scenario in all_scenarios():
         objections = _objections(config, scenario, name, ledger)
@@ -164,16 +164,16 @@ def requirements_not_run(config: RunConfig, ledger: Ledger) -> dict[str, str]:
 
 
 def _matches(names: Sequence[str], pattern: str) -> bool:
-    # Brackets are part of a scenario's id, never a set of characters.
+    # Brackets in ids enclose parameters; they are not character sets.
     return any(fnmatchcase(name, pattern.replace("[", "[[]")) for name in names)
 
 
 def _may_match_a_case(name: str, pattern: str) -> bool:
-    """Whether the pattern takes some `name[PARAMETERS]`: a part of it then takes the beginning."""
+    """Whether a pattern can match `name[PARAMETERS]`: then a prefix of the pattern matches `name[`."""
     return any(_matches((f"{name}[",), pattern[:end]) for end in range(1, len(pattern) + 1))
 
 
 def running_order(item: pytest.Item) -> int:
-    """Slow scenarios first: they mostly wait, and the others fill the time of the other processes."""
+    """Sort key: slow scenarios first. They mostly wait, and the other processes run the rest meanwhile."""
     scenario = scenario_of(item)
     return 0 if scenario is not None and scenario.slow else 1

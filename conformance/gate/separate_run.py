@@ -1,4 +1,4 @@
-"""A `run` in a process of its own, for verbs that play many: how it is started and ended, and what it leaves behind."""
+"""A `run` in a separate process, for verbs that need many runs: started, ended, and its run file read."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from conformance.gate.records import Record, RunFooter, decode
 RUN_FILE = "run.jsonl"
 LOG_FILE = "log.txt"
 PATIENCE_SECONDS = 30
-"""How long a run that is ended may take to clean up after itself."""
+"""Time for a terminated run to clean up."""
 
 KIT_PARTS = ("*.py", "*.mjs", "*.yaml", "*.toml", "*.txt", "*.json", "*.jsonl")
 ABOUT_RUNS = frozenset({"report", "cli", "matrix", "versions"})
-"""Rooms that play runs or show them, and decide nothing in one."""
+"""Rooms that start runs or show them, and do not affect results."""
 
 RunEnding = Literal["run", "broken", "time-out"]
 
 
 @dataclass(frozen=True)
 class SeparateRun:
-    """How a run ended: `run` where it has a run file with a footer; else `problem` says in one line what was wrong."""
+    """How a run ended: `run` if its run file has a footer; otherwise `problem` says in one line what went wrong."""
 
     ended: RunEnding
     problem: str
 
 
 def play_run(words: Sequence[str], folder: Path, *, within_s: float) -> SeparateRun:
-    """Play `bullmq-conformance run` with these words; the run file and what it prints stay in the folder.
+    """Run `bullmq-conformance run` with these words; the run file and the output stay in the folder.
 
-    After `within_s` seconds it is ended.
+    After `within_s` seconds the process is terminated.
     """
     command = [sys.executable, "-m", "conformance", "run", "--out", str(folder), *words]
     return _how(folder, _ended(command, folder / LOG_FILE, within_s=within_s))
 
 
 def read_records(folder: Path) -> list[Record]:
-    """The records of a whole run in a folder; none where there is no run, or one that was cut."""
+    """Return the records of a complete run in a folder; empty if there is no run or it was cut."""
     try:
         records = [decode(line) for line in (folder / RUN_FILE).read_bytes().splitlines()]
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -58,7 +58,7 @@ def read_records(folder: Path) -> list[Record]:
 
 @cache
 def kit_hash() -> str:
-    """SHA-256 of all that decides what a run says, in hexadecimal; the reports are not among it."""
+    """Return the SHA-256, in hexadecimal, of all files of the kit that can affect the result of a run."""
     digest = hashlib.sha256()
     root = Path(str(files("conformance")))
     paths = {path for pattern in KIT_PARTS for path in root.rglob(pattern) if "node_modules" not in path.parts}
@@ -70,7 +70,7 @@ def kit_hash() -> str:
 
 
 def _ended(words: Sequence[str], log: Path, *, within_s: float) -> int | None:
-    """The exit code of a program, None where it had to be ended; its output goes to a file."""
+    """Run a program with its output in a file. Returns its exit code, None if it had to be terminated."""
     with log.open("wb") as output:
         child = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
@@ -84,7 +84,7 @@ def _ended(words: Sequence[str], log: Path, *, within_s: float) -> int | None:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End a program that still runs, and whatever it has started: politely first, so that it cleans up."""
+    """Terminate a running program and its children: first with SIGTERM, so that it can clean up."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if child.poll() is not None:
             return
@@ -97,7 +97,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 def _how(folder: Path, code: int | None) -> SeparateRun:
     if code is None:
-        return SeparateRun("time-out", "it did not come to its end in time")
+        return SeparateRun("time-out", "it did not finish in time")
     if read_records(folder):
         return SeparateRun("run", "")
     lines = [line for line in (folder / LOG_FILE).read_text("utf-8", "replace").splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""From what a trial found to verdicts, to the scenario's line in the run file, and to pytest's outcome."""
+"""Verdicts of a trial, the scenario's line in the run file, and pytest's outcome."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import msgspec
 import pytest
 
 from conformance.findings import Finding
-from conformance.gate.known import KnownFailure, excuse
+from conformance.gate.known_failures import KnownFailure, excuse
 from conformance.gate.options import RunConfig
 from conformance.gate.records import ScenarioRecord, Verdict, redacted, worst
 from conformance.gate.selection import area_of, scenario_id, tier_of_item
-from conformance.gate.trial import TrialResult
+from conformance.gate.trial_result import TrialResult
 from conformance.ledger.loader import Ledger
 from conformance.options import options_of
 from conformance.participants.marks import Scenario
 
 
 def verdict_of(finding: Finding, ledger: Ledger) -> Verdict:
-    """A MUST fails, a SHOULD warns, a MAY only informs; what is merely cosmetic never fails."""
+    """Return the verdict of a finding: a MUST fails, a SHOULD warns, a MAY informs; cosmetic findings never fail."""
     level = ledger.row(finding.requirement).level
     if level == "MAY":
         return "pass"
@@ -33,10 +33,10 @@ def verdict_of(finding: Finding, ledger: Ledger) -> Verdict:
 def requirement_verdicts(
     requirements: tuple[str, ...], findings: Iterable[Finding], ledger: Ledger, *, unblamed: Verdict
 ) -> dict[str, Verdict]:
-    """Verdict per requirement: the scenario's own, and those that its findings are attributed to.
+    """Return the verdict of the scenario's own requirements, and of those that its findings count against.
 
-    `unblamed`: the verdict of the scenario's own requirements that no finding speaks against. It is `pass` only where
-    the scenario came to its end; else they were not fully looked at.
+    `unblamed`: the verdict of own requirements without findings. It is `pass` only if the scenario reached its end;
+    otherwise they were not fully checked.
     """
     verdicts: dict[str, Verdict] = {}
     for finding in findings:
@@ -58,7 +58,7 @@ def make_record(
     known: Collection[KnownFailure],
     ledger: Ledger,
 ) -> ScenarioRecord:
-    """The scenario's line. What is only a warning about somebody else's requirement is no verdict on this scenario."""
+    """Return the scenario's line. A warning about a requirement of another scenario does not affect its verdict."""
     verdicts = _verdicts(scenario, result, ledger)
     plain = ScenarioRecord(
         id=scenario_id(item),
@@ -82,7 +82,7 @@ def make_record(
 def with_excuses(
     record: ScenarioRecord, known: Collection[KnownFailure], ledger: Ledger, *, reached_end: bool
 ) -> ScenarioRecord:
-    """The scenario's line where these failures are known. `reached_end`: it was not cut short."""
+    """Return the scenario's line with known failures excused. `reached_end`: the scenario was not cut short."""
     failing = [finding for finding in record.findings if verdict_of(finding, ledger) == "fail"]
     excused = excuse(failing, known, record.id)
     if excused and not reached_end:
@@ -99,16 +99,16 @@ def _verdicts(scenario: Scenario, result: TrialResult, ledger: Ledger) -> dict[s
     if result.error:
         return dict.fromkeys(scenario.requirements, "error")
     verdicts = requirement_verdicts(scenario.requirements, result.findings, ledger, unblamed=unblamed(result))
-    # However the scenario ended: what the oracle did says nothing of the client.
+    # Also after an abort: operations of a stand-in show nothing about the client.
     return {**verdicts, **dict.fromkeys(result.undecided, "unsupported")}
 
 
 def unblamed(result: TrialResult) -> Verdict:
-    """What is known of a requirement that no finding of the trial speaks against."""
+    """Return the verdict of a requirement that no finding counts against."""
     if result.changed:
         return "changed"
     if result.reached_end:
-        # What belongs to a job that only one side has is not compared: its events, its lock, its place.
+        # If only one side has a job, its events, lock and position were not compared.
         one_sided = any(finding.kind in ("missing-job", "extra-job") for finding in result.findings)
         return "unchecked" if one_sided else "pass"
     if result.unsupported:
@@ -117,7 +117,7 @@ def unblamed(result: TrialResult) -> Verdict:
 
 
 def reproduce_line(scenario: str, config: RunConfig) -> str:
-    """The command that runs this scenario again in the same way; a password in it has to be filled in again."""
+    """Return the command that repeats this scenario with the same options; passwords in it are replaced by `***`."""
     words = ["bullmq-conformance", "run", "--select", scenario, "--tier", config.tier]
     words += [word for option in options_of(RunConfig) if option.reproduce for word in option.words(config)]
     words += ["--", *config.command] if config.command else ["--client", config.client]
@@ -128,9 +128,9 @@ SYSTEM_FOLDERS = ("/usr/", "/bin/", "/opt/")
 
 
 def without_local_folder(word: str) -> str:
-    """A word of a command line as it can be passed on: a program on PATH by its name, a file as seen from here.
+    """Return a word of a command line without local folders: programs on PATH by name, files relative to here.
 
-    Where systems have their programs is the same on other machines.
+    System folders stay, because they are the same on other machines.
     """
     before, separator, path = word.rpartition("=" if word.startswith("--") else "binary:")
     if not Path(path).is_absolute() or path.startswith(SYSTEM_FOLDERS):
@@ -140,7 +140,7 @@ def without_local_folder(word: str) -> str:
 
 
 def conclude(record: ScenarioRecord) -> None:
-    """Tell pytest: raise its own outcome exceptions for a scenario that did not simply pass."""
+    """Raise pytest's outcome exception for a scenario that did not simply pass."""
     if record.verdict in ("fail", "error", "inconclusive"):
         pytest.fail(_explanation(record), pytrace=False)
     if record.verdict == "changed":

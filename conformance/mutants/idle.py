@@ -17,7 +17,7 @@ from typing import Annotated, Protocol
 
 import msgspec
 
-from conformance.gate.trial import TrialResult
+from conformance.gate.trial_result import TrialResult
 from conformance.mutants.matrix import ScenarioCase
 from conformance.mutants.registry import MUTANTS, Mutant
 from conformance.problems import EnvironmentProblem

@@ -25,7 +25,8 @@ from conformance.findings import Finding
 from conformance.gate.bench import Bench
 from conformance.gate.records import Verdict
 from conformance.gate.selection import SCENARIOS
-from conformance.gate.trial import TrialResult, run_trial
+from conformance.gate.trial import run_trial
+from conformance.gate.trial_result import TrialResult
 from conformance.gate.verdicts import requirement_verdicts, unblamed
 from conformance.ledger.loader import load_ledger
 from conformance.mutants.damage import Damage

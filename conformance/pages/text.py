@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -104,6 +105,13 @@ def duration(milliseconds: float) -> str:
 def count(number: int, singular: str, plural: str = "") -> str:
     """Count things: `1 requirement`, `2 requirements`."""
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
+def enumeration(names: Sequence[str]) -> str:
+    """Join names: `producer, worker and events`."""
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _split(text: str, start: int, end: int) -> SplitText:

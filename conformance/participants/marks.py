@@ -39,7 +39,7 @@ CORE_CASES = Path(str(files("conformance"))) / "scenarios" / "core_cases.toml"
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """An executable check of some requirements. `gate/blame.py` assigns each finding to one of them.
+    """An executable check of some requirements. `gate/attribution.py` assigns each finding to one of them.
 
     `clock`: `frozen` if both drivers support it; `real` is the machine's clock. `without`: invariants that do not hold
     at the end of this scenario, by name, each with the reason (`worker-errors`: its workers may emit `error`).

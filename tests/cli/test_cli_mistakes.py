@@ -83,7 +83,7 @@ def test_what_click_refuses_is_wrong_usage_too(call: Program, words: tuple[str, 
 
 def test_nothing_selected(program: Program, tmp_path: Path) -> None:
     done = program("run", "--select", "no.such.*", "--jobs", "1", "--out", tmp_path / "out")
-    assert done.complains(NOTHING, "nothing matches no.such.*", "list")
+    assert done.complains(NOTHING, "no scenario matches no.such.*", "list")
     assert (tmp_path / "out" / "run.jsonl").read_bytes() == b"", "nothing ran, so there is no run"
 
 

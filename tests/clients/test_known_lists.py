@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conformance.environment.clients import client_folders
-from conformance.gate.known import KnownFailure, load_known, unexplained
+from conformance.gate.known_failures import KnownFailure, load_known, unexplained
 from conformance.ledger.loader import load_ledger
 
 SCENARIOS = Path(str(files("conformance.scenarios")))

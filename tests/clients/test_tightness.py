@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from conformance.findings import Finding
-from conformance.gate.known import KnownFailure
+from conformance.gate.known_failures import KnownFailure
 from conformance.gate.records import ScenarioRecord, Verdict, encode
 from conformance.gate.verdicts import with_excuses
 from conformance.ledger.loader import load_ledger

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from conformance.findings import Finding
 from conformance.gate.conclusion import RunEvidence, draw_conclusion
-from conformance.gate.known import (
+from conformance.gate.known_failures import (
     KnownFailure,
     KnownFile,
     judged_entries,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate.known import load_known
+from conformance.gate.known_failures import load_known
 from conformance.ledger.loader import load_ledger
 from conformance.protocol.versions import SUPPORTED_ORACLES
 from conformance.report.run_file import read_run

@@ -7,7 +7,8 @@ from typing import Any
 
 from conformance.driver.ops import queue as ops
 from conformance.gate.bench import Bench
-from conformance.gate.trial import TrialResult, run_trial
+from conformance.gate.trial import run_trial
+from conformance.gate.trial_result import TrialResult
 from conformance.ledger.loader import load_ledger
 from conformance.participants.expect import equal
 from conformance.participants.marks import Scenario, handover, scenario, shared

@@ -39,7 +39,7 @@ def test_only_what_was_asked_for_is_named() -> None:
 
 def test_nothing_but_them_is_told_with_the_way_out() -> None:
     problem = nothing_selected(RunConfig(select=["cluster.untagged-spreads"]))
-    assert "nothing of cluster.untagged-spreads can run" in str(problem)
+    assert "no scenario of cluster.untagged-spreads can run" in str(problem)
     assert "cluster/keys_without_braces_are_refused need a Redis Cluster (--redis cluster:3)" in str(problem)
 
 

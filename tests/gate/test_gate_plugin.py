@@ -17,11 +17,12 @@ from conformance.environment.clients import Launch, Toolchain
 from conformance.environment.prepare import Environment
 from conformance.findings import Finding
 from conformance.gate.bench import Bench, BenchPlan
-from conformance.gate.known import KnownFailure
+from conformance.gate.flaky_failures import FlakyFailure
+from conformance.gate.known_failures import KnownFailure
 from conformance.gate.options import RunConfig
 from conformance.gate.plugin import (
+    FOLDER_INPUT,
     PROPERTY,
-    TURNSTILE_INPUT,
     GatePlugin,
     ScenarioRunner,
     insist_on_profiles,
@@ -29,9 +30,8 @@ from conformance.gate.plugin import (
     party_of,
 )
 from conformance.gate.records import HIDDEN, Party, Record, RunFooter, RunHeader, ScenarioRecord, Verdict, encode
-from conformance.gate.repeating import Repeater
-from conformance.gate.stopping import BUDGET_USED, Stopping
-from conformance.gate.unsteady import UnsteadyFailure
+from conformance.gate.repetition import Repeater
+from conformance.gate.stop_rule import BUDGET_USED, StopRule
 from conformance.problems import Undecidable, UsageProblem
 from conformance.servers import RedisInstance
 from conformance.upstream.node import NodeBinary
@@ -133,7 +133,7 @@ def test_a_worker_of_xdist_makes_no_folder_which_nobody_would_remove_if_it_were_
     node = SimpleNamespace(workerinput={})
     plugin.use(prepared())
     plugin.pytest_configure_node(node)
-    assert [str(path) for path in tmp_path.iterdir()] == [node.workerinput[TURNSTILE_INPUT]], "the controller makes it"
+    assert [str(path) for path in tmp_path.iterdir()] == [node.workerinput[FOLDER_INPUT]], "the controller makes it"
 
 
 def test_a_run_is_a_header_its_scenarios_and_a_footer() -> None:
@@ -206,7 +206,7 @@ def test_an_unknown_profile_is_refused_with_those_that_there_are() -> None:
 
 
 def test_a_share_that_is_no_percentage_is_refused() -> None:
-    with pytest.raises(UsageProblem, match="--min-decided 'most' is no percentage"):
+    with pytest.raises(UsageProblem, match="invalid percentage 'most' for --min-decided"):
         Run(min_decided="most")
 
 
@@ -233,7 +233,7 @@ def test_a_stale_entry_fails_the_run() -> None:
 
 @pytest.mark.parametrize(("at_most", "exit_code"), [(2, 4), (1, 1)])
 def test_what_held_only_when_it_was_repeated_fails_a_run_that_meets_it_too_often(at_most: int, exit_code: int) -> None:
-    entry = UnsteadyFailure(operation="worker.*", reason="now and then", at_most=at_most)
+    entry = FlakyFailure(operation="worker.*", reason="now and then", at_most=at_most)
     run = Run(planned=2)
     run.plugin.unsteady = (entry,)
     for _ in range(2):
@@ -326,7 +326,7 @@ def test_an_entry_is_not_stale_because_of_a_run_that_was_narrowed_or_ended() -> 
 
 def test_a_scenario_that_is_not_begun_leaves_no_record() -> None:
     node = SimpleNamespace(user_properties=[])
-    runner = ScenarioRunner(cast("Bench", None), cast("Repeater", None), RunConfig(), [], Stopping(deadline_ms=1.0))
+    runner = ScenarioRunner(cast("Bench", None), cast("Repeater", None), RunConfig(), [], StopRule(deadline_ms=1.0))
     with pytest.raises(pytest.skip.Exception, match=BUDGET_USED):
         runner.run(made("add.lifo"), cast("pytest.FixtureRequest", SimpleNamespace(node=node)), {})
     assert node.user_properties == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conformance.findings import Finding
-from conformance.gate.known import KnownFailure, excuse, parse_known
+from conformance.gate.known_failures import KnownFailure, excuse, parse_known
 from conformance.gate.ratchet import KnownWriter, entry_of, entry_text, new_entries, rewritten, still_known
 from conformance.gate.records import Party, RedisInfo, RunFooter, RunHeader, ScenarioRecord
 from conformance.problems import UsageProblem
@@ -49,7 +49,7 @@ def header(planned: int) -> RunHeader:
 def write(path: Path, *records: ScenarioRecord, planned: int | None = None, whole: bool = True) -> list[str]:
     """Tell the writer of a run, as the gate would; what it said."""
     said: list[str] = []
-    writer = KnownWriter(path, levels(), whole=whole, tell=said.append)
+    writer = KnownWriter(path, levels(), whole=whole, announce=said.append)
     writer(header(len(records) if planned is None else planned))
     for one in records:
         writer(one)
@@ -129,7 +129,7 @@ def test_nothing_is_dropped_by_a_run_that_did_not_look(tmp_path: Path) -> None:
 
 def test_a_broken_run_writes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "known.toml"
-    writer = KnownWriter(path, levels(), whole=True, tell=lambda _line: None)
+    writer = KnownWriter(path, levels(), whole=True, announce=lambda _line: None)
     writer(header(1))
     writer(failing(finding()))
     assert not path.exists()
@@ -166,8 +166,8 @@ def test_half_a_character_cannot_be_written_and_is_still_matched() -> None:
 
 @pytest.mark.parametrize("path", [".", "nowhere/known.toml"])
 def test_a_place_for_no_file_is_told_before_the_run(tmp_path: Path, path: str) -> None:
-    with pytest.raises(UsageProblem, match="no file can be written there"):
-        KnownWriter(tmp_path / path, levels(), whole=True, tell=lambda _line: None)
+    with pytest.raises(UsageProblem, match="cannot write a file there"):
+        KnownWriter(tmp_path / path, levels(), whole=True, announce=lambda _line: None)
 
 
 def test_the_reason_of_a_broken_driver_is_short_and_holds_no_path_of_this_machine() -> None:

@@ -12,8 +12,8 @@ from conformance.driver.messages import ClientInfo, Ready
 from conformance.environment.clients import Launch, Toolchain, find_toolchain
 from conformance.environment.drivers import RestartableDriver
 from conformance.gate.bench import Bench
-from conformance.gate.decided import is_decided, may_speak_against, why_never_decided
-from conformance.gate.trial import TrialResult
+from conformance.gate.decidability import is_decided, may_speak_against, why_never_decided
+from conformance.gate.trial_result import TrialResult
 from conformance.ledger.operations import WORKER_RUN
 from conformance.participants.expect import equal
 from conformance.participants.marks import ASSIGNMENT, Scenario, handover, scenario

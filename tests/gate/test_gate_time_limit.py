@@ -9,7 +9,8 @@ import pytest
 
 from conformance.driver.ops.queue import CountPending
 from conformance.gate.time_limit import TimeLimit
-from conformance.gate.trial import TrialResult, run_trial
+from conformance.gate.trial import run_trial
+from conformance.gate.trial_result import TrialResult
 from conformance.ledger.loader import load_ledger
 from conformance.participants.marks import Scenario, scenario, shared
 from conformance.participants.participant import Participant

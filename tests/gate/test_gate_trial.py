@@ -10,7 +10,7 @@ from conformance.driver.breakdowns import MOST_HANGS
 from conformance.driver.errors import MAY_BE_THE_MACHINE
 from conformance.driver.ops.queue import CountPending
 from conformance.environment.drivers import RestartableDriver
-from conformance.gate import trial, verdicts
+from conformance.gate import execution, verdicts
 from conformance.participants.clock import FROZEN_START_MS
 from conformance.participants.marks import Scenario, scenario
 from conformance.participants.participant import Participant
@@ -92,7 +92,7 @@ def test_a_job_that_moved_while_its_keys_were_read_is_not_lost(
 ) -> None:
     nowhere, in_its_place = busy(wait=["5"]), busy()
     seen = iter([*[nowhere] * reads, *[in_its_place] * (3 - reads)])
-    monkeypatch.setattr(trial, "read_named", lambda *_: (found := next(seen), found))
+    monkeypatch.setattr(execution, "read_named", lambda *_: (found := next(seen), found))
     evidence = tried(HANDS_OVER, bench_of(mini(), mini()), assignment=assignments(HANDS_OVER.participants)[0])
     assert [found.where for found in evidence.findings if found.source == "invariant"] == broken
     assert not evidence.error

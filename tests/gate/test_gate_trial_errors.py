@@ -10,7 +10,7 @@ from conformance.environment.clients import Launch
 from conformance.environment.drivers import RestartableDriver
 from conformance.gate.bench import Bench
 from conformance.gate.judge import READABLE_BY_NODE
-from conformance.gate.trial import TrialResult
+from conformance.gate.trial_result import TrialResult
 from conformance.ledger.loader import load_ledger
 from conformance.participants.expect import equal
 from conformance.participants.marks import Scenario, handover, scenario

@@ -10,10 +10,10 @@ import pytest
 
 from conformance.findings import Finding, Severity
 from conformance.gate import verdicts
-from conformance.gate.known import KnownFailure
+from conformance.gate.known_failures import KnownFailure
 from conformance.gate.options import RunConfig
 from conformance.gate.records import HIDDEN, ScenarioRecord, Verdict, redacted, worst
-from conformance.gate.trial import TrialResult
+from conformance.gate.trial_result import TrialResult
 from conformance.gate.verdicts import requirement_verdicts, verdict_of
 
 from .gate_builders import finding, item, levels, made

@@ -13,7 +13,7 @@ import pytest
 from conformance.checkers import queues, snapshot_checks, traffic
 from conformance.checkers.base import InvariantCheck, SnapshotView
 from conformance.gate import judge
-from conformance.gate.blame import BY_DOING
+from conformance.gate.attribution import BY_DOING
 from conformance.ledger.loader import load_ledger
 from conformance.observe import compare_jobs, diff
 from conformance.protocol.states import LIST_CONTAINERS, STATE_CONTAINERS, ZSET_CONTAINERS

@@ -118,7 +118,7 @@ def test_a_cell_that_hangs_is_ended(stage: Stage) -> None:
     stage.run(Cell(A), cell_limit=500)
     found = load_cell(stage.folder, Cell(A))
     assert found is not None
-    assert (found.ended, found.problem) == ("time-out", "it did not come to its end in time")
+    assert (found.ended, found.problem) == ("time-out", "it did not finish in time")
     assert time.monotonic() - began < 120
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from conformance.findings import Finding
-from conformance.gate.trial import TrialResult
+from conformance.gate.trial_result import TrialResult
 from conformance.mutants.idle import ProvenScenario, cases_by_scenario, load_reasons, mutants_against, prove
 from conformance.mutants.matrix import ScenarioCase, all_cases
 from conformance.mutants.registry import Mutant

@@ -15,7 +15,7 @@ from conformance.environment.starvation import StarvationWatch
 from conformance.findings import Finding
 from conformance.gate.bench import Bench
 from conformance.gate.records import Verdict
-from conformance.gate.repeating import explains
+from conformance.gate.repetition import explains
 from conformance.gate.time_limit import TimeLimit
 from conformance.gate.trial import run_trial
 from conformance.gate.verdicts import requirement_verdicts, unblamed

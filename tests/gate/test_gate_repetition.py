@@ -15,8 +15,8 @@ from conformance.environment.drivers import RestartableDriver
 from conformance.environment.starvation import NO_STARVATION, Starvation, StarvationWatch
 from conformance.gate.bench import Bench
 from conformance.gate.records import ScenarioRecord, StepRecord, Verdict
-from conformance.gate.repeating import IN_VAIN, MOST_REPEATS, Attempted, Repeater, explains
-from conformance.gate.turnstile import Turnstile
+from conformance.gate.repetition import IN_VAIN, MOST_REPEATS, AttemptResult, Repeater, explains
+from conformance.gate.run_lock import RunLock
 
 from .gate_builders import finding, record
 from .miniature_drivers import BenchOf, ChildDriver
@@ -49,15 +49,15 @@ class Play:
         self, folder: Path, *attempts: tuple[ScenarioRecord, Starvation], frozen: bool = False, doubt: str = ""
     ) -> None:
         self.machine = Machine(*(seen for _, seen in attempts))
-        self.repeater = Repeater(cast("StarvationWatch", self.machine), Turnstile(folder))
+        self.repeater = Repeater(cast("StarvationWatch", self.machine), RunLock(folder))
         self._records = iter([ended for ended, _ in attempts])
         self._frozen, self._doubt = frozen, doubt
 
-    def attempt(self) -> Attempted:
-        return Attempted(record=next(self._records), frozen=self._frozen, doubt=self._doubt)
+    def attempt(self) -> AttemptResult:
+        return AttemptResult(record=next(self._records), frozen=self._frozen, doubt=self._doubt)
 
     def __call__(self) -> ScenarioRecord:
-        return self.repeater.play(self.attempt)
+        return self.repeater.run(self.attempt)
 
 
 def test_what_passes_is_played_once(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_what_a_client_says_of_its_connection_counts_if_it_says_so_every_time(tm
     calm = (FAILS, NO_STARVATION)
     played = Play(tmp_path, *[calm] * (MOST_REPEATS + 1), doubt=LOST)()
     assert (played.verdict, played.findings) == ("fail", FAILS.findings)
-    assert played.repeated == ["a calm machine: fail, the name differs"] * MOST_REPEATS
+    assert played.repeated == ["no starvation: fail, the name differs"] * MOST_REPEATS
 
 
 def test_what_it_says_only_once_does_not_count(tmp_path: Path) -> None:
@@ -190,13 +190,13 @@ def test_only_what_the_stop_explains_is_excused(
     stopped_once = child(STANDS_STILL_ONCE.format(mark=str(tmp_path / "stood-still"), then=then).lstrip())
     bench = bench_with(stopped_once)
 
-    def attempt() -> Attempted:
+    def attempt() -> AttemptResult:
         result = tried(COUNTS, bench)
         ended: Verdict = "fail" if result.findings else "pass"
-        return Attempted(record=record({COUNTED: ended}, *result.findings, verdict=ended), frozen=result.frozen)
+        return AttemptResult(record=record({COUNTED: ended}, *result.findings, verdict=ended), frozen=result.frozen)
 
     with WatchOfTheClient(bench.processes, lambda: None) as watch:
-        played = Repeater(watch, Turnstile(tmp_path)).play(attempt)
+        played = Repeater(watch, RunLock(tmp_path)).run(attempt)
     assert (played.verdict, len(played.repeated)) == (verdict, 1)
     assert "the client's driver was starved of CPU" in played.repeated[0]
 
@@ -205,7 +205,7 @@ class Crowd:
     """Threads that pass a turnstile, and the most that were inside at once."""
 
     def __init__(self, folder: Path) -> None:
-        self.turnstile = Turnstile(folder)
+        self.lock = RunLock(folder)
         self.inside = 0
         self.most = 0
         self._counting = threading.Lock()
@@ -231,7 +231,7 @@ def test_who_runs_together_does_not_wait_for_the_other(crowd: Crowd) -> None:
     both = threading.Barrier(2)
 
     def run() -> None:
-        with crowd.turnstile.together():
+        with crowd.lock.shared():
             both.wait(20)
 
     threads = [_started(run) for _ in range(2)]
@@ -245,20 +245,20 @@ def test_who_runs_alone_waits_for_the_others_and_lets_nobody_in(crowd: Crowd) ->
     comes_in, leaves = threading.Event(), threading.Event()
 
     def first() -> None:
-        with crowd.turnstile.together():
+        with crowd.lock.shared():
             comes_in.set()
             leaves.wait(20)
             events.append("the first leaves")
 
     def alone() -> None:
-        with crowd.turnstile.alone():
+        with crowd.lock.exclusive():
             events.append("alone")
             crowd.step(+1)
             crowd.step(-1)
 
     def many_times() -> None:
         for _ in range(50):
-            with crowd.turnstile.together():
+            with crowd.lock.shared():
                 pass
 
     one = _started(first)
@@ -275,7 +275,7 @@ def test_who_runs_alone_waits_for_the_others_and_lets_nobody_in(crowd: Crowd) ->
 def test_two_who_want_to_be_alone_are_it_one_after_the_other(crowd: Crowd) -> None:
     def alone() -> None:
         for _ in range(20):
-            with crowd.turnstile.alone():
+            with crowd.lock.exclusive():
                 crowd.step(+1)
                 crowd.step(-1)
 

@@ -8,7 +8,15 @@ import pytest
 
 from conformance.driver.ops import REGISTRY
 from conformance.findings import Finding
-from conformance.gate.blame import BY_DOING, Blame, culprits_at, culprits_now, jobs_named, operation_of, reads
+from conformance.gate.attribution import (
+    BY_DOING,
+    Attribution,
+    culprits_at,
+    culprits_now,
+    jobs_named,
+    operation_of,
+    reads,
+)
 from conformance.ledger.loader import load_ledger
 from conformance.ledger.operations import WORKER_RUN, load_operations
 from conformance.participants.transcript import RecordedCall, Transcript
@@ -34,8 +42,8 @@ def blame(
     calls: tuple[RecordedCall, ...] = (),
     declared: frozenset[str] = EVERYTHING,
     not_refused: RecordedCall | None = None,
-) -> Blame:
-    return Blame(requirements, load_ledger(), load_operations(), declared, calls, not_refused)
+) -> Attribution:
+    return Attribution(requirements, load_ledger(), load_operations(), declared, calls, not_refused)
 
 
 def found(

@@ -1,8 +1,7 @@
-"""What a version of BullMQ that nobody prepared does otherwise: no error of the kit, and nothing against the client.
+"""Changes of an unsupported BullMQ version: neither an error of the kit nor a failure of the client.
 
-On a supported oracle every statement of a scenario holds, and one that does not is an error of the kit. On any other,
-it says that the version has changed. What client and oracle did up to there, and what they left, is compared all the
-same.
+On a supported oracle every assertion of a scenario holds, and one that fails is an error of the kit. On any other
+version, a failed assertion shows a change. The steps up to there, and the state they left, are still compared.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from conformance.participants.tap import TapMissing
 
 
 def shows_change(failure: BaseException | None) -> bool:
-    """Whether the oracle's steps may have ended so because it is another version, and not because something broke.
+    """Whether the oracle's steps may have ended because it is another version, and not because something broke.
 
-    Also where the scenario itself could not go on: it looks up what another version has no longer. And where an answer
-    of the library has not the fields that it has in other versions.
+    This includes exceptions of the scenario itself, which may look up something that the version lacks, and answers
+    without the fields of other versions.
     """
     if isinstance(failure, SchemaViolation):
         return True
@@ -32,23 +31,23 @@ def shows_change(failure: BaseException | None) -> bool:
 
 
 def says_how_to_end(failure: BaseException) -> bool:
-    """Whether a client has to end its steps as the oracle did: not where nobody knows what became of its call."""
+    """Whether a client has to end its steps as the oracle did: not if the outcome of the oracle's call is unknown."""
     return not isinstance(failure, OperationUnsupported | OperationIndeterminate | SchemaViolation)
 
 
 def change_text(version: str, failure: object) -> str:
-    """What the oracle does otherwise, for people."""
-    return f"BullMQ {version} does otherwise than the scenario says: {failure}"
+    """Describe how the oracle differs."""
+    return f"BullMQ {version} differs from what the scenario expects: {failure}"
 
 
 def failure_text(failure: BaseException) -> str:
-    """How the steps of a side ended; what is no exception of the kit's own is named by its class as well."""
+    """Describe how the steps of a side ended; an exception from outside the kit is shown with its class."""
     own = isinstance(failure, Mismatch | OperationFailed | OperationUnsupported)
     return str(failure) if own else f"{type(failure).__name__}: {failure}"
 
 
 def ended_alike(oracle: BaseException | None, client: BaseException | None) -> bool:
-    """Whether both sides stopped at the same statement or call, so that what they left can be compared."""
+    """Whether both sides stopped at the same assertion or call, so that their queues can be compared."""
     match oracle, client:
         case Mismatch() as theirs, Mismatch() as ours:
             return (theirs.what, theirs.where) == (ours.what, ours.where)
@@ -59,8 +58,8 @@ def ended_alike(oracle: BaseException | None, client: BaseException | None) -> b
 
 
 def other_ending(requirement: str, oracle: BaseException, client: BaseException | None) -> Finding:
-    """The client went another way than the oracle, which is the one that is right."""
-    went = f"it stopped: {failure_text(client)}" if client is not None else "it went on to the end"
+    """Return the finding that the client's steps ended differently from the oracle's."""
+    went = f"it stopped: {failure_text(client)}" if client is not None else "it continued to the end"
     return Finding(
         requirement=requirement,
         source="assertion",
@@ -70,11 +69,11 @@ def other_ending(requirement: str, oracle: BaseException, client: BaseException 
         key="",
         expected=f"as the oracle, which stopped: {failure_text(oracle)}",
         actual=went,
-        message="the scenario takes another way than on the oracle",
+        message="the scenario ends differently than on the oracle",
     )
 
 
 def not_also(findings: list[Finding], oracles: list[Finding]) -> list[Finding]:
-    """The findings at places where the oracle itself is not as the kit's checks say are nothing against the client."""
+    """Drop findings at locators where the oracle breaks the kit's checks as well."""
     places = {finding.where for finding in oracles}
     return [finding for finding in findings if finding.where not in places]

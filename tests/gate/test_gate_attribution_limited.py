@@ -12,7 +12,7 @@ from conformance.environment.drivers import RestartableDriver
 from conformance.environment.starvation import StarvationWatch
 from conformance.gate.bench import Bench
 from conformance.gate.records import Verdict
-from conformance.gate.repeating import MOST_REPEATS, explains
+from conformance.gate.repetition import MOST_REPEATS, explains
 from conformance.gate.trial import run_trial
 from conformance.gate.verdicts import requirement_verdicts, unblamed
 from conformance.ledger.loader import load_ledger

@@ -1,24 +1,24 @@
-"""Known failures: a TOML file of requirements that a client is known to fail, each with a reason. It bites both ways.
+"""Known failures: a TOML file of requirements that a client fails, with reasons; entries are checked both ways.
 
     [[known]]
     requirement = "add.priority.limit"
     reason = "sends the score with the limit of a newer version"
     issue = "https://…"          # optional
     where = "job.opts.*"         # optional: only findings at these locators (glob)
-    message = "expected …"       # optional: only findings whose message starts so
+    message = "expected …"       # optional: only findings whose message starts like this
     scenario = "lock/lost[*]"    # optional: only in these scenarios (glob; without brackets: with any parameters)
-    sometimes = true             # optional: a race that not every run meets
+    sometimes = true             # optional: a race that not every run triggers
 
 A failing requirement is excused only if an entry matches each of its findings. An entry whose requirement passes is
-stale, an entry that matches no finding although its requirement fails is useless; both fail the run, unless the entry
-says `sometimes`. An entry is judged only by a run that shows all that it speaks of: a whole run, or, if it names one
-scenario, every run of that scenario.
+stale, and an entry that matches no finding although its requirement fails is useless; both fail the run, unless the
+entry has `sometimes`. An entry is judged only by runs that cover it: a whole run, or, if the entry names a scenario,
+any run of that scenario.
 
-What no entry can name, because it comes and goes in any scenario, is another table of the file, `[[unsteady]]`
-(`conformance/gate/unsteady.py`).
+Flaky failures, which can appear in any scenario, are in another table of the file, `[[unsteady]]`
+(`conformance/gate/flaky_failures.py`).
 
-A list belongs to the oracle that it was made with: what differs from 5.62.0 says nothing about 6.7.0. That of the
-default oracle is `known.toml`; that of another one stands beside it, with the version in its name: `known-6.7.0.toml`.
+A list belongs to the oracle version that it was made with: a difference from 5.62.0 shows nothing about 6.7.0. The list
+of the default oracle is `known.toml`; others are in the same folder with the version in their name: `known-6.7.0.toml`.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from pathlib import Path
 import msgspec
 
 from conformance.findings import Finding
+from conformance.gate.flaky_failures import FlakyFailure
 from conformance.gate.records import ScenarioRecord, Verdict, worst
-from conformance.gate.unsteady import UnsteadyFailure
 from conformance.problems import UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
 
 TO_DO = "TODO"
-"""How the reason of an entry begins that nobody has looked into yet."""
+"""Start of the reason of an entry that has not been investigated yet."""
 
 _LIST_OF_ANOTHER = re.compile(r"known-(?P<version>\d+\.\d+\.\d+.*)\.toml")
 
 
 class KnownFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One entry of the file."""
+    """One `[[known]]` entry of the file."""
 
     requirement: str
     reason: str
@@ -55,7 +55,7 @@ class KnownFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     sometimes: bool = False
 
     def excuses(self, finding: Finding, scenario: str) -> bool:
-        """Whether this entry speaks about the finding of a scenario (`area/name[parameters]`)."""
+        """Whether this entry covers a finding of a scenario (`area/name[parameters]`)."""
         return (
             finding.requirement == self.requirement
             and fnmatchcase(finding.where, self.where)
@@ -64,57 +64,57 @@ class KnownFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         )
 
     def is_about(self, scenario: str) -> bool:
-        """Whether this entry speaks about the scenario."""
-        # Brackets are those of parameters: a pattern has only * and ?.
+        """Whether this entry covers the scenario."""
+        # Brackets in ids enclose parameters, so they are not character sets: patterns only have * and ?.
         pattern = self.scenario.replace("[", "[[]")
         return fnmatchcase(scenario, pattern) or fnmatchcase(without_parameters(scenario), pattern)
 
     def is_judged_by(self, scenarios: Iterable[str], *, whole: bool) -> bool:
-        """Whether a run of these scenarios shows all that the entry speaks of. `whole`: nothing was left out of it."""
+        """Whether a run of these scenarios covers the entry. `whole`: the run left nothing out."""
         names = set(scenarios)
         return whole or self.scenario in names | {without_parameters(name) for name in names}
 
 
 class KnownFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that a file says."""
+    """The contents of a file."""
 
     known: tuple[KnownFailure, ...] = ()
-    unsteady: tuple[UnsteadyFailure, ...] = ()
+    unsteady: tuple[FlakyFailure, ...] = ()
 
 
 def list_name(oracle: str) -> str:
-    """How the list of an oracle is called: `known.toml`, and `known-6.7.0.toml` for another than the default one."""
+    """Return the file name for an oracle: `known.toml` for the default one, otherwise like `known-6.7.0.toml`."""
     return "known.toml" if oracle == BULLMQ_VERSION else f"known-{oracle}.toml"
 
 
 def list_for(path: Path, oracle: str, option: str) -> Path:
-    """The list that an option's path stands for: a folder's own list of this oracle, or the file itself.
+    """Return the list for an option's path: the file itself, or the list of this oracle in a folder.
 
-    Raises UsageProblem for a file whose name says that it is about another oracle.
+    Raises UsageProblem if the file name contains the version of another oracle.
     """
     if path.is_dir():
         return path / list_name(oracle)
     named = _LIST_OF_ANOTHER.fullmatch(path.name)
     if named and named["version"] != oracle:
         raise UsageProblem(
-            f"{option} {path}: it is the list of {named['version']}, and this run's oracle is {oracle}",
-            hint=f"the list of this oracle is called {list_name(oracle)}; give it, or the folder that it is in",
+            f"{option} {path}: this list is for oracle {named['version']}, but this run's oracle is {oracle}",
+            hint=f"pass {list_name(oracle)} or the folder that contains it",
         )
     return path
 
 
 def without_parameters(scenario: str) -> str:
-    """`area/name` of a scenario, whatever its parameters."""
+    """Return `area/name` of a scenario without its parameters."""
     return scenario.split("[", maxsplit=1)[0]
 
 
 def load_known(path: Path | None, requirements: Collection[str]) -> tuple[KnownFailure, ...]:
-    """The known failures of a file. Raises UsageProblem as `load_known_file` does."""
+    """Return the known failures of a file. Raises UsageProblem like `load_known_file`."""
     return load_known_file(path, requirements).known
 
 
 def load_known_file(path: Path | None, requirements: Collection[str]) -> KnownFile:
-    """Read the file; without one, nothing is known.
+    """Read the file; None is an empty list.
 
     Raises UsageProblem if it is missing, not well-formed, gives no reason, or names an unknown requirement.
     """
@@ -137,14 +137,14 @@ def load_known_file(path: Path | None, requirements: Collection[str]) -> KnownFi
     for name, reason in _reasons(found):
         if not reason.strip():
             raise UsageProblem(
-                f"--known {path}: the entry of {name} gives no reason",
-                hint=f"say why the client fails it; a reason may begin with {TO_DO} until somebody has looked",
+                f"--known {path}: the entry of {name} has no reason",
+                hint=f"write why the client fails it, or start the reason with {TO_DO} until you know",
             )
     return found
 
 
 def _reasons(found: KnownFile) -> list[tuple[str, str]]:
-    """The reason of every entry, with what it is about."""
+    """Return the requirement or operation of every entry, with the reason."""
     return [
         *((entry.requirement, entry.reason) for entry in found.known),
         *((entry.operation, entry.reason) for entry in found.unsteady),
@@ -152,17 +152,17 @@ def _reasons(found: KnownFile) -> list[tuple[str, str]]:
 
 
 def parse_known(text: str) -> KnownFile:
-    """What a file's text says. Raises TOMLDecodeError, ValidationError."""
+    """Parse the text of a file. Raises TOMLDecodeError, ValidationError."""
     return msgspec.convert(tomllib.loads(text), KnownFile)
 
 
 def unexplained(entries: Iterable[KnownFailure]) -> int:
-    """How many entries nobody has looked into yet."""
+    """Count the entries whose reason is still to be written."""
     return sum(1 for entry in entries if re.match(rf"{TO_DO}\b", entry.reason))
 
 
 def excuse(findings: Iterable[Finding], entries: Collection[KnownFailure], scenario: str) -> dict[str, str]:
-    """Reason by requirement, for those whose every finding in this scenario is excused."""
+    """Return the reason for each requirement whose findings in this scenario are all excused."""
     reasons: dict[str, list[str]] = {}
     refused: set[str] = set()
     for finding in findings:
@@ -177,39 +177,39 @@ def excuse(findings: Iterable[Finding], entries: Collection[KnownFailure], scena
 def judged_entries(
     entries: Iterable[KnownFailure], records: Collection[ScenarioRecord], *, whole: bool
 ) -> list[KnownFailure]:
-    """Those about which these records say all that there is to say. `whole`: the run left nothing out."""
+    """Return the entries that these records cover. `whole`: the run left nothing out."""
     ran = [record.id for record in records]
     return [entry for entry in entries if entry.is_judged_by(ran, whole=whole)]
 
 
 def is_stale(entry: KnownFailure, records: Iterable[ScenarioRecord]) -> bool:
-    """Whether the requirement passes in the scenarios that the entry speaks of."""
-    return _verdict(_spoken_of(entry, records), entry.requirement) == "pass" and not entry.sometimes
+    """Whether the requirement passes in all scenarios that the entry covers."""
+    return _verdict(_covered(entry, records), entry.requirement) == "pass" and not entry.sometimes
 
 
 def is_unmatched(entry: KnownFailure, records: Iterable[ScenarioRecord]) -> bool:
-    """Whether the requirement does not hold, and yet no finding is one that the entry speaks of."""
-    about = _spoken_of(entry, records)
+    """Whether the requirement fails, but no finding matches the entry."""
+    about = _covered(entry, records)
     matched = any(entry.excuses(finding, record.id) for record in about for finding in record.findings)
     return _verdict(about, entry.requirement) in ("fail", "warn") and not matched and not entry.sometimes
 
 
-def _spoken_of(entry: KnownFailure, records: Iterable[ScenarioRecord]) -> list[ScenarioRecord]:
+def _covered(entry: KnownFailure, records: Iterable[ScenarioRecord]) -> list[ScenarioRecord]:
     return [record for record in records if entry.requirement in record.requirements and entry.is_about(record.id)]
 
 
 def _verdict(records: Collection[ScenarioRecord], requirement: str) -> Verdict | None:
-    """The verdict of a requirement over several scenarios; None where none judges it."""
+    """Return the verdict of a requirement over several scenarios; None if no scenario judges it."""
     return worst(record.requirements[requirement] for record in records) if records else None
 
 
 def stale_entries(entries: Iterable[KnownFailure], records: Collection[ScenarioRecord]) -> dict[str, str]:
-    """Reasons of the stale entries, by requirement."""
+    """Return the reasons of stale entries by requirement."""
     return {entry.requirement: entry.reason for entry in entries if is_stale(entry, records)}
 
 
 def unmatched_entries(entries: Iterable[KnownFailure], records: Collection[ScenarioRecord]) -> list[str]:
-    """Say which entries excuse nothing although their requirement was judged and did not pass."""
+    """Return a message for each entry that excuses nothing although its requirement was judged and did not pass."""
     return [
         f"known entry {entry.requirement} (where {entry.where!r}, message {entry.message!r}"
         + (f", scenario {entry.scenario!r}" if entry.scenario != "*" else "")

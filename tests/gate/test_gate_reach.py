@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.driver.messages import ClientInfo, Ready
 from conformance.driver.ops import REGISTRY
-from conformance.gate.prospects import Reach, reach_of
+from conformance.gate.reach import Reach, reach_of
 from conformance.ledger.loader import load_ledger
 from conformance.ledger.operations import load_operations
 

@@ -1,14 +1,14 @@
-"""Which requirement a finding speaks against. Pure.
+"""Attribution: which requirement a finding counts against. Pure.
 
-1. Where an invariant is broken by a call that should have been refused, whatever speaks against its acceptance: the
-   call has left what it asked for, and no row promises that this is in order.
-2. Else the row that owns the place of the finding, if the client declares one of the operations that it is about.
-3. Else the operation that did it answers: by the first of the scenario's requirements that is about this operation,
-   else by the first that is about none in particular, else by the operation's own row.
-4. For a driver that broke, the operation's own row, in every scenario.
+1. If a call that should have been refused broke an invariant, the finding counts against the requirement to refuse it:
+   the call did what it was asked to do, and no row promises that the result is valid.
+2. Otherwise the row that owns the finding's locator is responsible, if the client declares one of its operations.
+3. Otherwise the operation that caused the finding is responsible: through the first of the scenario's requirements that
+   is about this operation, or the first that is about no particular operation, or the operation's own row.
+4. If the driver broke, the operation's own row is responsible, in every scenario.
 
-Never simply by the scenario's first requirement: that one may be about something that worked, or that the client does
-not claim to have. Which operation did it is guessed from the calls (`culprits_*`), best guess first.
+The scenario's first requirement is not a good default: it may be about something that worked, or that the client does
+not claim. The responsible operation is inferred from the calls (`culprits_*`), most likely first.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from conformance.ledger.operations import EVENTS_READ, WORKER_RUN, OperationTabl
 from conformance.participants.transcript import RecordedCall
 
 BY_DOING = ("job", "membership.state", "answer", "answer.*", "driver", "scenario")
-"""Locators (patterns) that no row owns as a whole: whoever puts a job in the wrong place breaks what that operation
-promises. Single answers have owners all the same."""
+"""Locators (patterns) that no row owns as a whole: an operation that puts a job in the wrong place breaks its own
+promise. Single answers can still have owners."""
 
 OPENED_TO = {"flow": "flow.add", "events": EVENTS_READ}
-"""What an object of this role is opened for."""
+"""The operation for which a handle of this role is opened."""
 
 _ID_FIELDS = frozenset({"child", "children", "id", "ids", "job", "job_id", "jobId", "jobs", "parent"})
 _LEAVE_JOBS_ALONE = frozenset({"open", "close", "reset", "job.waitUntilFinished"})
 
 
 @dataclass(frozen=True)
-class Blame:
-    """Attributes findings in one scenario to one client. `declared`: its operations, with `worker.run` if it has that.
+class Attribution:
+    """Attributes findings in one scenario to requirements of one client.
 
-    `calls`: what it did, in order. `not_refused`: the one among them that should have been refused, and was not.
+    `declared`: its operations, with `worker.run` if it has loops. `calls`: its calls, in order. `not_refused`: the call
+    that should have been refused and was not.
     """
 
     requirements: tuple[str, ...]
@@ -48,16 +49,16 @@ class Blame:
     not_refused: RecordedCall | None = None
 
     def of_finding(self, finding: Finding) -> str:
-        """The requirement that a difference, a broken invariant or a wrong answer speaks against."""
+        """Return the requirement that a difference, a broken invariant or a wrong answer counts against."""
         if finding.source == "invariant" and self._was_left_by_an_acceptance(finding.key):
             return self.of_call(self.not_refused)
         owner = self._owner(finding.where) or self._owner(finding.place)
         return owner.id if owner else self._answering(culprits_at(finding.where, finding.key, self.calls))
 
     def of_mismatch(self, where: str) -> str:
-        """The requirement against which it speaks that a statement of the scenario does not hold.
+        """Return the requirement that a failed assertion of the scenario counts against.
 
-        A statement says what the scenario is about: an owner that it does not name comes last.
+        An assertion is about the scenario's own requirements, so an owner outside of them is the last choice.
         """
         own = self._owner(where, among=self.requirements) if where else None
         if own:
@@ -68,22 +69,22 @@ class Blame:
         return owner.id if owner else concerned or self.operations.row_of(culprits[0])
 
     def of_call(self, call: RecordedCall | None) -> str:
-        """The requirement against which it speaks that a call failed."""
+        """Return the requirement that a failed call counts against."""
         return self._answering((operation_of(call),) if call else culprits_now(self.calls))
 
     def of_operation(self, op: str) -> str:
-        """The requirement against which it speaks that nobody knows what came of an operation."""
+        """Return the requirement that an operation with an unknown outcome counts against."""
         return self._answering((op,))
 
     def of_breakage(self, call: RecordedCall | None) -> str:
-        """The requirement against which it speaks that the driver broke during a call: one, whatever the scenario.
+        """Return the requirement that a driver broken during a call counts against: the operation's own row.
 
-        An operation that hangs or crashes says nothing of the limits, flows and races that it was called for.
+        An operation that hangs or crashes shows nothing about the limits, flows and races that it was called for.
         """
         return self.operations.row_of(operation_of(call)) if call else self.of_call(None)
 
     def of_loss(self, op: str) -> str:
-        """The requirement against which it speaks that an untouched connection was lost: one, as for a breakage."""
+        """Return the requirement that the loss of an undisturbed connection counts against: the operation's own row."""
         return self.operations.row_of(op)
 
     def _was_left_by_an_acceptance(self, key: str) -> bool:
@@ -94,7 +95,7 @@ class Blame:
         return owner if owner and self._answers_for(owner.id) else None
 
     def _answers_for(self, row: str) -> bool:
-        """Whether the client claims to do anything that the row is about."""
+        """Whether the client declares an operation that the row is about."""
         about = self.operations.about(row)
         return not about or bool(about & self.declared)
 
@@ -102,7 +103,7 @@ class Blame:
         return self._concerned(culprits) or self.operations.row_of(culprits[0])
 
     def _concerned(self, culprits: Sequence[str]) -> str:
-        """The scenario's requirement that is about a culprit, or about none in particular; empty if there is none."""
+        """Return the scenario's requirement about a culprit or about no particular operation; empty if none is."""
         about = {row: self.operations.about(row) for row in self.requirements}
         for op in culprits:
             for row in self.requirements:
@@ -112,11 +113,11 @@ class Blame:
 
 
 def culprits_at(where: str, key: str, calls: Sequence[RecordedCall]) -> tuple[str, ...]:
-    """The operations that may have made what is at a locator and key (`QUEUE:ID` of a job, or a key of the queue).
+    """Return the operations that may have written what is at a locator and key (`QUEUE:ID` of a job, or a queue's key).
 
-    An answer is made by the operation that was asked. Anything else may be the doing of a managed worker, if there is
-    one, or of the calls that name the job, the last first, or of others that change something: a pause or a drain
-    moves jobs that it does not name.
+    An answer comes from the operation that was called. Anything else may come from a managed worker, if there is one,
+    from the calls that name the job, the last first, or from other calls that write: a pause or a drain moves jobs
+    without naming them.
     """
     if where.startswith("answer."):
         return (_operation_in(where),)
@@ -125,25 +126,25 @@ def culprits_at(where: str, key: str, calls: Sequence[RecordedCall]) -> tuple[st
 
 
 def _changes_at(key: str, calls: Sequence[RecordedCall]) -> Iterator[RecordedCall]:
-    """The calls that may have changed what is at a key, best guess first; one that names its job comes twice."""
+    """Yield the calls that may have changed a key, most likely first; a call that names the job comes twice."""
     writing = [call for call in reversed(calls) if not reads(call.op) and call.op not in _LEAVE_JOBS_ALONE]
     yield from (call for call in writing if any(key.endswith(f":{job}") for job in jobs_named(call)))
     yield from writing
 
 
 def culprits_now(calls: Sequence[RecordedCall]) -> tuple[str, ...]:
-    """The operations that may be the reason why a statement does not hold: all that were called, the last one first."""
+    """Return the operations that may have made an assertion fail: all that were called, the last one first."""
     return tuple(dict.fromkeys(operation_of(call) for call in reversed(calls))) or ("open",)
 
 
 def reads(op: str) -> bool:
-    """Whether an operation only asks: it cannot have left anything."""
+    """Whether an operation only reads, and so cannot have written anything."""
     method = op.rpartition(".")[2]
     return method == "count" or (method.startswith(("get", "is")) and op != "worker.getNextJob")
 
 
 def operation_of(call: RecordedCall) -> str:
-    """The operation that does what the call asks for: opening a worker lets it run, and `resolve` only ends a job."""
+    """Return the operation behind a call: opening a worker runs it, and `resolve` only ends a job of it."""
     if call.op == "resolve":
         return WORKER_RUN
     role, processor = call.args.get("role"), call.args.get("processor")
@@ -155,7 +156,7 @@ def operation_of(call: RecordedCall) -> str:
 
 
 def jobs_named(call: RecordedCall) -> frozenset[str]:
-    """The ids of jobs in the arguments and in the answer of a call."""
+    """Return the job ids in the arguments and in the answer of a call."""
     return frozenset(_ids({"args": call.args, "value": call.value}))
 
 
@@ -175,6 +176,6 @@ def _running(calls: Iterable[RecordedCall]) -> list[str]:
 
 
 def _operation_in(where: str) -> str:
-    """The operation of `answer.OPERATION.FIELD`; some have a dot in their name."""
+    """Return the operation of `answer.OPERATION.FIELD`; some names contain a dot."""
     words = where.split(".")
     return words[1] if words[1] in {"open", "close", "reset", "resolve"} else ".".join(words[1:3])

@@ -1,4 +1,4 @@
-"""What a scenario can say about a requirement: what the client did not do itself says nothing of it."""
+"""Decidability: a scenario decides a requirement only if the client itself performed one of its operations."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ from conformance.participants.marks import Scenario
 from conformance.participants.stand_in import PerformedOperations
 
 OperationsOf = Callable[[str], frozenset[str]]
-"""The operations that a requirement is about; none if it is about none in particular."""
+"""Maps a requirement to the operations that it is about; empty if it is about no particular operation."""
 
 OPENING_AND_CLOSING = frozenset({"open", "close", "reset"})
-"""A client that did nothing else has shown nothing."""
+"""A client that only did these has shown nothing."""
 
 
 def is_decided(requirement: str, performed: PerformedOperations, operations_of: OperationsOf) -> bool:
-    """Whether the client has shown in the scenario that it keeps to the requirement, if nothing speaks against it.
+    """Whether a scenario without findings shows that the client keeps the requirement.
 
-    It has where it did one of the operations that the requirement is about, whoever did the others: the oracle in its
-    place, or the other side of a hand-over. To have opened one object says nothing where another had to be opened by
-    the oracle.
+    It does if the client performed one of the requirement's operations; a stand-in or the other side of a hand-over may
+    have performed the others. Opening one handle shows nothing if the oracle had to open another one for the client.
     """
     about = operations_of(requirement)
     return bool(_own(performed) & about) if about else _did_something(performed)
 
 
 def may_speak_against(requirement: str, performed: PerformedOperations, operations_of: OperationsOf) -> bool:
-    """Whether a finding about the requirement can be the client's doing: always, where nobody stood in for it."""
+    """Whether the client can have caused a finding about the requirement: always, if there was no stand-in."""
     return not performed.stand_in or is_decided(requirement, performed, operations_of)
 
 
@@ -38,20 +37,20 @@ def _own(performed: PerformedOperations) -> set[str]:
 
 
 def _did_something(performed: PerformedOperations) -> bool:
-    # A reader of events does nothing but open: it has shown something where it was alone in its place.
+    # A reader of events only opens a handle: that shows something only if no stand-in acted for the client.
     return not performed.stand_in or bool(_own(performed) - OPENING_AND_CLOSING)
 
 
 def why_undecided(performed: PerformedOperations) -> str:
-    """The sentence that is printed with such requirements."""
+    """Return the reason that reports print for undecided requirements."""
     if not performed.stand_in:
-        return "the client does none of the operations that it is about in this part"
+        return "the client performs none of the operations that this is about"
     done = sorted(performed.stand_in - OPENING_AND_CLOSING) or sorted(performed.stand_in)
     return f"the oracle did this in the client's place: {', '.join(done)}"
 
 
 def why_never_decided(scenario: Scenario, ready: Ready, operations_of: OperationsOf) -> str:
-    """Say before a scenario begins that it can decide nothing about this client; empty where it can."""
+    """Return why a scenario cannot decide anything about this client; empty if it can."""
     can = operations_within_reach(ready)
     if any(_can_decide(scenario, operations_of(requirement), can) for requirement in scenario.requirements):
         return ""
@@ -66,8 +65,9 @@ def _can_decide(scenario: Scenario, about: frozenset[str], can: frozenset[str]) 
 
 
 def operations_within_reach(ready: Ready) -> frozenset[str]:
-    """The operations that a driver declares, and those that its loops do or can be brought to do."""
-    can = frozenset((*ready.ops, EVENTS_READ))  # which objects a driver opens, only trying it shows
+    """Return the operations that a driver declares, and those that its loops perform or can emulate."""
+    # The handshake does not list roles, so any driver may be able to open a reader of events.
+    can = frozenset((*ready.ops, EVENTS_READ))
     if "managed-worker" not in ready.capabilities:
         return can
     return can | {WORKER_RUN} | (LOOP_OPERATIONS if "resolve" in can else frozenset())

@@ -6,7 +6,7 @@ import pytest
 
 from conformance.driver.ops import queue as ops
 from conformance.gate.bench import Bench
-from conformance.gate.trial import TrialResult
+from conformance.gate.trial_result import TrialResult
 from conformance.gate.verdicts import unblamed
 from conformance.participants.expect import equal
 from conformance.participants.marks import Scenario, scenario, shared
@@ -37,7 +37,7 @@ def test_a_statement_that_neither_side_makes_true_is_changed(mini: MiniatureDriv
 def test_a_client_that_does_as_an_older_version_goes_another_way(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     evidence = tried(COUNTS, unprepared(bench_of(mini(count=2), mini(count=1))))
     assert said(evidence) == (["other-ending"], "", "changed")
-    assert evidence.findings[0].actual == "it went on to the end"
+    assert evidence.findings[0].actual == "it continued to the end"
 
 
 def test_answers_are_compared_up_to_where_both_stopped(mini: MiniatureDrivers, bench_of: BenchOf) -> None:

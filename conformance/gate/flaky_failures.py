@@ -1,15 +1,15 @@
-"""Failures that come and go: what a client does wrong now and then, in whatever scenario it happens to meet.
+"""Flaky failures: intermittent mistakes of a client that can appear in any scenario.
 
     [[unsteady]]
-    operation = "worker.*"       # only where the client has done one of these (glob over operations)
+    operation = "worker.*"       # only if the client performed one of these (glob over operations)
     reason = "a loop that is closed sometimes fetches one more job"
-    at_most = 3                  # in so many scenarios of a run
+    at_most = 3                  # scenarios of a run in which it may appear
     where = "membership.*"       # optional: only findings at these locators (glob)
     issue = "https://…"          # optional
 
-No entry of known failures can name the scenario, or the requirement, of such a failure. A scenario that fails in this
-way is played again, alone. Where it holds then, it is counted as held, and the run says that it was repeated, and why;
-where it fails every time, it fails. More than `at_most` such scenarios fail the run: that is more than now and then.
+Entries of known failures name a scenario or requirement, so they cannot describe these. A scenario that fails in this
+way is repeated while no other scenario runs. If it then holds, it counts as held, and the record says that it was
+repeated and why. If it fails every time, it fails. More than `at_most` such scenarios fail the run.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from conformance.gate.records import ScenarioRecord
 
 MOST_REPEATS = 2
 
-Play = Callable[[], ScenarioRecord]
+RunScenario = Callable[[], ScenarioRecord]
 
 
-class UnsteadyFailure(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One entry of the file."""
+class FlakyFailure(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One `[[unsteady]]` entry of known.toml."""
 
     operation: str
     reason: str
@@ -37,7 +37,7 @@ class UnsteadyFailure(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     issue: str = ""
 
     def explains(self, record: ScenarioRecord) -> bool:
-        """Whether it may be why this scenario failed: the client did the operation, and nothing is wrong elsewhere."""
+        """Whether it can explain why a scenario failed: the client did the operation, and nothing else is wrong."""
         did = any(step.by in ("both", "client") and fnmatchcase(step.do, self.operation) for step in record.steps)
         wrong = list(_not_excused(record))
         return did and bool(wrong) and all(fnmatchcase(finding.where, self.where) for finding in wrong)
@@ -51,22 +51,23 @@ def _not_excused(record: ScenarioRecord) -> Iterable[Finding]:
     )
 
 
-def steadied(play: Play, again: Play, entries: Collection[UnsteadyFailure]) -> ScenarioRecord:
-    """The record of a scenario, repeated where an entry may explain its failure. `again` plays it alone.
+def retry_flaky(run: RunScenario, again: RunScenario, entries: Collection[FlakyFailure]) -> ScenarioRecord:
+    """Run a scenario, and again if an entry may explain its failure. Returns the record of the attempt that counts.
 
-    Of a scenario that fails every time, the record of its first attempt: nothing is forgiven.
+    `again` runs it while no other scenario runs. If every attempt fails, the first record is returned: nothing is
+    excused.
     """
-    first = record = play()
-    said: list[str] = []
-    while (entry := _explanation(record, entries)) is not None and len(said) < MOST_REPEATS:
-        said += [f"{entry.reason}: {_outcome(record)}", *record.repeated]
+    first = record = run()
+    repeated: list[str] = []
+    while (entry := _explanation(record, entries)) is not None and len(repeated) < MOST_REPEATS:
+        repeated += [f"{entry.reason}: {_outcome(record)}", *record.repeated]
         record = again()
         if record.verdict not in ("fail", "error", "inconclusive"):
-            return msgspec.structs.replace(record, repeated=[*said, *record.repeated], unsteady=entry.reason)
+            return msgspec.structs.replace(record, repeated=[*repeated, *record.repeated], unsteady=entry.reason)
     return first
 
 
-def _explanation(record: ScenarioRecord, entries: Iterable[UnsteadyFailure]) -> UnsteadyFailure | None:
+def _explanation(record: ScenarioRecord, entries: Iterable[FlakyFailure]) -> FlakyFailure | None:
     if record.verdict != "fail":
         return None
     return next((entry for entry in entries if entry.explains(record)), None)
@@ -76,8 +77,8 @@ def _outcome(record: ScenarioRecord) -> str:
     return f"{record.verdict}, {next((finding.message for finding in _not_excused(record)), record.reason)}"
 
 
-def too_often(entries: Iterable[UnsteadyFailure], records: Collection[ScenarioRecord]) -> list[str]:
-    """Say which entries were needed in more scenarios than they allow."""
+def too_often(entries: Iterable[FlakyFailure], records: Collection[ScenarioRecord]) -> list[str]:
+    """Return a message for each entry that was needed in more scenarios than it allows."""
     met = {entry: [record.id for record in records if record.unsteady == entry.reason] for entry in entries}
     return [
         f"{len(scenarios)} scenarios failed at first and held when they were repeated ({', '.join(scenarios)}), and "

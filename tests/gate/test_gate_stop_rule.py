@@ -9,29 +9,29 @@ import msgspec
 import pytest
 
 from conformance.gate.options import RunConfig
-from conformance.gate.stopping import BUDGET_USED, SOMETHING_FAILED, Stopping
+from conformance.gate.stop_rule import BUDGET_USED, SOMETHING_FAILED, StopRule
 from conformance.problems import UsageProblem
 
 
-def elsewhere(stopping: Stopping) -> Stopping:
+def elsewhere(stopping: StopRule) -> StopRule:
     """The same in another process."""
-    return msgspec.json.decode(msgspec.json.encode(stopping), type=Stopping)
+    return msgspec.json.decode(msgspec.json.encode(stopping), type=StopRule)
 
 
 def test_without_budget_and_fail_fast_nothing_ends_it(tmp_path: Path) -> None:
-    stopping = Stopping.after(None, began_ms=0, fail_fast=False, folder=tmp_path)
+    stopping = StopRule.after(None, began_ms=0, fail_fast=False, folder=tmp_path)
     stopping.note_failure()
     assert stopping.reason == ""
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_budget_that_is_used_up_ends_it(tmp_path: Path) -> None:
-    assert elsewhere(Stopping.after(60_000, began_ms=time.time() * 1000, fail_fast=False, folder=tmp_path)).reason == ""
-    assert elsewhere(Stopping(time.time() * 1000 - 1)).reason == BUDGET_USED
+    assert elsewhere(StopRule.after(60_000, began_ms=time.time() * 1000, fail_fast=False, folder=tmp_path)).reason == ""
+    assert elsewhere(StopRule(time.time() * 1000 - 1)).reason == BUDGET_USED
 
 
 def test_a_failure_in_one_process_is_one_in_all(tmp_path: Path) -> None:
-    stopping = Stopping.after(None, began_ms=0, fail_fast=True, folder=tmp_path)
+    stopping = StopRule.after(None, began_ms=0, fail_fast=True, folder=tmp_path)
     other = elsewhere(stopping)
     assert other.reason == ""
     stopping.note_failure()

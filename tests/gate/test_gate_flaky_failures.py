@@ -12,22 +12,22 @@ import msgspec
 import pytest
 
 from conformance.environment.starvation import NO_STARVATION, Starvation, StarvationWatch
-from conformance.gate.known import KnownFailure, excuse, load_known_file
+from conformance.gate.flaky_failures import MOST_REPEATS, FlakyFailure, retry_flaky, too_often
+from conformance.gate.known_failures import KnownFailure, excuse, load_known_file
 from conformance.gate.options import RunConfig
 from conformance.gate.plugin import ScenarioRunner
 from conformance.gate.ratchet import entry_text, rewritten
 from conformance.gate.records import ScenarioRecord, StepRecord, decode
-from conformance.gate.repeating import Repeater
-from conformance.gate.stopping import Stopping
-from conformance.gate.turnstile import Turnstile
-from conformance.gate.unsteady import MOST_REPEATS, UnsteadyFailure, steadied, too_often
+from conformance.gate.repetition import Repeater
+from conformance.gate.run_lock import RunLock
+from conformance.gate.stop_rule import StopRule
 from conformance.problems import UsageProblem
 
 from .gate_builders import finding, item, record
 from .miniature_drivers import BenchOf
 from .small_scenarios import COUNTS, MiniatureDrivers
 
-LOOP = UnsteadyFailure(operation="worker.*", reason="its loop fetches one more job", at_most=2, where="membership.*")
+LOOP = FlakyFailure(operation="worker.*", reason="its loop fetches one more job", at_most=2, where="membership.*")
 CLAIM = StepRecord(by="both", do="worker.getNextJob")
 LOST = finding(where="membership.state", message="the job is active")
 PASSES = record({"a.must": "pass"})
@@ -45,8 +45,8 @@ class Plays:
         self.alone.append(alone)
         return next(self._attempts)
 
-    def __call__(self, *entries: UnsteadyFailure) -> ScenarioRecord:
-        return steadied(lambda: self._play(alone=False), lambda: self._play(alone=True), entries)
+    def __call__(self, *entries: FlakyFailure) -> ScenarioRecord:
+        return retry_flaky(lambda: self._play(alone=False), lambda: self._play(alone=True), entries)
 
 
 def test_what_passes_is_played_once() -> None:
@@ -120,7 +120,7 @@ def test_more_scenarios_than_the_entry_allows_are_a_problem_of_the_run() -> None
 
 # In a run.
 
-COUNTS_WRONGLY = UnsteadyFailure(operation="queue.*", reason="it counts wrongly at first", at_most=2)
+COUNTS_WRONGLY = FlakyFailure(operation="queue.*", reason="it counts wrongly at first", at_most=2)
 
 
 class Miscounting:
@@ -138,10 +138,10 @@ class Miscounting:
 def played(bench_of: BenchOf, mini: MiniatureDrivers, tmp_path: Path) -> Callable[..., ScenarioRecord]:
     """Play a scenario as a run does, with a client that miscounts so many times; the record that it leaves."""
 
-    def play(times: int, *unsteady: UnsteadyFailure) -> ScenarioRecord:
+    def play(times: int, *unsteady: FlakyFailure) -> ScenarioRecord:
         bench = bench_of(mini(), mini(ops={"queue.count": Miscounting(times)}))
-        repeater = Repeater(cast("StarvationWatch", CalmMachine()), Turnstile(tmp_path))
-        runner = ScenarioRunner(bench, repeater, RunConfig(), (), Stopping(), unsteady=unsteady)
+        repeater = Repeater(cast("StarvationWatch", CalmMachine()), RunLock(tmp_path))
+        runner = ScenarioRunner(bench, repeater, RunConfig(), (), StopRule(), unsteady=unsteady)
         node = cast("Any", item(COUNTS, module="test_getters.py"))
         node.user_properties = []
         with suppress(pytest.fail.Exception):
@@ -198,27 +198,27 @@ OLD, TOO = (KnownFailure(requirement=name, reason=reason) for name, reason in ((
 
 
 @pytest.fixture
-def read(tmp_path: Path) -> Callable[[str], tuple[UnsteadyFailure, ...]]:
-    def written(text: str) -> tuple[UnsteadyFailure, ...]:
+def read(tmp_path: Path) -> Callable[[str], tuple[FlakyFailure, ...]]:
+    def written(text: str) -> tuple[FlakyFailure, ...]:
         (tmp_path / "known.toml").write_text(text, "utf-8")
         return load_known_file(tmp_path / "known.toml", ("a.must", "a.name")).unsteady
 
     return written
 
 
-def test_it_stands_among_the_known_failures(read: Callable[[str], tuple[UnsteadyFailure, ...]]) -> None:
+def test_it_stands_among_the_known_failures(read: Callable[[str], tuple[FlakyFailure, ...]]) -> None:
     assert read(TEXT) == (LOOP,)
     assert read(entry_text(LOOP)) == (LOOP,)
 
 
 @pytest.mark.parametrize("line", ["operation", "reason", "at_most"])
 def test_operation_reason_and_number_have_to_be_said(
-    read: Callable[[str], tuple[UnsteadyFailure, ...]], line: str
+    read: Callable[[str], tuple[FlakyFailure, ...]], line: str
 ) -> None:
     whole = entry_text(LOOP).splitlines(keepends=True)
     with pytest.raises(UsageProblem, match=line):
         read("".join(each for each in whole if not each.startswith(line)))
-    with pytest.raises(UsageProblem, match="gives no reason"):
+    with pytest.raises(UsageProblem, match="has no reason"):
         read(entry_text(msgspec.structs.replace(LOOP, reason=" ")))
 
 

@@ -1,7 +1,7 @@
-"""A scenario that did not hold while the machine starved is repeated alone: whoever was not let run is not judged.
+"""Repetition of doubtful scenarios: one that fails while the machine starves is repeated while no other runs.
 
-So is one in which the client says of its connection, which nobody had touched, what the machine may have done: if it
-says so every time, on a machine that lets everybody run, it is the client's doing.
+A client that loses an undisturbed connection is repeated as well, because a starved machine can cause that. If it
+happens in every attempt without starvation, the client is at fault.
 """
 
 from __future__ import annotations
@@ -13,77 +13,77 @@ import msgspec
 
 from conformance.environment.starvation import STARVED_MS, Starvation, StarvationWatch
 from conformance.gate.records import ScenarioRecord, Verdict
-from conformance.gate.turnstile import Turnstile
+from conformance.gate.run_lock import RunLock
 
 DOUBTFUL: tuple[Verdict, ...] = ("fail", "error", "inconclusive", "changed")
-"""What lateness may look like."""
+"""Verdicts that a late process can cause."""
 UNDECIDED: tuple[Verdict, ...] = (*DOUBTFUL, "warn", "unchecked")
-"""What is not known of a requirement as long as only starving attempts say so."""
+"""Verdicts of requirements that do not count if every attempt starved."""
 MOST_REPEATS = 2
 IN_VAIN = 3
-"""After so many scenarios whose last repeat starved, too, the machine is not asked again before it has been calm.
+"""After this many scenarios whose last repetition starved, nothing is repeated until an attempt does not starve.
 
-After so many that kept their doubt on a calm machine, what the client says of its connection is believed at once.
+After this many scenarios that confirmed a lost connection without starvation, the first attempt counts at once.
 """
 PATIENT_MS = 2000.0
-"""Where time stands still, only deadlines can be missed, and the shortest is 5 s."""
+"""Starvation (ms) that matters on a frozen clock: only deadlines can be missed then, and the shortest is 5 s."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempted:
-    """A scenario played once. `frozen`: time stood still for both clients. `doubt`: see `TrialResult`."""
+class AttemptResult:
+    """One attempt at a scenario. `frozen`: both clients ran on a frozen clock. `doubt`: see `TrialResult`."""
 
     record: ScenarioRecord
     frozen: bool = False
     doubt: str = ""
 
 
-Attempt = Callable[[], Attempted]
+Attempt = Callable[[], AttemptResult]
 
 
 def explains(starvation: Starvation, *, frozen: bool) -> bool:
-    """Whether a scenario may have failed because of it alone. `frozen`: time stood still, but for deadlines."""
+    """Whether starvation alone can have made a scenario fail. `frozen`: the clock was frozen, except for deadlines."""
     return starvation.total_ms >= PATIENT_MS if frozen else starvation.worst_second_ms >= STARVED_MS
 
 
 class Repeater:
-    """Plays the scenarios of one process, and again where the machine may be the culprit."""
+    """Runs the scenarios of one process, and repeats those that the machine may have made fail."""
 
-    def __init__(self, watch: StarvationWatch, turnstile: Turnstile) -> None:
+    def __init__(self, watch: StarvationWatch, lock: RunLock) -> None:
         self._watch = watch
-        self._turnstile = turnstile
+        self._lock = lock
         self._in_vain = 0
         self._confirmed = 0
 
-    def play(self, attempt: Attempt, *, alone: bool = False) -> ScenarioRecord:
-        """The record of the first attempt that leaves no doubt; `inconclusive` where the machine let none run.
+    def run(self, attempt: Attempt, *, alone: bool = False) -> ScenarioRecord:
+        """Return the record of the first attempt without doubt; `inconclusive` if every attempt starved.
 
-        `alone`: already the first one is played while no other scenario runs.
+        `alone`: run even the first attempt while no other scenario runs.
         """
-        with self._turnstile.alone() if alone else self._turnstile.together():
+        with self._lock.exclusive() if alone else self._lock.shared():
             done, starved = self._watched(attempt)
         repeated: list[str] = []
         while done.record.verdict in DOUBTFUL and (starved or done.doubt):
             if starved is None and self._is_believed(len(repeated)):
                 break
-            repeated.append(f"{starved or 'a calm machine'}: {_outcome(done.record)}")
+            repeated.append(f"{starved or 'no starvation'}: {_outcome(done.record)}")
             if starved and (len(repeated) > MOST_REPEATS or self._in_vain >= IN_VAIN):
                 self._in_vain += 1
                 return _inconclusive(done.record, starved, repeated)
-            with self._turnstile.alone():
+            with self._lock.exclusive():
                 done, starved = self._watched(attempt)
         if not starved:
             self._in_vain = 0
         return msgspec.structs.replace(done.record, repeated=repeated)
 
     def _is_believed(self, repeats: int) -> bool:
-        """Whether what the client says of its connection counts, on a calm machine and after so many repeats."""
+        """Whether a lost connection counts against the client, without starvation and after this many repetitions."""
         if repeats == MOST_REPEATS:
             self._confirmed += 1
         return repeats == MOST_REPEATS or self._confirmed >= IN_VAIN
 
-    def _watched(self, attempt: Attempt) -> tuple[Attempted, Starvation | None]:
-        """One attempt, and what starvation may explain of it."""
+    def _watched(self, attempt: Attempt) -> tuple[AttemptResult, Starvation | None]:
+        """Make one attempt. Returns it, and its starvation if that can explain a failure."""
         self._watch.start()
         done = attempt()
         seen = self._watch.seen()
@@ -91,12 +91,12 @@ class Repeater:
 
 
 def _outcome(record: ScenarioRecord) -> str:
-    said = record.reason or next((finding.message for finding in record.findings), "")
-    return f"{record.verdict}, {said}" if said else record.verdict
+    why = record.reason or next((finding.message for finding in record.findings), "")
+    return f"{record.verdict}, {why}" if why else record.verdict
 
 
 def _inconclusive(record: ScenarioRecord, starved: Starvation, repeated: list[str]) -> ScenarioRecord:
-    """Nothing is said about the client; what was seen is kept in words."""
+    """Return the record without findings: nothing counts against the client. `repeated` keeps what was seen."""
     undecided: dict[str, Verdict] = {
         name: "inconclusive" if verdict in UNDECIDED else verdict for name, verdict in record.requirements.items()
     }

@@ -1,4 +1,4 @@
-"""What a driver would gain by its next operation: how many requirements a run could decide then. No I/O."""
+"""Reach of a driver: how many requirements a run can decide, and what each missing operation would add. No I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from conformance.driver.authoring import CAPABILITY_OPS
 from conformance.driver.messages import Ready
 from conformance.driver.ops import REGISTRY
-from conformance.gate.decided import OPENING_AND_CLOSING
+from conformance.gate.decidability import OPENING_AND_CLOSING
 from conformance.ledger.loader import load_ledger
 from conformance.ledger.operations import EVENTS_READ, WORKER_RUN, load_operations
 from conformance.participants.loop_worker import LOOP_OPERATIONS
@@ -19,7 +19,7 @@ MANAGED_WORKER = "managed-worker"
 
 @dataclass(frozen=True)
 class Prospect:
-    """One thing that a driver does not do yet. `unlocks`: so many more requirements could be decided with it."""
+    """Something that a driver lacks. `unlocks`: how many more requirements could be decided with it."""
 
     what: str
     unlocks: int
@@ -27,9 +27,9 @@ class Prospect:
 
 @dataclass(frozen=True)
 class Reach:
-    """How far a driver gets. `decidable` of `examined` requirements are about something that it does.
+    """How many requirements a driver can decide: `decidable` of `examined` are about operations that it performs.
 
-    `prospects`: what it lacks, the most valuable first; only what unlocks something.
+    `prospects`: what it lacks, the most valuable first; entries that unlock nothing are left out.
     """
 
     decidable: int
@@ -38,16 +38,17 @@ class Reach:
 
 
 def reach_of(ready: Ready, *, reads_events: bool) -> Reach:
-    """Work out how far a driver gets with what it declares. `reads_events`: it opens handles of the role events."""
+    """Compute the reach of a driver from its declarations. `reads_events`: it opens handles of the role events."""
     can = _can(frozenset(ready.ops), frozenset(ready.capabilities), reads_events=reads_events)
     now = _decidable(can)
-    found = [Prospect(what, len(_decidable(can | more) - now)) for what, more in _steps(ready, reads_events)]
-    worthwhile = sorted((each for each in found if each.unlocks), key=lambda each: (-each.unlocks, each.what))
+    prospects = [Prospect(what, len(_decidable(can | more) - now)) for what, more in _steps(ready, reads_events)]
+    useful = [prospect for prospect in prospects if prospect.unlocks]
+    worthwhile = sorted(useful, key=lambda prospect: (-prospect.unlocks, prospect.what))
     return Reach(len(now), sum(row.examined for row in load_ledger().values()), tuple(worthwhile))
 
 
 def _can(ops: frozenset[str], capabilities: frozenset[str], *, reads_events: bool) -> frozenset[str]:
-    """What the client can be seen to do, its loops included; a worker's operations count with its capability only."""
+    """Return the operations that the client performs, including its loops; a worker's need the capability as well."""
     can = ops if MANUAL_WORKER in capabilities else ops - LOOP_OPERATIONS
     if MANAGED_WORKER in capabilities:
         can |= {WORKER_RUN} | (LOOP_OPERATIONS if "resolve" in ops else frozenset())
@@ -55,7 +56,7 @@ def _can(ops: frozenset[str], capabilities: frozenset[str], *, reads_events: boo
 
 
 def _decidable(can: frozenset[str]) -> frozenset[str]:
-    """The examined requirements that are about one of these operations, or about whatever a client does."""
+    """Return the examined requirements that are about one of these operations, or about any operation."""
     if not can - OPENING_AND_CLOSING:
         return frozenset()
     table = load_operations()
@@ -64,7 +65,7 @@ def _decidable(can: frozenset[str]) -> frozenset[str]:
 
 
 def _steps(ready: Ready, reads_events: bool) -> Iterator[tuple[str, frozenset[str]]]:
-    """What is missing, each with the operations that come within reach by it."""
+    """Yield each missing operation or capability, with the operations that it makes possible."""
     missing = set(REGISTRY) - set(ready.ops) - OPENING_AND_CLOSING
     loop = {"resolve"} if "resolve" in missing or MANAGED_WORKER not in ready.capabilities else set()
     if loop:

@@ -1,0 +1,162 @@
+"""Execution of a scenario's steps: participants are created, run, settled and cleaned up; nothing is judged here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conformance.driver.errors import OperationGivenUp, OperationUnsupported
+from conformance.gate.bench import Bench
+from conformance.gate.time_limit import Side, TimeLimit, wait_for
+from conformance.gate.trial_result import TrialResult
+from conformance.observe.tables import Snapshot
+from conformance.participants.caller import Role
+from conformance.participants.cancellation import Cancellation
+from conformance.participants.key_translation import read_named
+from conformance.participants.marks import ASSIGNMENT, Scenario
+from conformance.participants.names import Names
+from conformance.participants.participant import Participant
+from conformance.participants.roles import Assignment, unsupported_role
+from conformance.participants.wait_limits import WaitLimits
+from conformance.protocol.versions import is_supported
+
+SETTLE_MS = 10_000
+"""Time for operations that a scenario started to finish after its last step."""
+SETTLE_FAILED_MS = 2000
+"""The same after a failed client: operations that are still running then rarely finish at all."""
+
+
+class Execution:
+    """The steps of one scenario on the participants of a bench."""
+
+    def __init__(self, scenario: Scenario, arguments: dict[str, Any], bench: Bench, limit: TimeLimit) -> None:
+        self.scenario, self.bench = scenario, bench
+        self._arguments, self._limit = arguments, limit
+        self.assignment: Assignment | None = arguments.pop(ASSIGNMENT, None)
+        """The roles of client and partner in a hand-over."""
+        self.cancellation = Cancellation()
+        self._participants: list[Participant] = []
+        self._wait_limits = WaitLimits(bench.waits, scenario.name, sides=scenario.style == "differential")
+
+    @property
+    def is_unsupported_oracle(self) -> bool:
+        """Whether the scenarios were not written for this version of the oracle."""
+        return not is_supported(self.bench.oracle_version)
+
+    def miscast(self) -> str:
+        """Return why client and partner cannot take their roles; empty if they can."""
+        assignment = self.assignment
+        if assignment is None:
+            return ""
+        client, partner = self.bench.client.handshake(), self.bench.driver_of(self.bench.second).handshake()
+        if client.fixed_prefix and partner.fixed_prefix and client.fixed_prefix != partner.fixed_prefix:
+            return f"they cannot share a queue: {client.fixed_prefix!r} and {partner.fixed_prefix!r} are their prefixes"
+        return unsupported_role(
+            assignment.client, {*client.ops, *client.capabilities}, "the client"
+        ) or unsupported_role(assignment.partner, {*partner.ops, *partner.capabilities}, "its partner")
+
+    def participant(self, role: Role, names: Names, *, frozen: bool) -> Participant:
+        """Return a new participant of this scenario."""
+        participant = self.bench.participant(
+            role,
+            names,
+            self.bench.clock(frozen=frozen, cancellation=self.cancellation),
+            self.cancellation,
+            uses_loop_workers=self.bench.uses_loop_workers(),
+        )
+        participant.wait_limits = self._wait_limits
+        self._participants.append(participant)
+        return participant
+
+    def run_apart(self, oracle: Participant, client: Participant) -> tuple[Side, Side]:
+        """Run the steps once per participant, in parallel."""
+        on_oracle = Side(lambda: self._steps_of(oracle), lambda: oracle.transcript.step)
+        on_client = Side(lambda: self._steps_of(client), lambda: client.transcript.step)
+        self._wait(on_oracle, on_client)
+        self._settle(failed=on_client.failure is not None)
+        return on_oracle, on_client
+
+    def run_together(self, client: Participant, other: Participant) -> Side:
+        """Run the steps once, with two participants on one prefix."""
+        both = Side(
+            lambda: self._steps(self._roles(client, other)),
+            lambda: f"{client.transcript.step} (client), {other.transcript.step} ({other.role})",
+        )
+        self._wait(None, both)
+        self._settle(failed=both.failure is not None)
+        return both
+
+    def control_failure(self) -> BaseException | None:
+        """Run a hand-over with the oracle's loops in the client's roles, and return how the steps failed.
+
+        If they fail as well, no loop can take these roles, so the client is not at fault. Scenarios on two prefixes
+        need no control: the oracle takes the same steps anyway.
+        """
+        self.close_handles()
+        names, cancellation = Names(self.bench.prefix()), Cancellation()
+        clock = self.bench.clock(frozen=False, cancellation=cancellation)
+        client = self.bench.oracle_in_place_of_client(names, clock, cancellation)
+        partner = self.bench.participant("oracle", names, clock, cancellation, uses_loop_workers=True)
+        side = Side(lambda: self._steps(self._roles(client, partner)), lambda: client.transcript.step)
+        wait_for(None, side, self._limit, cancel=cancellation.cancel, kill=self._kill)
+        self.bench.heal()
+        for participant in (client, partner):
+            participant.settle(within_ms=SETTLE_FAILED_MS)
+        self.close_handles()
+        self.bench.clear(place for participant in (client, partner) for place in participant.places)
+        return side.failure
+
+    def close_handles(self) -> None:
+        """Close all handles. An open worker would write while the kit reads Redis."""
+        for driver in self.bench.every_driver:
+            driver.reset()
+
+    def snapshots(self, names: Names) -> tuple[Snapshot, Snapshot]:
+        """Return a participant's keys as they are in Redis, and with the names that the scenario uses."""
+        return read_named(self.bench.redis, names)
+
+    def clean_up(self, result: TrialResult) -> None:
+        """Remove everything from Redis, and add times and unanswered operations to the result."""
+        self.bench.heal()
+        self.close_handles()
+        self.bench.clear(names for participant in self._participants for names in participant.places)
+        result.unanswered = sorted({op for participant in self._participants for op in participant.unanswered})
+        for participant in self._participants:
+            name, spent = participant.role, participant.busy_seconds * 1000
+            result.timings_ms[name] = result.timings_ms.get(name, 0.0) + spent
+
+    def _steps_of(self, participant: Participant) -> None:
+        """Run the steps on one side. If they are unsupported there, the other side stops as well.
+
+        One exception: an oracle of an unsupported version may refuse what the client does.
+        """
+        try:
+            self._steps({"client": participant})
+        except (OperationUnsupported, OperationGivenUp) as ending:
+            if participant.role == "oracle" or not self.is_unsupported_oracle:
+                self.cancellation.cancel(str(ending))
+            raise
+
+    def _steps(self, roles: dict[str, Participant]) -> None:
+        self.scenario.function(**roles, **self._arguments)
+
+    def _roles(self, client: Participant, other: Participant) -> dict[str, Participant]:
+        if self.scenario.style == "shared":
+            return {"client": client, "oracle": other}
+        assert self.assignment is not None
+        return {**dict.fromkeys(self.assignment.client, client), **dict.fromkeys(self.assignment.partner, other)}
+
+    def _wait(self, oracle: Side | None, client: Side) -> None:
+        wait_for(oracle, client, self._limit, cancel=self.cancellation.cancel, kill=self._kill)
+
+    def _kill(self) -> None:
+        """Kill the drivers; the next scenario starts new ones."""
+        for driver in self.bench.drivers:
+            if driver.connection is not None:
+                driver.connection.kill()
+
+    def _settle(self, *, failed: bool) -> None:
+        """Lift all disturbances, and let operations finish: also after a failure."""
+        # Heal first: a call that a tap still holds back would never finish.
+        self.bench.heal()
+        for participant in self._participants:
+            participant.settle(within_ms=SETTLE_FAILED_MS if failed else SETTLE_MS)

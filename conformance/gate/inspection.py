@@ -1,0 +1,159 @@
+"""Inspection after the steps: what each side left in Redis and sent to it is checked and compared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from conformance.findings import Finding
+from conformance.gate.endings import Endings
+from conformance.gate.evidence import RedisLook, steps_in_order, steps_side_by_side
+from conformance.gate.execution import Execution
+from conformance.gate.judge import ORACLE_HEALTH, READABLE_BY_NODE, Judge
+from conformance.gate.trial_result import TrialResult
+from conformance.gate.version_change import change_text, not_also
+from conformance.observe.tables import Snapshot
+from conformance.participants.clock import RunningClock
+from conformance.participants.key_translation import equally_trimmed
+from conformance.participants.names import Names
+from conformance.participants.participant import Participant
+
+
+class Inspection:
+    """Checks what the participants of one scenario left behind, and adds the findings to the result of the trial."""
+
+    def __init__(self, execution: Execution, endings: Endings, judge: Judge, result: TrialResult) -> None:
+        self._execution, self._endings, self._judge, self._result = execution, endings, judge, result
+        self._bench, self._scenario = execution.bench, execution.scenario
+        self._oracle_findings: list[Finding] = []
+        """Where an oracle of an unsupported version breaks checks of the kit: the client may do so as well."""
+
+    def compare(self, oracle: Participant, client: Participant, *, frozen: bool) -> None:
+        """Check and compare what oracle and client left, each on its own prefix."""
+        with self._timed():
+            if self._endings.in_step and not self._result.error:
+                self._result.findings += self._judge.worker_errors(oracle, client)
+            self._execution.close_handles()
+            self._check_traffic()
+            (_, theirs), (left, ours) = self._execution.snapshots(oracle.names), self._execution.snapshots(client.names)
+            self._check_oracle(theirs)
+            same = False
+            if self._endings.in_step and not client.names.ids_decide_order():
+                self._result.findings += self._judge.answers(oracle, client)
+                same = self._scenario.compare and self._is_same_state(oracle, client, theirs, ours, frozen=frozen)
+            self._check_left_behind(left, ours.queues, client.names, same_as_node=same)
+            self._keep_evidence(client, oracle, paired=True)
+
+    def check_shared(self, client: Participant, other: Participant) -> None:
+        """Check what two participants left on one prefix: invariants, Node's view, and lost or repeated jobs."""
+        with self._timed():
+            self._execution.close_handles()
+            self._check_traffic()
+            left, named = self._execution.snapshots(client.names)
+            self._check_left_behind(left, named.queues, client.names)
+            self._check_handover(left, client, other)
+            self._keep_evidence(client, other, paired=False)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self._result.timings_ms["observe"] = (time.perf_counter() - started) * 1000
+
+    def _check_traffic(self) -> None:
+        """Both sides must have sent well-formed commands."""
+        cluster = self._bench.server.mode == "cluster"
+        broken = self._judge.traffic(self._bench.traffic("oracle"), cluster=cluster)
+        if broken and self._execution.is_unsupported_oracle:
+            # The kit only knows the script calls of supported versions; `versions diff` shows how others differ.
+            self._oracle_findings += broken
+        elif broken:
+            self._oracle_breaks(broken, "a check")
+        self._result.findings += self._judge.traffic(self._bench.traffic("client"), cluster=cluster)
+
+    def _check_oracle(self, left: Snapshot) -> None:
+        broken = self._judge.invariants(left)
+        # A cancelled scenario may leave a supported oracle's queue half-way, and then a broken invariant says nothing.
+        # In an unsupported version it still shows a change.
+        if broken and (self._execution.is_unsupported_oracle or not self._execution.cancellation.reason):
+            self._oracle_breaks(broken, "an invariant")
+
+    def _oracle_breaks(self, broken: list[Finding], what: str) -> None:
+        """Node breaks a check: an error of the kit, or a change if the version is unsupported."""
+        if self._execution.is_unsupported_oracle:
+            self._oracle_findings += broken
+            self._result.changed = self._result.changed or change_text(self._bench.oracle_version, broken[0].message)
+        else:
+            self._result.error = f"Node itself breaks {what} of the kit: {broken[0].message}"
+
+    def _is_same_state(
+        self, oracle: Participant, client: Participant, theirs: Snapshot, ours: Snapshot, *, frozen: bool
+    ) -> bool:
+        """Compare both queues. Returns whether the client's is, by the canonical rules, exactly Node's."""
+        managed = oracle.managed or client.managed
+        theirs, named = equally_trimmed(theirs, ours, client.names)
+        different = self._judge.states(theirs, named, frozen=frozen, managed=managed)
+        self._result.findings += different
+        return client.names.same and not different
+
+    def _check_left_behind(
+        self, snapshot: Snapshot, queues: list[str], names: Names, *, same_as_node: bool = False
+    ) -> None:
+        """The client's queue must keep the invariants, and Node must be able to read it.
+
+        `same_as_node`: Node need not read it, which takes a third of a trial; no rule of comparison hides malformed
+        data. Node reads it nevertheless if readability is a requirement of the scenario. A scenario that was given up
+        may have left only half of its own changes, so it is not checked.
+        """
+        if self._result.given_up:
+            return
+        # Check what is really in Redis: an id that Node would reuse counts, whatever name the scenario has for it.
+        if not self._endings.cut_short:
+            self._result.findings += self._confirmed(self._judge.invariants, snapshot, names)
+        self._result.findings += self._judge.names(names)
+        needless = same_as_node and READABLE_BY_NODE not in self._scenario.requirements
+        if not needless and ORACLE_HEALTH not in self._scenario.without:
+            reader = self._bench.participant("oracle", names, RunningClock())
+            self._result.findings += self._judge.health(reader, queues)
+
+    def _check_handover(self, snapshot: Snapshot, client: Participant, partner: Participant) -> None:
+        """No job may be lost between the two, or run twice. Other findings about a lost job are dropped."""
+        assignment = self._execution.assignment
+        if assignment is None or self._result.given_up or self._endings.cut_short:
+            return
+        calls = [*client.transcript.all_calls, *partner.transcript.all_calls]
+        check = partial(self._judge.handover, who=assignment.sentence, calls=calls)
+        jobs = self._confirmed(check, snapshot, client.names)
+        lost = {finding.key for finding in jobs if finding.severity == "lost-jobs"}
+        others = [other for other in self._result.findings if other.severity != "lost-jobs" or other.key not in lost]
+        self._result.findings = [*jobs, *others]
+
+    def _confirmed(self, check: Callable[[Snapshot], list[Finding]], snapshot: Snapshot, names: Names) -> list[Finding]:
+        """Return the findings of a check that a second snapshot confirms.
+
+        The keys of a snapshot are listed first and read one by one. A job that still moves meanwhile, into a container
+        that did not exist when the keys were listed, seems to be in no container at all.
+        """
+        broken = check(snapshot)
+        if not broken:
+            return []
+        again, _ = self._execution.snapshots(names)
+        still = {(finding.where, finding.key) for finding in check(again)}
+        return [finding for finding in broken if (finding.where, finding.key) in still]
+
+    def _keep_evidence(self, client: Participant, other: Participant, *, paired: bool) -> None:
+        """Add steps and Redis contents to the findings, before the keys are removed."""
+        self._result.findings = not_also(self._result.findings, self._oracle_findings)
+        if not self._result.findings:
+            return
+        self._result.steps = (
+            steps_side_by_side(other.transcript, client.transcript, other.prefix, client.prefix)
+            if paired
+            else steps_in_order({other.role: other.transcript, "client": client.transcript}, client.prefix)
+        )
+        # If the client stopped early, Node went on, and its keys no longer show the same moment.
+        expected = other.names if paired and self._endings.in_step else None
+        look = RedisLook(self._bench.redis, expected, client.names)
+        self._result.findings = look.with_readings(self._result.findings)
