@@ -1,10 +1,10 @@
-"""Gates a BullMQ client in any CI system: installs the kit, runs it, and hands its reports to whoever shows them.
+"""Gates a BullMQ client in any CI system: installs the kit, runs it, and publishes its reports.
 
     BULLMQ_GATE_COMMAND='node driver.mjs' BULLMQ_GATE_PROFILE=producer python3 action/gate.py
 
 All settings are environment variables (`VARIABLES`, explained in docs/how-to/ci.md), so that no text of a workflow
-becomes part of a shell command. This file needs nothing but Python 3.11: the kit is what it installs. It ends with
-the exit code of the gate, or with 2 for a variable that is wrong and 3 where the kit cannot be installed.
+becomes part of a shell command. This file only needs Python 3.11; it installs the kit. The exit code is that of the
+gate, or 2 for a wrong variable, or 3 if the kit cannot be installed.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ OPTIONS = {
 }
 """Variables that are options of `bullmq-conformance run`."""
 REPEATABLE = frozenset({"BULLMQ_GATE_WITH", "BULLMQ_GATE_PROFILE", "BULLMQ_GATE_SELECT"})
-"""Of these, several values may be given, separated by spaces or newlines."""
+"""Variables with several values, separated by spaces or newlines."""
 OTHERS = ("COMMAND", "KIT", "REDIS_VERSION", "OUT", "VENV")
 VARIABLES = frozenset({*OPTIONS, *(f"{PREFIX}{name}" for name in OTHERS)})
 
 PUBLISHED = ("run.jsonl", "summary.md", "annotations.txt", "junit.xml", "badge.json")
-"""Files of an earlier run that must not be taken for those of this one."""
+"""Files of an earlier run, which are removed so that they are not published as those of this one."""
 
 
 class GateProblem(Exception):
-    """What whoever wrote the workflow can mend: what is wrong, where, and what to do."""
+    """A problem that the author of the workflow can fix: what is wrong, where, and what to do."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -58,7 +58,7 @@ class GateProblem(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """What was asked for. `kit`: where the kit comes from; `extras`: of the kit, beside what `run` always needs."""
+    """Settings of the gate. `kit`: source of the kit. `extras`: optional dependencies of the kit to install."""
 
     kit: str
     extras: tuple[str, ...]
@@ -69,23 +69,23 @@ class Gate:
 
     @property
     def requirement(self) -> str:
-        """The kit as pip is told where to take it from. Raises GateProblem for what is no place."""
+        """The requirement that pip installs. Raises GateProblem if the source does not exist."""
         name = f"bullmq-conformance[{','.join(self.extras)}]" if self.extras else "bullmq-conformance"
         if re.match(r"[a-z+]+://|git\+", self.kit):
             return f"{name} @ {self.kit}"
         place = Path(self.kit).resolve()
         if not (place.is_file() or (place / "pyproject.toml").is_file()):
             raise GateProblem(
-                f"BULLMQ_GATE_KIT: there is no wheel and no checkout at {place}: name one, or a git+https:// address",
+                f"BULLMQ_GATE_KIT: no wheel or checkout at {place}; give the path of one, or a git+https:// address",
                 WRONG_USAGE,
             )
         return f"{name} @ {place.as_uri()}"
 
 
 def main() -> int:
-    """Gate, and return the exit code."""
+    """Run the gate. Returns the exit code."""
     try:
-        gate = asked_for(os.environ)
+        gate = settings_of(os.environ)
         program = installed(gate)
     except GateProblem as problem:
         print(f"gate: {problem}", file=sys.stderr)
@@ -96,22 +96,22 @@ def main() -> int:
     return code
 
 
-def asked_for(environment: Mapping[str, str]) -> Gate:
-    """Read the variables; an empty one counts as not given. Raises GateProblem for what contradicts itself."""
+def settings_of(environment: Mapping[str, str]) -> Gate:
+    """Read the variables; empty ones are ignored. Raises GateProblem for contradictions."""
     ours = {name: value.strip() for name, value in environment.items() if name.startswith(PREFIX)}
     given = {name: value for name, value in ours.items() if value}
     for name in ours:
         if name not in VARIABLES:
-            raise GateProblem(f"{name} is not known: choose from {', '.join(sorted(VARIABLES))}", WRONG_USAGE)
+            raise GateProblem(f"unknown variable {name}: choose from {', '.join(sorted(VARIABLES))}", WRONG_USAGE)
     if ("BULLMQ_GATE_COMMAND" in given) == ("BULLMQ_GATE_CLIENT" in given):
         raise GateProblem(
-            "one client is needed: give its driver's command in BULLMQ_GATE_COMMAND, or its name in BULLMQ_GATE_CLIENT",
+            "exactly one client is needed: set BULLMQ_GATE_COMMAND (driver command) or BULLMQ_GATE_CLIENT (name)",
             WRONG_USAGE,
         )
     version = given.pop("BULLMQ_GATE_REDIS_VERSION", "")
     if version and "BULLMQ_GATE_REDIS" in given:
         raise GateProblem(
-            "BULLMQ_GATE_REDIS and BULLMQ_GATE_REDIS_VERSION contradict each other: give one of them", WRONG_USAGE
+            "BULLMQ_GATE_REDIS and BULLMQ_GATE_REDIS_VERSION exclude each other: set one of them", WRONG_USAGE
         )
     if version:
         given["BULLMQ_GATE_REDIS"] = f"container:redis:{version}"

@@ -1,4 +1,4 @@
-"""Text that comes from clients and jobs, made safe to print, short enough to read, and compared.
+"""Text of clients and jobs: made safe to print, shortened and compared.
 
 Findings carry job data, and job data may be hostile: terminal escape sequences, control characters, markup. Every
 renderer passes such text through `visible` before its own escaping.
@@ -26,8 +26,7 @@ class SplitText(NamedTuple):
 def visible(text: str, *, keep_newlines: bool = True) -> str:
     r"""Write out every control, format and surrogate character (`\x1b`, `\u202e`).
 
-    Terminals would obey them, XML forbids some of them, and bidirectional overrides make a reader see another text
-    than the one that is there.
+    Terminals would execute them, XML forbids some of them, and bidirectional overrides change how a text looks.
     """
     if text.isprintable():
         return text
@@ -80,20 +79,20 @@ _LONG_HEX = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b", re.
 
 
 def shape(text: str) -> str:
-    """Take out what changes from scenario to scenario: UUIDs, hashes and long numbers such as times.
+    """Replace values that differ between scenarios: UUIDs, hashes and long numbers such as times.
 
-    Short numbers stay, because they are mostly the point (`-1` against `-2`).
+    Short numbers stay, because they often matter (`-1` against `-2`).
     """
     return _LONG_NUMBER.sub("<number>", _LONG_HEX.sub("<hex>", _UUID.sub("<uuid>", text)))
 
 
 def moment(unix_ms: int) -> str:
-    """Write a Unix time in ms for people: `2023-11-14 22:13:20 UTC`."""
+    """Format a Unix time in ms: `2023-11-14 22:13:20 UTC`."""
     return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def duration(milliseconds: float) -> str:
-    """Write a duration in ms for people: `87 ms`, `3.4 s`, `2 min 05 s`."""
+    """Format a duration in ms: `87 ms`, `3.4 s`, `2 min 05 s`."""
     if milliseconds < 1000:
         return f"{milliseconds:.0f} ms"
     if milliseconds < 60_000:

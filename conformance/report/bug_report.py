@@ -1,4 +1,4 @@
-"""One cause as a text to paste into the bug tracker of the client: it needs neither the kit nor this run."""
+"""One cause as a text for the client's bug tracker, readable without the kit and this run."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ MOST_REPORTS = 200
 """Causes that get a file, the most severe first."""
 FOLDER = "causes"
 LONGEST = 4000
-"""Characters of one text of a client."""
+"""Characters shown of one text of a client."""
 
 
 def bug_reports(summary: Summary) -> dict[str, str]:
-    """The texts by the names of their files in FOLDER."""
+    """Return the texts by file name in FOLDER."""
     return {file_name(cause): render_bug_report(cause, summary) for cause in summary.causes[:MOST_REPORTS]}
 
 
 def file_name(cause: Cause) -> str:
-    """`01-meta.version.md`."""
+    """Return a name like `01-meta.version.md`."""
     place = re.sub(r"[^A-Za-z0-9._-]+", "-", cause.finding.where).strip("-.")[:60] or "cause"
     return f"{cause.number:02}-{place}.md"
 
 
 def render_bug_report(cause: Cause, summary: Summary) -> str:
-    """Title, versions, what is expected and found, a script, why it matters, and what both sides did."""
+    """Render title, versions, expected and actual values, a script, why it matters, and the steps of both sides."""
     return "\n\n".join(_parts(cause, summary)) + "\n"
 
 
@@ -48,19 +48,19 @@ def _parts(cause: Cause, summary: Summary) -> Iterator[str]:
     around = ", ".join(_line(f"{name} {versions[name]}") for name in ("node", "ioredis", "os") if name in versions)
     kit = f"found by bullmq-conformance {header.kit}, {cause.met}"
     yield f"{_line(around)}; {_line(kit)}" if around else _line(kit)
-    yield "## Expected, and found"
+    yield "## Expected and actual"
     yield _fenced("", _sides(cause))
     reproduction = reproduction_of(cause, header)
     yield "## Reproduction"
     yield from _how(reproduction)
     yield _fenced(reproduction.language, reproduction.script)
     yield "## Why it matters"
-    row = next((each for each in summary.requirements if each.id == finding.requirement), None)
+    row = next((row for row in summary.requirements if row.id == finding.requirement), None)
     if row is not None and row.statement:
         yield f"{_line(row.statement)} ({_line(row.level or 'level unknown')}, {_line(row.source)})"
     yield WHY[finding.severity]
     if cause.example.steps:
-        yield "## What both sides did"
+        yield "## Steps of both sides"
         yield _fenced("", "\n".join(step_lines(cause.example)).replace(PREFIX, REPRODUCTION_PREFIX))
     if cause.example.reproduce:
         yield "With the kit:"
@@ -69,7 +69,7 @@ def _parts(cause: Cause, summary: Summary) -> Iterator[str]:
 
 def _how(reproduction: Reproduction) -> Iterator[str]:
     if not reproduction.run:
-        yield "No script can be written for these steps and this client; these are its calls, and how to look at Redis."
+        yield "The kit cannot write a script for this cause. These are the calls, and commands to inspect Redis."
         return
     yield "In an empty folder, with a Redis on 127.0.0.1:6379:"
     yield _fenced("sh", "\n".join(reproduction.prepare))
@@ -81,7 +81,7 @@ def _sides(cause: Cause) -> str:
     lines = [
         finding.message,
         f"  expected  {finding.expected or '(empty)'}",
-        f"  found     {finding.actual or '(empty)'}",
+        f"  actual    {finding.actual or '(empty)'}",
     ]
     for reading in finding.redis:
         lines += ["", " ".join(reading.command)]
@@ -91,13 +91,13 @@ def _sides(cause: Cause) -> str:
 
 
 def _fenced(language: str, text: str) -> str:
-    """A block of code whose fence is longer than any row of backticks in it."""
+    """Return a code block whose fence is longer than any run of backticks in it."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
 
 
 def _line(text: str) -> str:
-    """One line of foreign text in Markdown: what could mean something there is escaped."""
+    """Return foreign text as one line of Markdown, with all special characters escaped."""
     plain = clip(visible(text, keep_newlines=False), 300)
     return re.sub(r"[\\`*_<>\[\]|#@&]", lambda found: f"&#{ord(found.group())};", plain)

@@ -1,4 +1,4 @@
-"""Findings folded by cause: one wrong field is one cause, however many scenarios meet it. Most severe first."""
+"""Causes: findings grouped by requirement, locator and kind, the most severe first."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from conformance.report.steps import steps_of_client
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 CauseVerdict = Literal["fail", "warn", "info", "expected-fail"]
-"""What the cause does to its requirement: as the gate judges its findings by level and severity, known.toml aside."""
+"""The verdict that a cause gives its requirement, by level and severity, before known.toml is applied."""
 
 CAUSE_VERDICTS: tuple[CauseVerdict, ...] = get_args(CauseVerdict)
 
 WHY: dict[Severity, str] = {
-    "lost-jobs": "A job that was added is in no state in which any worker would find it: nobody will ever work on it.",
+    "lost-jobs": "An added job is in no state in which a worker looks for jobs, so it will never run.",
     "breaks-others": "Other clients on the same queue, Node.js among them, read or do something wrong because of it.",
-    "wrong-behaviour": "The client does something else than Node.js BullMQ does with the same calls.",
-    "missing": "Something that other clients may wait for is not written.",
-    "cosmetic": "It is not what Node.js BullMQ writes; nothing is known that breaks on it.",
+    "wrong-behaviour": "The client behaves differently from Node.js BullMQ for the same calls.",
+    "missing": "Data that other clients may wait for is not written.",
+    "cosmetic": "It differs from what Node.js BullMQ writes, but nothing is known to break on it.",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """One thing that is wrong. `finding` is an example, met in `example`, the simplest scenario that shows it."""
+    """One thing that is wrong. `finding` is an example from `example`, the simplest scenario that shows it."""
 
     number: int
-    """Its place in the order of severity, from 1."""
+    """Position in the order of severity, from 1."""
     title: str
     verdict: CauseVerdict
     level: Level | None
@@ -41,11 +41,11 @@ class Cause:
     example: ScenarioRecord
     occurrences: int
     scenarios: tuple[str, ...]
-    """Ids of the scenarios that met it, each once, in the order of the run."""
+    """Ids of the scenarios that show it, each once, in the order of the run."""
 
     @property
     def met(self) -> str:
-        """How often and where it was met: `in 388 scenarios`."""
+        """How often it appeared: `in 388 scenarios`."""
         where = f"in {count(len(self.scenarios), 'scenario')}"
         return where if self.occurrences == len(self.scenarios) else f"{count(self.occurrences, 'time')} {where}"
 
@@ -56,7 +56,7 @@ class Cause:
 
 
 class LevelRow(Protocol):
-    """What is read of a ledger row."""
+    """The part of a ledger row that causes need."""
 
     @property
     def level(self) -> Level:
@@ -68,7 +68,7 @@ CauseKey = tuple[str, ...]
 
 
 def fold(scenarios: Iterable[ScenarioRecord], rows: Mapping[str, LevelRow]) -> tuple[Cause, ...]:
-    """All findings of a run as causes: lost jobs first, what only looks odd last, and then what known.toml lists."""
+    """Group all findings of a run: lost jobs first, cosmetic differences later, entries of known.toml last."""
     met: dict[CauseKey, list[Met]] = {}
     for scenario in scenarios:
         for finding in scenario.findings:
@@ -79,7 +79,7 @@ def fold(scenarios: Iterable[ScenarioRecord], rows: Mapping[str, LevelRow]) -> t
 
 
 def cause_key(finding: Finding) -> CauseKey:
-    """What makes two findings the same cause: requirement, locator and kind; of a statement also what it states."""
+    """Return what identifies a cause: requirement, locator and kind; for assertions also the message."""
     stated = shape(finding.message) if finding.source in ("assertion", "protocol") else ""
     return (finding.requirement, finding.where, finding.kind, stated)
 
@@ -101,7 +101,7 @@ def _cause(occurrences: list[Met], rows: Mapping[str, LevelRow]) -> Cause:
     excused = all(finding.requirement in scenario.known for _, scenario in occurrences)
     return Cause(
         number=0,
-        title=title_of(finding, jobs=len({(scenario.id, each.key) for each, scenario in occurrences})),
+        title=title_of(finding, jobs=len({(scenario.id, other.key) for other, scenario in occurrences})),
         verdict="expected-fail" if excused else _verdict(finding, row.level if row else None),
         level=row.level if row else None,
         finding=finding,
@@ -118,7 +118,7 @@ def _verdict(finding: Finding, level: Level | None) -> CauseVerdict:
 
 
 def _difficulty(met: Met) -> tuple[bool, bool, int]:
-    """How hard a finding is to show again: without steps nobody can, with a second client only together with it."""
+    """Sort key for how hard a finding is to reproduce: worst without steps, then with a second client."""
     _, scenario = met
     steps = steps_of_client(scenario)
     return (not steps, any(step.by in ("oracle", "partner") for step in steps), len(steps))
@@ -127,40 +127,40 @@ def _difficulty(met: Met) -> tuple[bool, bool, int]:
 # Titles.
 
 _NUMBER_OF_COMMAND = re.compile(r"^#\d+ ")
-"""A check of traffic counts the commands that it has seen, which says nothing about the next run."""
+"""Traffic checks number the commands, and the numbers differ between runs."""
 
 _OF_KIND: dict[str, str] = {
     "missing-field": "{where} is missing",
-    "extra-field": "{where} is there, and Node has none",
+    "extra-field": "{where} exists, but not in Node",
     "missing-key": "{where} is missing",
-    "extra-key": "{where} is there, and Node has none",
-    "wrong-value": "{where} has another value",
-    "wrong-type": "{where} is of another type",
-    "ttl": "{where} lives for another time",
+    "extra-key": "{where} exists, but not in Node",
+    "wrong-value": "{where} has a different value",
+    "wrong-type": "{where} has a different type",
+    "ttl": "{where} has a different lifetime",
     "missing-job": "a job is missing",
-    "extra-job": "a job is there, and Node has none",
-    "wrong-state": "a job is in another state",
+    "extra-job": "a job exists that Node does not have",
+    "wrong-state": "a job is in a different state",
     "two-states": "a job is in two states at once",
     "missing-lock": "a lock is missing",
     "extra-lock": "a lock is left over",
     "missing-member": "{where} lacks an entry",
-    "extra-member": "{where} has an entry too many",
-    "wrong-order": "{where} is another one",
+    "extra-member": "{where} has an extra entry",
+    "wrong-order": "{where} is different",
     "missing-event": "the event `{name}` is missing",
-    "extra-event": "the event `{name}` is there, and Node sends none",
-    "wrong-event-order": "events come in another order",
-    "event-field": "{where} is another one",
+    "extra-event": "there is an extra event `{name}`",
+    "wrong-event-order": "events are in a different order",
+    "event-field": "{where} is different",
 }
 
 
 def title_of(finding: Finding, *, jobs: int = 1) -> str:
-    """One short sentence. `jobs`: how many the finding was met on, for a loss."""
+    """Return a title in one short sentence. `jobs`: number of lost jobs."""
     if finding.severity == "lost-jobs":
         return f"{count(jobs, 'job')} lost"
     if finding.source in ("assertion", "protocol"):
-        return f"not so: {finding.message}" if finding.source == "assertion" else finding.message.splitlines()[0]
+        return f"does not hold: {finding.message}" if finding.source == "assertion" else finding.message.splitlines()[0]
     if finding.source == "answer":
-        return f"{finding.where.removeprefix('answer.')} is another answer"
+        return f"{finding.where.removeprefix('answer.')} is a different answer"
     if finding.kind in _OF_KIND and finding.source in ("snapshot", "events"):
         return _OF_KIND[finding.kind].format(where=finding.where, name=finding.where.partition(".")[2])
     if finding.source in ("invariant", "traffic"):

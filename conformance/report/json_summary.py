@@ -20,12 +20,12 @@ from conformance.report.summary import Counts, RequirementSummary, ScenarioSumma
 
 SUMMARY_FORMAT = 2
 """Within a format, fields are added but never renamed, removed or given another meaning. Every reported verdict is a
-key of every count, so that a reader needs no defaults. Since 2 the findings of a requirement are folded by cause, and
-`example` is the one in the simplest scenario; before, only equal findings were one, and the first was the example."""
+key of every count, so that a reader needs no defaults. Since 2 the findings of a requirement are grouped by cause, and
+`example` is from the simplest scenario; before, only equal findings were grouped, with the first as the example."""
 
 
 class JsonRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Which run this is. Times are Unix ms; `finished_ms` and `exit_code` are null for a run that was cut."""
+    """The run. Times are Unix ms; `finished_ms` and `exit_code` are null for a run that was cut."""
 
     run: str
     kit: str
@@ -44,9 +44,10 @@ class JsonRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JsonConclusion(msgspec.Struct, frozen=True, kw_only=True):
-    """The conclusion. `complete` is false for a run that was cut or stopped early; then `conformant` is false too.
+    """The conclusion. `complete`: false for a run that was cut or stopped early; then `conformant` is false too.
 
-    `decided` of `requirements` (all that the ledger examines) are `percent`, rounded down. `exit_code`: see the README.
+    `percent`: share of `decided` in `requirements` (all that the ledger examines), rounded down. `exit_code`: as in the
+    README.
     """
 
     state: ConclusionState
@@ -64,9 +65,9 @@ class JsonConclusion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JsonProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """What the client is as one profile. `requirements` and `decided` are numbers, the lists hold requirement ids.
+    """Status of one profile. `requirements` and `decided` are numbers, the lists contain requirement ids.
 
-    `missing`: operations and capabilities that the driver does not declare. `open`: not decided, by the reason.
+    `missing`: operations and capabilities that the driver does not declare. `open`: undecided requirements by reason.
     """
 
     name: str
@@ -82,11 +83,11 @@ class JsonProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JsonCause(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong, however often it was met.
+    """One thing that is wrong, with all its occurrences.
 
-    `number`: its place in the order of severity. `verdict`: what it does to its requirement. `example`: the finding in
-    the simplest scenario that shows it, `steps` what was done there. `bug_report`: the file beside this one with a text
-    for a bug tracker; empty where there are too many.
+    `number`: position in the order of severity. `verdict`: the verdict that it gives its requirement. `example`: the
+    finding in the simplest scenario that shows it; `steps`: the steps of that scenario. `bug_report`: file in the same
+    folder with a text for a bug tracker; empty beyond the first 200 causes.
     """
 
     number: int
@@ -102,7 +103,7 @@ class JsonCause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JsonFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings of one cause, once. `example` is one of them; `scenarios` are the ids of those that met it."""
+    """The findings of one cause. `example`: one of them. `scenarios`: ids of the scenarios that show it."""
 
     example: Finding
     occurrences: int
@@ -113,8 +114,8 @@ class JsonFinding(msgspec.Struct, frozen=True, kw_only=True):
 class JsonRequirement(msgspec.Struct, frozen=True, kw_only=True):
     """One requirement over all its scenarios.
 
-    `verdict` as recorded, `shown` after level and known.toml. `blocks`: it keeps the run from being conformant. `level`
-    is null and texts are empty where the ledger does not have the id.
+    `verdict`: as recorded. `shown`: after level and known.toml. `blocks`: it makes the run fail. `level` is null and
+    texts are empty if the ledger lacks the id.
     """
 
     id: str
@@ -132,7 +133,7 @@ class JsonRequirement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JsonScenario(msgspec.Struct, frozen=True, kw_only=True):
-    """One scenario. `unattributed`: its verdict speaks against no requirement."""
+    """One scenario. `unattributed`: no requirement explains its verdict."""
 
     id: str
     title: str
@@ -157,9 +158,9 @@ class JsonArea(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JsonSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The document. `counts` are of requirements; `untested` are ids that the run did not touch.
+    """The document. `counts`: requirements by shown verdict. `untested`: ids that no scenario of the run covers.
 
-    `not_decided`: why examined requirements were not decided, those that were not touched included.
+    `not_decided`: why examined requirements were not decided, including untested ones.
     """
 
     kind: Literal["bullmq-conformance-summary"] = "bullmq-conformance-summary"
@@ -361,7 +362,7 @@ def _badge_message(summary: Summary) -> tuple[str, str]:
 
 
 def _as_what(conclusion: Conclusion) -> str:
-    """Name the profiles, or what is lacking of all of them."""
+    """Return the conformant profiles, or what is missing in all of them."""
     if _is_everything(conclusion):
         return "conformant"
     special = [status for status in conclusion.profiles if not status.is_common]

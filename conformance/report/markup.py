@@ -61,19 +61,19 @@ STEPS_ON_PAGE = 30
 
 
 def _steps_of(cause: Cause) -> str:
-    """Write the last steps of the example, which are those that lead to the finding."""
+    """Return the last steps of the example, which lead to the finding."""
     lines = step_lines(cause.example)
     cut = ["…"] if len(lines) > STEPS_ON_PAGE else []
     return "\n".join([*cut, *lines[-STEPS_ON_PAGE:]])
 
 
 def _bug_report_of(cause: Cause) -> str:
-    """Name the file with the text for a bug tracker; empty where there are too many."""
+    """Return the file with the text for a bug tracker; empty beyond the limit."""
     return f"{FOLDER}/{file_name(cause)}" if cause.number <= MOST_REPORTS else ""
 
 
 def _anchors(requirements: tuple[RequirementSummary, ...]) -> dict[str, str]:
-    """Give each requirement a fragment that can be linked to; an id that is no plain name gets a number."""
+    """Give each requirement a link fragment; an id with special characters gets a number."""
     return dict(zip((requirement.id for requirement in requirements), _fragments(requirements), strict=True))
 
 
@@ -83,15 +83,15 @@ def _fragments(requirements: tuple[RequirementSummary, ...]) -> Iterator[str]:
 
 
 def _short_name(requirement: RequirementSummary) -> str:
-    """Drop the area from an id, because the row of the matrix already says it."""
+    """Drop the area from an id, because the row of the matrix already shows it."""
     return requirement.id.removeprefix(f"{requirement.area}.") or requirement.id
 
 
 REQUIREMENTS = 50
 CAUSES = 50
 FINDINGS_OF_SCENARIO = 3
-"""GitHub drops a step summary over 1 MiB: requirements, causes, findings and the length of texts are bounded, and what
-is left out is said."""
+"""GitHub drops a step summary over 1 MiB, so requirements, causes, findings and texts are limited, and the number of
+omitted ones is shown."""
 
 ICONS: dict[ConclusionState, str] = {"conformant": "✅", "holds": "☑️", "not-conformant": "❌", "undecided": "⚠️"}
 
@@ -161,7 +161,7 @@ def _troubled(summary: Summary) -> Iterator[str]:
 
 
 def _causes(summary: Summary) -> Iterator[str]:
-    """Yield the causes to unfold, failures first in full, and a list of what only warns."""
+    """Yield folded failures in full, and a list of warnings."""
     shown = [cause for cause in summary.causes if cause.verdict == "fail"]
     rows = {requirement.id: requirement for requirement in summary.requirements}
     yield from (_cause(cause, rows[cause.finding.requirement]) for cause in shown[:CAUSES])

@@ -1,4 +1,4 @@
-"""A matrix as a page and as JSON: what its cells say, worked out from their run files alone."""
+"""A matrix as a page and as JSON, computed from the run files of its cells."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ SYMBOLS: Mapping[str, str] = {
     "not-run": "·",
 }
 MEANING: Mapping[str, str] = {
-    "conformant": "at least one profile holds as a whole, and nothing fails",
+    "conformant": "at least one whole profile holds, and nothing fails",
     "holds": "every hand-over that was decided holds",
     "not-conformant": "something fails",
-    "undecided": "nothing fails, and not enough was decided",
+    "undecided": "nothing fails, but too little was decided",
     "broken": "the cell could not be run",
-    "time-out": "the cell did not come to its end in time",
-    "not-run": "the cell was not run yet",
+    "time-out": "the cell did not finish in time",
+    "not-run": "the cell has not been run yet",
 }
 PROFILE_SYMBOLS: Mapping[ProfileState, str] = {
     "conformant": "✔",
@@ -64,7 +64,7 @@ PROFILE_SYMBOLS: Mapping[ProfileState, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixCell:
-    """One cell: how it was run, and what its run says; None for what there is not."""
+    """One cell: how it was run, and the summary of its run; None if missing."""
 
     cell: Cell
     kept: StoredCell | None
@@ -72,14 +72,14 @@ class MatrixCell:
 
     @property
     def state(self) -> CellState:
-        """The conclusion of its run, or why there is none."""
+        """The conclusion of its run, or why it has none."""
         if self.summary is not None:
             return self.summary.conclusion.state
         return "not-run" if self.kept is None or self.kept.ended == "run" else self.kept.ended
 
     @property
     def failures(self) -> tuple[Cause, ...]:
-        """What fails, lost jobs first."""
+        """Failing causes, lost jobs first."""
         return tuple(cause for cause in self.summary.causes if cause.verdict == "fail") if self.summary else ()
 
     @property
@@ -89,14 +89,14 @@ class MatrixCell:
 
     @property
     def sentence(self) -> str:
-        """Its conclusion for people, or why it has none."""
+        """The conclusion as text, or why it has none."""
         if self.summary is not None:
             return self.summary.conclusion.sentence
         return self.kept.problem if self.kept and self.kept.problem else MEANING[self.state]
 
     @property
     def oracle(self) -> str:
-        """The version of BullMQ that was right, empty where that is not known."""
+        """The BullMQ version that the client was compared with; empty if unknown."""
         return self.kept.versions.get("oracle", "") if self.kept else ""
 
 
@@ -131,7 +131,7 @@ def _read(out: Path, cell: Cell) -> MatrixCell:
 
 
 def write_matrix(matrix: Matrix, out: Path) -> list[Path]:
-    """Write the page and the document beside the cells. Raises EnvironmentProblem for an unwritable folder."""
+    """Write the page and the document next to the cells. Raises EnvironmentProblem for an unwritable folder."""
     texts = {PAGE: render_page(matrix), DOCUMENT: render_document(matrix)}
     return [write_text(out / name, text) for name, text in texts.items()]
 
@@ -270,7 +270,7 @@ def _steps_of(cause: Cause) -> str:
 
 
 class JsonFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """One cause in one cell. `scenarios`: ids of those that met it; `reproduce`: the line that plays the example."""
+    """One cause in one cell. `scenarios`: ids of those that show it. `reproduce`: command that runs the example."""
 
     title: str
     requirement: str
@@ -284,7 +284,7 @@ class JsonFailure(msgspec.Struct, frozen=True, kw_only=True):
 class JsonCell(msgspec.Struct, frozen=True, kw_only=True):
     """One cell; `partner` is null for a client alone. `profiles`: their states, of a client alone.
 
-    `versions`: of the client, its partner, the oracle, and the hash of the kit. `ended_ms`: Unix ms, null where the
+    `versions`: of the client, its partner, the oracle, and the hash of the kit. `ended_ms`: Unix ms, null if the
     cell was not run.
     """
 
@@ -302,7 +302,7 @@ class JsonCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JsonMatrix(msgspec.Struct, frozen=True, kw_only=True):
-    """The document: all clients, in the order in which they were named, and all cells."""
+    """The document: all clients, in the order of the command line, and all cells."""
 
     kind: Literal["bullmq-conformance-matrix"] = "bullmq-conformance-matrix"
     format: int

@@ -1,4 +1,4 @@
-"""A finding shown without the kit: a script in the client's own language, or its calls in words and plain redis-cli.
+"""Reproduction of a finding without the kit: a script in the client's language, or its calls and redis-cli commands.
 
 How a client's user writes each operation stands in the client's folder, in `reproduction.toml`. A client that has none,
 and a scenario that needs more than one client, get the words.
@@ -27,19 +27,19 @@ from conformance.report.causes import Cause
 from conformance.report.steps import step_line, steps_of_client
 
 REPRODUCTION_PREFIX = "bullmq-repro"
-"""Keys of a reproduction begin so: it can be run on a Redis that others use, too."""
+"""Prefix of all keys of a reproduction, so that it can run on a shared Redis."""
 
 LONGEST_WAIT_MS = 60_000
-"""A script does not wait longer than this for the time of a step to pass."""
+"""Longest time that a script waits for a step."""
 
 SETTLE_SECONDS = 2
-"""How long a script lets a worker go on where the scenario waited for something."""
+"""How long a script lets a worker run if the scenario waited for something."""
 
 _ITERATION_ID = re.compile(r'"id": ?"(?P<id>repeat:[^"]+:\d{12,14})"')
-"""The id of a scheduler's job in a recorded answer. It contains the time of the run, and so is another each time."""
+"""The id of a scheduler's job in a recorded answer. It contains the time of the run, so it differs each time."""
 
 FOLDERS: Mapping[str, str] = {"node": "conformance.node_harness", "reference": "conformance.reference_impl"}
-"""Packages that hold `reproduction.toml`, where that is no folder of `conformance/clients`."""
+"""Packages with a `reproduction.toml` outside of `conformance/clients`."""
 
 
 class ClientLanguage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,7 +64,7 @@ class ClientLanguage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """What to do by hand. `prepare` and `run` are empty where `script` is no program but words and commands."""
+    """Instructions for a cause. `prepare` and `run` are empty if `script` is not a program but text and commands."""
 
     language: str
     file: str
@@ -75,17 +75,17 @@ class Reproduction:
 
 @dataclass(frozen=True)
 class _IdOfAnswer:
-    """The id of the job that a step of the script was answered with."""
+    """The job id in the answer of an earlier step."""
 
     number: int
 
 
 class NotWritable(Exception):
-    """A step that the client's folder does not say how to write, or that no script can do."""
+    """A step for which the client's folder has no template, or that a script cannot do."""
 
 
 def reproduction_of(cause: Cause, header: RunHeader) -> Reproduction:
-    """How anybody can see this cause without the kit."""
+    """Return how to reproduce a cause without the kit."""
     language = language_of(header.client.folder)
     if language is not None:
         try:
@@ -97,7 +97,7 @@ def reproduction_of(cause: Cause, header: RunHeader) -> Reproduction:
 
 @lru_cache(maxsize=8)
 def language_of(folder: str) -> ClientLanguage | None:
-    """How the users of a client that comes with the kit write its operations; None for any other client."""
+    """Return the templates for the operations of one of the kit's clients; None for other clients."""
     name = folder.partition("@")[0]
     if not name:
         return None
@@ -118,7 +118,7 @@ def _in_language(cause: Cause, header: RunHeader, language: ClientLanguage) -> R
     steps = [line for number, step in enumerate(taken, start=1) for line in writer.lines(number, step)]
     if not steps:
         raise NotWritable("nothing was recorded")
-    if _works_by_itself(taken[-1]):
+    if _opens_loop(taken[-1]):
         # What is wrong comes from what it does next: no step of the scenario has waited for that.
         steps.append(writer.pause(writer.settling_ms() / 1000))
     client = header.client
@@ -131,7 +131,7 @@ def _in_language(cause: Cause, header: RunHeader, language: ClientLanguage) -> R
         statement=statement_of(cause.finding),
         readings=[_own(reading) for reading in cause.finding.redis],
         traffic=cause.finding.source == "traffic",
-        processors=any(_works_by_itself(step) for step in taken),
+        processors=any(_opens_loop(step) for step in taken),
         uses=lambda *names: any(operation.startswith(names) for operation in operations),
     )
     install = {"version": client.version, "packages": client.packages}
@@ -159,17 +159,17 @@ class _Writer:
         self._roles: dict[str, str] = {}
         self._answered: dict[str, int] = {}
         self._due_ms = 0.0
-        """How long after the step before the last of the delayed jobs is due."""
+        """Time until the last of the delayed jobs is due, from the previous step on."""
 
     def render(self, template: str, **values: Any) -> str:
-        """Fill a template in. Raises NotWritable where it does not know what is asked of it."""
+        """Fill in a template. Raises NotWritable if it lacks a value."""
         try:
             return self.environment.from_string(template).render(**values)
         except (UndefinedError, KeyError, TypeError) as error:
             raise NotWritable(str(error)) from error
 
     def lines(self, number: int, step: StepRecord) -> Iterator[str]:
-        """The lines of one step. Raises NotWritable."""
+        """Yield the lines of one step. Raises NotWritable."""
         if step.by in ("oracle", "partner"):
             raise NotWritable("Node takes part")
         if step.by == "kit":
@@ -192,12 +192,12 @@ class _Writer:
         yield self.render(self.language.step["line"], number=number, what=_own_prefix(what), call=call)
 
     def _with_ids_of_answers(self, args: dict[str, Any]) -> dict[str, Any]:
-        """The arguments, with those ids that only the answer of an earlier step can tell. Raises NotWritable."""
-        told = {name: value for name, value in args.items() if isinstance(value, str) and value in self._answered}
-        others = json.dumps([value for name, value in args.items() if name not in told])
+        """Return the arguments with references for ids that come from earlier answers. Raises NotWritable."""
+        referenced = {name: value for name, value in args.items() if isinstance(value, str) and value in self._answered}
+        others = json.dumps([value for name, value in args.items() if name not in referenced])
         if any(known in others for known in self._answered):
             raise NotWritable("an id with the time of the run in it")
-        return {**args, **{name: _IdOfAnswer(self._answered[value]) for name, value in told.items()}}
+        return {**args, **{name: _IdOfAnswer(self._answered[value]) for name, value in referenced.items()}}
 
     def _id_of(self, answer: _IdOfAnswer) -> str:
         template = self.language.step.get("answered")
@@ -223,29 +223,29 @@ class _Writer:
         return self.pause(milliseconds / 1000)
 
     def settling_ms(self) -> float:
-        """How long a worker is let go on where the scenario waited for something: also for a job that is due later."""
+        """Return how long a worker runs if the scenario waited for something, including until delayed jobs are due."""
         settling = SETTLE_SECONDS * 1000.0
         return settling + self._due_ms if settling + self._due_ms <= LONGEST_WAIT_MS else settling
 
     def pause(self, seconds: float) -> str:
-        """The line that lets time pass."""
+        """Return the line that waits."""
         return self.render(self.language.start, seconds=seconds)
 
 
 def _delay_ms(step: StepRecord) -> float:
-    """For how long the step puts a job off; 0 where it does not."""
+    """Return the delay of the job that a step adds; 0 without a delay."""
     options = step.args.get("opts")
     delay = options.get("delay") if isinstance(options, dict) else None
     return delay if isinstance(delay, int | float) and not isinstance(delay, bool) else 0.0
 
 
-def _works_by_itself(step: StepRecord) -> bool:
-    """Whether the step opens a worker that fetches jobs without being told to."""
+def _opens_loop(step: StepRecord) -> bool:
+    """Whether the step opens a worker with its own loop."""
     return step.args.get("processor") not in (None, "manual")
 
 
 def variable(handle: str) -> str:
-    """A handle's name as the name of a variable."""
+    """Return a variable name for a handle."""
     return handle.replace("-", "_")
 
 
@@ -258,7 +258,7 @@ def _own(reading: RedisReading) -> RedisReading:
 
 
 def _own_prefix(value: Any) -> Any:
-    """The value with the prefix of reproductions where a participant's own one was."""
+    """Replace a participant's prefix by that of reproductions."""
     if isinstance(value, str):
         return value.replace(PREFIX, REPRODUCTION_PREFIX)
     if isinstance(value, dict):
@@ -269,7 +269,7 @@ def _own_prefix(value: Any) -> Any:
 
 
 def flow_tree(node: Mapping[str, Any]) -> dict[str, Any]:
-    """A node of the driver protocol as FlowProducer takes it."""
+    """Convert a flow node of the driver protocol to an argument of FlowProducer."""
     return {
         "name": node["name"],
         "queueName": node["queue"],
@@ -280,7 +280,7 @@ def flow_tree(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parsed(text: str, literal: Callable[[Any], str]) -> str:
-    """JSON text as a literal of its value. Raises NotWritable for a value that has no literal."""
+    """Return JSON text as a literal of its value. Raises NotWritable if there is none."""
     try:
         return literal(json.loads(text))
     except ValueError as error:
@@ -300,7 +300,7 @@ def javascript_literal(value: Any) -> str:
 
 
 def rust_literal(value: Any) -> str:
-    """The JSON text of a value as a raw string in Rust, for a program that reads it with serde. `#` would end it."""
+    """Return the JSON text of a value as a raw string in Rust, for serde; `"#` would end the string."""
     return f'r#"{javascript_literal(value).replace("#", chr(92) + "u0023")}"#'
 
 
@@ -321,7 +321,7 @@ LITERALS: Mapping[str, Callable[[Any], str]] = {
 
 
 def in_words(cause: Cause, header: RunHeader) -> Reproduction:
-    """The calls in words, and the commands that read Redis, as lines of a shell."""
+    """Return the calls as text, and the commands that read Redis, as shell lines."""
     lines = [f"# {visible(line, keep_newlines=False)}" for line in remarks(cause, header)]
     lines += ["#", f"# With your client, on the key prefix {REPRODUCTION_PREFIX}:"]
     lines += [
@@ -339,17 +339,17 @@ def in_words(cause: Cause, header: RunHeader) -> Reproduction:
 
 
 def remarks(cause: Cause, header: RunHeader) -> list[str]:
-    """What a reader of the script has to know first."""
+    """Return the comments at the start of the script."""
     return [cause.title, f"{header.client.text}, compared with {oracle_text(header)}"]
 
 
 def oracle_text(header: RunHeader) -> str:
-    """What it was compared with."""
+    """Return the name of the oracle with its version."""
     return f"Node.js BullMQ {header.oracle.version} on Redis {header.redis.version}"
 
 
 def statement_of(finding: Finding) -> str:
-    """What is expected and what was found, where one place in Redis does not show it."""
+    """Return expected and actual values, for findings that no single place in Redis shows."""
     if finding.source == "snapshot" and len(finding.redis) == 1:
         return ""
     sides = f"  expected  {finding.expected}\n  found     {finding.actual}"

@@ -1,4 +1,4 @@
-"""The outcome of `bench` for people and for programs: terminal, Markdown and JSON, computed from the report alone."""
+"""Results of `bench` as terminal text, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STYLES: dict[GateOutcome, str] = {"holds": "green", "fails": "bold red", "undeci
 
 
 def print_speed(report: SpeedReport, console: Console) -> None:
-    """The table, who was measured, and what became of each gate."""
+    """Print the table, the clients, and the outcome of each gate."""
     table = Table(*HEADINGS)
     for ratio in report.ratios:
         table.add_row(*(Text(cell) for cell in cells(ratio)))
@@ -37,25 +37,25 @@ def print_speed(report: SpeedReport, console: Console) -> None:
 
 
 def render_terminal_speed(report: SpeedReport) -> str:
-    """The same as text."""
+    """Render the same as text."""
     text = io.StringIO()
     print_speed(report, Console(file=text, width=120, color_system=None))
     return text.getvalue()
 
 
 def render_markdown_speed(report: SpeedReport) -> str:
-    """A table and a list, as in a pull request."""
+    """Render a table and a list, for a pull request."""
     rows = [HEADINGS, tuple("---" for _ in HEADINGS), *(cells(ratio) for ratio in report.ratios)]
     lines = [f"| {' | '.join(_escaped(cell) for cell in row)} |" for row in rows]
     gates = [
         f"- **{gate.outcome}**: {gate.measure} at least {gate.at_least:g}: {_escaped(gate.reason)}"
         for gate in report.gates
     ]
-    return "\n".join(["# Speed beside the oracle", "", *lines, "", *map(_escaped, facts(report)), "", *gates, ""])
+    return "\n".join(["# Speed relative to the oracle", "", *lines, "", *map(_escaped, facts(report)), "", *gates, ""])
 
 
 def render_json_speed(report: SpeedReport) -> str:
-    """The whole report, and its exit code."""
+    """Render the whole report with its exit code."""
     document = {**msgspec.to_builtins(report), "exit_code": report.exit_code}
     return msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n"
 
@@ -65,11 +65,11 @@ SPEED_FORMATS: dict[str, tuple[str, Callable[[SpeedReport], str]]] = {
     "markdown": ("bench.md", render_markdown_speed),
     "json": ("bench.json", render_json_speed),
 }
-"""By the name on the command line: the file that is written, and how its text is made."""
+"""File name and renderer by format name."""
 
 
 def speed_formats(names: list[str]) -> list[str]:
-    """The formats of these names, all of them where none is named. Raises UsageProblem for an unknown one."""
+    """Return the named formats, all if none is named. Raises UsageProblem for an unknown one."""
     for name in names:
         if name not in SPEED_FORMATS:
             raise UsageProblem(f"unknown report format {name!r}", hint=f"choose from {', '.join(SPEED_FORMATS)}")
@@ -84,7 +84,7 @@ def write_speed(report: SpeedReport, out: Path, formats: list[str]) -> Iterator[
 
 
 def cells(ratio: MeasuredRatio) -> tuple[str, ...]:
-    """One row: a number, or why there is none."""
+    """Return one row: numbers, or why there are none."""
     if ratio.median is None or ratio.low is None or ratio.high is None:
         return (ratio.measure, "", "", ratio.state.replace("-", " "), "", visible(ratio.reason, keep_newlines=False))
     shown = (f"{number(ratio.client)} {ratio.unit}", f"{number(ratio.oracle)} {ratio.unit}")
@@ -92,21 +92,21 @@ def cells(ratio: MeasuredRatio) -> tuple[str, ...]:
 
 
 def number(value: float | None) -> str:
-    """Three digits that matter: `12,500`, `34.5`, `0.123`."""
+    """Format with three significant digits: `12,500`, `34.5`, `0.123`."""
     if value is None:
         return ""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def facts(report: SpeedReport) -> list[str]:
-    """Who was measured, on what, and how sure the intervals are."""
+    """Return clients, Redis, rounds, and the confidence of the intervals."""
     measured = [ratio for ratio in report.ratios if ratio.confidence is not None]
     sure = min((ratio.confidence or 0.0 for ratio in measured), default=0.0)
     return [
-        f"{visible(report.client)} beside {visible(report.oracle)}, on {visible(report.redis)}",
+        f"{visible(report.client)} compared with {visible(report.oracle)}, on {visible(report.redis)}",
         f"{count(report.rounds, 'round')} of {count(report.jobs, 'job')}, in turns; above 1 is better than the oracle",
         f"each interval holds the true ratio with a probability of {sure:.0%}",
-        f"load of the machine (1 min): {report.load[0]:.1f} before, {report.load[1]:.1f} after",
+        f"machine load (1 min): {report.load[0]:.1f} before, {report.load[1]:.1f} after",
     ]
 
 

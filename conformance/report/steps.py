@@ -1,4 +1,4 @@
-"""What was done in a scenario, one line a step, with both answers where they differ."""
+"""Steps of a scenario as text: one line per step, with both answers if they differ."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from conformance.pages.text import clip, visible
 
 WHO = {"both": "", "client": " (client alone)", "oracle": " (Node alone)", "partner": " (its partner)", "kit": ""}
 ANSWER = 160
-"""Characters of an answer that are shown."""
+"""Characters shown of an answer."""
 
 
 def step_lines(scenario: ScenarioRecord) -> list[str]:
-    """The steps as `replay` prints them: `2 queue-1: queue.pause()`."""
+    """Return the steps as `replay` prints them: `2 queue-1: queue.pause()`."""
     return [line for number, step in enumerate(scenario.steps, start=1) for line in _lines(number, step)]
 
 
 def steps_of_client(scenario: ScenarioRecord) -> list[StepRecord]:
-    """The steps up to where the client stopped: Node, on a prefix of its own, has gone on alone.
+    """Return the steps up to where the client stopped, without those of Node alone on its own prefix.
 
-    Where both were on one prefix, what Node did there is part of it.
+    If both shared a prefix, Node's steps are included.
     """
     compared = any(step.by == "both" for step in scenario.steps)
     return [step for step in scenario.steps if not (compared and step.by == "oracle")]
 
 
 def step_line(step: StepRecord) -> str:
-    """One step in one line, without its answer."""
+    """Return one step as one line, without its answer."""
     if step.do == "clock":
         return f"{step.args['ms']} ms pass"
     if step.do == "wait":
@@ -38,7 +38,7 @@ def step_line(step: StepRecord) -> str:
     if step.do == "network":
         return f"between the client and Redis: {step.args['what']}"
     if step.do == "redis":
-        return f"the kit itself sends: {shlex.join(map(str, step.args['words']))}"
+        return f"the kit sends: {shlex.join(map(str, step.args['words']))}"
     arguments = ", ".join(f"{name}={_value(value)}" for name, value in step.args.items() if not _is_nothing(value))
     return f"{step.on}{WHO[step.by]}: {step.do}({arguments})" if step.on else f"{step.do}({arguments}){WHO[step.by]}"
 
@@ -48,11 +48,11 @@ def _lines(number: int, step: StepRecord) -> Iterator[str]:
     if step.by == "both" and step.oracle != step.client:
         yield visible(f"      Node    {clip(step.oracle, ANSWER)}", keep_newlines=False)
         yield visible(f"      client  {clip(step.client, ANSWER)}", keep_newlines=False)
-    elif _says_something(answer := step.client or step.oracle or step.partner):
+    elif _has_content(answer := step.client or step.oracle or step.partner):
         yield visible(f"      answer  {clip(answer, ANSWER)}", keep_newlines=False)
 
 
-def _says_something(answer: str) -> bool:
+def _has_content(answer: str) -> bool:
     return answer not in ("", "{}")
 
 

@@ -1,4 +1,4 @@
-"""What a run says, worked out once for all reports: per requirement, area and scenario, and in labelled values."""
+"""Summary of a run, computed once for all reports: by requirement, area and scenario, and as labelled values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from conformance.report.run_file import Run
 
 
 class RequirementRow(Protocol):
-    """A ledger row, as far as reports read it. `conformance.ledger.loader.Requirement` is one."""
+    """The part of a ledger row that reports need. `conformance.ledger.loader.Requirement` is one."""
 
     @property
     def level(self) -> Level:
@@ -55,17 +55,17 @@ class RequirementRow(Protocol):
 
     @property
     def source(self) -> str:
-        """Upstream Lua script or file that says so."""
+        """Upstream Lua script or file with the rule."""
 
 
 RequirementRows = Mapping[str, RequirementRow]
-"""Ledger rows by requirement id. A report of a run whose ids are not in it still works, with less to say."""
+"""Ledger rows by requirement id. Reports also work for ids that are not in it, with less detail."""
 
 NO_ROWS: RequirementRows = {}
 
 
 def examined_rows(version: str = "") -> RequirementRows:
-    """The rows of the kit's ledger that scenarios look at; what cannot be examined is no part of a run's report.
+    """Return the rows of the kit's ledger that scenarios examine; reports leave out the others.
 
     `version`: of the oracle, whose rows and words they are; without it, all rows.
     """
@@ -73,12 +73,12 @@ def examined_rows(version: str = "") -> RequirementRows:
 
 
 Counts = Mapping[ReportedVerdict, int]
-"""How many of each, in the order of `REPORTED_VERDICTS`; words that do not occur are left out."""
+"""Counts by word in the order of `REPORTED_VERDICTS`, without zeros."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequirementSummary:
-    """One requirement over all scenarios that speak about it.
+    """One requirement over all scenarios that cover it.
 
     Without a ledger row, `level` is None and the texts are empty.
     """
@@ -94,16 +94,16 @@ class RequirementSummary:
     blocks: bool
     scenarios: tuple[ScenarioRecord, ...]
     causes: tuple[Cause, ...]
-    """What speaks against it, the most severe first."""
+    """Causes against it, the most severe first."""
     known: tuple[str, ...]
-    """Reasons from known.toml for which it is excused or stale."""
+    """Reasons in known.toml because of which it is excused or stale."""
     reasons: tuple[str, ...]
-    """What the scenarios that did not pass say about why."""
+    """Reasons of the scenarios that did not pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScenarioSummary:
-    """One scenario with its reported verdict. `unattributed`: its verdict speaks against no requirement of the run."""
+    """One scenario with its reported verdict. `unattributed`: no requirement of the run explains its verdict."""
 
     record: ScenarioRecord
     reported: ReportedVerdict
@@ -132,9 +132,9 @@ class Summary:
     """Requirements by reported verdict."""
     scenario_counts: Counts
     causes: tuple[Cause, ...]
-    """All findings, folded: the most severe first."""
+    """All findings, grouped by cause: the most severe first."""
     untested: tuple[str, ...]
-    """Ids of the ledger that no scenario of this run spoke about."""
+    """Ids of the ledger that no scenario of this run covers."""
     completeness: Completeness
     conclusion: Conclusion
 
@@ -149,7 +149,7 @@ class Summary:
         return tuple(self.run.footer.problems) if self.run.footer else ()
 
     def troubled(self) -> tuple[RequirementSummary, ...]:
-        """Pick the requirements with something to report, the worst first: all but passed and unsupported ones."""
+        """Return all requirements that did not pass and are not unsupported, the worst first."""
         troubled = [
             requirement for requirement in self.requirements if requirement.reported not in ("pass", "unsupported")
         ]
@@ -157,7 +157,7 @@ class Summary:
 
 
 def summarise(run: Run, rows: RequirementRows = NO_ROWS, profiles: ProfileTable = NO_PROFILES) -> Summary:
-    """Work out everything that the reports of a run share."""
+    """Compute everything that the reports of a run share."""
     evidence = RunEvidence(
         header=run.header,
         scenarios=run.scenarios,
@@ -223,7 +223,7 @@ def _requirement(
 
 
 def _home_area(requirement: str, scenarios: list[ScenarioRecord]) -> str:
-    """Choose an area without a ledger row: of a scenario that states it, not of one that stumbled over it."""
+    """Choose an area without a ledger row: of a scenario that states the requirement, if there is one."""
     stating = [scenario.area for scenario in scenarios if requirement in scenario.requirements]
     return stating[0] if stating else scenarios[0].area
 
@@ -249,7 +249,7 @@ def _scenario(record: ScenarioRecord, rows: RequirementRows) -> ScenarioSummary:
 
 
 def _is_aside(requirement: str, reported: ReportedVerdict, record: ScenarioRecord) -> bool:
-    """Whether this is a mere warning about something that the scenario does not state: it has a line as a cause."""
+    """Whether this is only a warning about a requirement of another scenario, which is reported as a cause."""
     return bool(record.about) and requirement not in record.about and reported in ("warn", "info", "expected-fail")
 
 
@@ -277,11 +277,11 @@ LabelledValue = tuple[str, str]
 """A label and its value. Values are visible text, not yet escaped for any format."""
 
 WORTH_LOCATING = 24
-"""Characters: in shorter texts the difference is plain to see."""
+"""Characters; in shorter texts a difference is easy to see."""
 
 
 def run_facts(run: Run) -> list[LabelledValue]:
-    """Describe a run: who was compared with whom, on what, when."""
+    """Describe a run: clients, Redis, options and times."""
     header = run.header
     client, oracle, redis = header.client, header.oracle, header.redis
     facts = [
@@ -297,27 +297,27 @@ def run_facts(run: Run) -> list[LabelledValue]:
     if run.footer:
         facts.append(("duration", duration(run.footer.finished_ms - header.started_ms)))
     if run.footer and run.footer.unanswered:
-        facts.append(("without answer", f"{', '.join(run.footer.unanswered)}: done, and nothing told to compare"))
+        facts.append(("without answer", f"{', '.join(run.footer.unanswered)}: no result was returned to compare"))
     for reason in dict.fromkeys(record.unsteady for record in run.scenarios if record.unsteady):
         held = [record.id for record in run.scenarios if record.unsteady == reason]
-        facts.append(("unsteady", f"{', '.join(held)}: failed, and held when repeated ({reason})"))
+        facts.append(("unsteady", f"{', '.join(held)}: failed, but held when repeated ({reason})"))
     return [(label, visible(value, keep_newlines=False)) for label, value in facts]
 
 
 def verdict_facts(conclusion: Conclusion) -> list[LabelledValue]:
-    """Describe each profile: what the client is as that, and how much of it was decided."""
-    return [(status.name, status.remark) for status in _looked_at(conclusion)]
+    """Return the status of each profile with the decided share."""
+    return [(status.name, status.remark) for status in _selected(conclusion)]
 
 
 def open_facts(conclusion: Conclusion, *, limit: int = 6) -> list[LabelledValue]:
-    """Say of each profile which requirements were not decided, and why; `limit`: how many are named for a reason."""
-    facts = [(status.name, _open(status, limit)) for status in _looked_at(conclusion) if status.open]
-    elsewhere = sum(status.requirements for status in conclusion.profiles if status not in _looked_at(conclusion))
+    """Return the undecided requirements of each profile by reason. `limit`: how many are named per reason."""
+    facts = [(status.name, _open(status, limit)) for status in _selected(conclusion) if status.open]
+    elsewhere = sum(status.requirements for status in conclusion.profiles if status not in _selected(conclusion))
     return [*facts, *([("all others", f"{elsewhere} outside the selection")] if elsewhere else [])]
 
 
-def _looked_at(conclusion: Conclusion) -> list[ProfileStatus]:
-    """Pick the profiles that a run was asked to look at: a selection leaves most of them out."""
+def _selected(conclusion: Conclusion) -> list[ProfileStatus]:
+    """Return the profiles that the run covers; a selection leaves most of them out."""
     return [status for status in conclusion.profiles if status.decided or not conclusion.narrowed]
 
 
@@ -333,7 +333,7 @@ def _some(requirements: Sequence[str], limit: int) -> str:
 
 
 def requirement_facts(requirement: RequirementSummary) -> list[LabelledValue]:
-    """Describe a requirement: what it says and where that is stated, and what its scenarios said beside findings."""
+    """Describe a requirement: statement, source, and reasons of its scenarios."""
     facts = [("statement", requirement.statement), ("source", requirement.source)]
     facts += [("known", reason) for reason in requirement.known]
     facts += [("reason", reason) for reason in requirement.reasons]
@@ -341,13 +341,13 @@ def requirement_facts(requirement: RequirementSummary) -> list[LabelledValue]:
 
 
 def scenario_facts(record: ScenarioRecord) -> list[LabelledValue]:
-    """Describe a scenario: what it is about, why it did not pass, and which attempts before do not count."""
+    """Describe a scenario: title, why it did not pass, and earlier attempts that do not count."""
     facts = [("scenario", visible(record.title)), ("reason", visible(record.reason))]
     return facts + [("repeated", visible(attempt)) for attempt in record.repeated]
 
 
 def finding_facts(finding: Finding, *, limit: int = 160) -> list[LabelledValue]:
-    """Describe one finding. `limit`: how many characters of a text are shown around the difference."""
+    """Describe one finding. `limit`: characters of a text that are shown around the difference."""
     expected, actual = split_difference(finding.expected, finding.actual)
     facts = [
         ("where", f"{finding.where} ({finding.kind}, {finding.severity}, seen by {finding.source})"),
@@ -361,7 +361,7 @@ def finding_facts(finding: Finding, *, limit: int = 160) -> list[LabelledValue]:
 
 
 def cause_facts(cause: Cause, *, limit: int = 160) -> list[LabelledValue]:
-    """Describe a cause by its example, with both sides of Redis, and say how often and where it was met."""
+    """Describe a cause by its example, both sides of Redis, and its scenarios."""
     first = ", ".join(cause.scenarios[:3])
     more = f" and {len(cause.scenarios) - 3} more" if len(cause.scenarios) > 3 else ""
     facts = [("requirement", f"{cause.finding.requirement} ({cause.level or 'level unknown'})")]
@@ -375,13 +375,13 @@ def cause_facts(cause: Cause, *, limit: int = 160) -> list[LabelledValue]:
 
 
 def _difference(finding: Finding, expected: SplitText, actual: SplitText) -> str:
-    """Locate the difference inside long texts; short ones, and texts with nothing in common, need no help."""
+    """Locate the difference inside long texts; empty for short ones and for texts with nothing in common."""
     if max(len(finding.expected), len(finding.actual)) < WORTH_LOCATING or finding.expected == finding.actual:
         return ""
     if not (expected.before or expected.after):
         return ""
     position = len(expected.before) + 1
-    return f"at character {position}: {_quoted(expected.different)} expected, {_quoted(actual.different)} found"
+    return f"at character {position}: expected {_quoted(expected.different)}, got {_quoted(actual.different)}"
 
 
 def _quoted(text: str) -> str:

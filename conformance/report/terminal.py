@@ -1,4 +1,4 @@
-"""The report on a terminal, and the run while it is going: a live bar, or plain lines where nothing can be redrawn."""
+"""The report on a terminal, and progress during a run: a live bar, or plain lines without a terminal."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ STATE_STYLES: dict[ConclusionState, str] = {
 }
 
 NARROW: dict[ReportedVerdict, str] = {"inconclusive": "open", "expected-fail": "known", "unsupported": "unsup."}
-"""Column heads that must be short for the table to fit 80 columns; the legend spells them out."""
+"""Short column heads, so that the table fits 80 columns; the legend explains them."""
 
 GAP = Text()
 """An empty line."""
@@ -69,7 +69,7 @@ CAUSES_IN_FULL = 30
 LONGEST_LINE = 200
 """Characters of a cause in one line."""
 MOST_WARNINGS = 15
-"""Lines about causes that fail nothing."""
+"""Lines about causes that only warn."""
 
 
 def render_terminal(summary: Summary) -> str:
@@ -91,7 +91,7 @@ def print_summary(summary: Summary, console: Console) -> None:
 
 
 def _blocks(summary: Summary) -> Iterator[RenderableType]:
-    """Yield the parts of the report. A `Text` may run over the edge, so that command lines can be copied."""
+    """Yield the parts of the report. A `Text` may be wider than the terminal, so that command lines can be copied."""
     yield _facts(run_facts(summary.run), indent=0)
     yield from _incomplete(summary)
     yield from _verdict(summary)
@@ -115,7 +115,7 @@ def _blocks(summary: Summary) -> Iterator[RenderableType]:
 
 
 def _verdict(summary: Summary) -> Iterator[RenderableType]:
-    """Yield what the client is, profile by profile, and right under it whatever was not decided."""
+    """Yield the verdict, the status of each profile, and the undecided requirements."""
     yield GAP
     yield _sentence(summary)
     if summary.conclusion.profiles:
@@ -173,7 +173,7 @@ def _requirement(requirement: RequirementSummary) -> Iterator[RenderableType]:
 
 
 def _failures(summary: Summary) -> Iterator[RenderableType]:
-    """Yield what fails a requirement, the most severe cause first."""
+    """Yield the causes that fail a requirement, the most severe first."""
     failing = [cause for cause in summary.causes if cause.verdict == "fail"]
     rows = {requirement.id: requirement for requirement in summary.requirements}
     for cause in failing[:CAUSES_IN_FULL]:
@@ -190,7 +190,7 @@ def _failures(summary: Summary) -> Iterator[RenderableType]:
 
 
 def _warnings(summary: Summary) -> Iterator[RenderableType]:
-    """Yield one line for each cause that fails nothing and that nobody has listed."""
+    """Yield one line for each cause that only warns and is not in known.toml."""
     minor = [cause for cause in summary.causes if cause.verdict in ("warn", "info")]
     if minor:
         yield GAP
@@ -250,14 +250,14 @@ def _lines(title: str, lines: tuple[str, ...]) -> Text:
 
 
 QUIET: frozenset[ReportedVerdict] = frozenset({"pass", "unsupported", "warn", "info"})
-"""Scenarios that get no line of their own while the run is going; warnings are shown by cause, at the end."""
+"""Verdicts of scenarios that get no line during the run; warnings are shown by cause at the end."""
 
 HEARTBEATS = 10
-"""Plain mode says how far it is this many times, so that a CI log is neither silent nor endless."""
+"""How often plain mode prints progress, so that a CI log is neither silent nor endless."""
 
 
 class LiveProgress:
-    """Shows how far a run is, and each scenario with trouble as it happens: `start`, `scenario` each, `stop`.
+    """Shows the progress of a run, and each scenario with a problem: call `start`, `scenario` for each, `stop`.
 
     `rows` soften what is shown by level. `live` forces or forbids the bar; by default it is used on a terminal that
     can move its cursor, outside CI.
@@ -275,7 +275,7 @@ class LiveProgress:
         self._task = TaskID(0)
 
     def start(self, planned: int) -> None:
-        """Begin a run of `planned` scenarios."""
+        """Start a run of `planned` scenarios."""
         self._planned = planned
         if not self._live:
             self._console.print(Text(f"running {planned} scenarios"))
@@ -308,13 +308,13 @@ class LiveProgress:
             )
 
     def stop(self) -> None:
-        """Take the bar away; stopping twice, or without a start, is fine."""
+        """Remove the bar; may be called twice, and without `start`."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
     def _counted(self, *, words: bool) -> str:
-        """Say how many of each so far; a bar has room for symbols only."""
+        """Return the counts so far; a bar only has room for symbols."""
         seen = [word for word in reversed(REPORTED_VERDICTS) if self._counts[word]]
         return "  ".join(f"{SYMBOLS[word]} {self._counts[word]}{f' {word}' if words else ''}" for word in seen)
 

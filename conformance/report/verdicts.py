@@ -20,14 +20,14 @@ SYMBOLS: dict[ReportedVerdict, str] = {
 
 MEANING: dict[ReportedVerdict, str] = {
     "fail": "does not do what the requirement says",
-    "error": "the kit, the oracle or the set-up broke, nothing is known about the client",
-    "stale": "listed in known.toml, but it passes now: take it off the list",
+    "error": "the kit, the oracle or the set-up broke; this shows nothing about the client",
+    "stale": "listed in known.toml, but passes now: remove it from the list",
     "inconclusive": "a deadline or an unknown outcome left the question open",
-    "changed": "the oracle, of a version that nobody prepared, does otherwise; what both sides did was compared",
-    "warn": "does not do what it should",
-    "info": "does not do what it may: nobody has to",
+    "changed": "the oracle has an unsupported version and differs from the scenario; both sides were still compared",
+    "warn": "does not do what it SHOULD do",
+    "info": "does not do what it MAY do, which is optional",
     "expected-fail": "listed in known.toml and fails as listed",
-    "unchecked": "a failure of another requirement ended the scenario before this one was looked at",
+    "unchecked": "a failure of another requirement ended the scenario before this one was checked",
     "pass": "does what the requirement says",
     "unsupported": "not run: the client does not declare the operation or capability",
 }

@@ -1,4 +1,4 @@
-"""What is different between two versions of BullMQ, as a page, for a terminal and as JSON: from the record alone."""
+"""Differences between two versions of BullMQ as a page, terminal text and JSON, computed from the record."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ ASPECTS: Mapping[Aspect, str] = {
     "events": "In events",
     "answers": "In answers",
     "calls": "In how scripts are called",
-    "steps": "In what a call leads to",
+    "steps": "In the effects of calls",
 }
-"""Heading of each aspect; what loses jobs stands first."""
+"""Heading of each aspect; lost jobs come first."""
 
 WIDTH = 110
 """Columns of the terminal's text, where it is not a terminal."""
@@ -126,8 +126,8 @@ def _heading(found: VersionDiff) -> Iterator[str]:
     yield f"# BullMQ {found.older} → {found.newer}"
     yield ""
     yield (
-        f"{count(found.scenarios, 'scenario')} of tier `{found.tier}` were played with both versions on "
-        f"{moment(found.compared_ms)}, each on Redis keys of its own, and hand-overs on one queue. "
+        f"{count(found.scenarios, 'scenario')} of tier `{found.tier}` were run with both versions on "
+        f"{moment(found.compared_ms)}, each on its own Redis keys, and hand-overs on one queue. "
         f"{count(len({change.requirement for change in found.changes}), 'requirement')} "
         f"and the calls of {count(len(found.scripts), 'script')} are different."
     )
@@ -136,7 +136,7 @@ def _heading(found: VersionDiff) -> Iterator[str]:
     yield f"Made by {_code(words)} (kit {found.kit})."
     if found.releases:
         yield (
-            f"A release is the first that shows a change. It and the release before were both played; "
+            f"A release is the first that shows a change. It and the previous release were both run; "
             f"{count(len(found.releases), 'release')} are published from {found.older} to {found.newer}."
         )
 
@@ -224,7 +224,7 @@ def _undecided(found: VersionDiff) -> Iterator[str]:
             yield f"- {_code(name)}: {_plain(reason)}"
 
 
-# What it means for who writes a client.
+# Advice for authors of clients.
 
 _BREAKS = frozenset({"lost-jobs", "breaks-others"})
 
@@ -234,14 +234,14 @@ def _advice(found: VersionDiff) -> Iterator[str]:
     yield from ("", "## What a client must change", "")
     must, should, may = _sorted_by_need(found.changes)
     if not (found.changes or found.scripts):
-        yield f"Nothing: what was played is the same in {found.newer}."
+        yield f"Nothing: all scenarios behave the same in {found.newer}."
         return
-    yield f"For a client that speaks {found.older} and shares queues with {found.newer}, or takes over its scripts."
+    yield f"For a client of {found.older} that shares queues with {found.newer} or adopts its scripts."
     yield from _script_advice(found.scripts)
     yield from _list_of("**Must**: other clients break on it, or jobs are lost", must)
-    yield from _list_of("**Should**: it behaves otherwise", should)
+    yield from _list_of("**Should**: it behaves differently", should)
     if may:
-        yield from ("", f"**May** stay as it is: {', '.join(_code(name) for name, _ in by_requirement(may))}.")
+        yield from ("", f"**May** stay unchanged: {', '.join(_code(name) for name, _ in by_requirement(may))}.")
 
 
 def _sorted_by_need(changes: Iterable[Change]) -> tuple[list[Change], list[Change], list[Change]]:
@@ -264,7 +264,7 @@ def _is_needed(change: Change) -> bool:
 def _script_advice(scripts: Iterable[ScriptChange]) -> Iterator[str]:
     lines = [_advice_on(script) for script in scripts]
     if lines:
-        yield from ("", "**Scripts**, for a client that carries those of BullMQ:", "", *lines)
+        yield from ("", "**Scripts**, for a client that includes those of BullMQ:", "", *lines)
 
 
 def _advice_on(script: ScriptChange) -> str:

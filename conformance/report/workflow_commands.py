@@ -1,7 +1,7 @@
 """The report for the page of a commit: workflow commands of GitHub, one line for the verdict and one for each cause.
 
 GitHub reads them from what a step prints (docs.github.com, "Workflow commands for GitHub Actions"), shows the first ten
-of each level beside the commit, and keeps the rest in the log; they are therefore in the order of severity.
+of each level on the page of the commit, and keeps the rest in the log. They are therefore sorted by severity.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ LEVEL_OF: dict[CauseVerdict, AnnotationLevel] = {
     "expected-fail": "notice",
 }
 MOST_CAUSES = 200
-"""Causes that get a line of their own, the most severe first: as many as get a text for a bug tracker."""
+"""Causes that get their own line, the most severe first: the same number gets a text for a bug tracker."""
 LONGEST = 600
-"""Characters of one text of a client."""
+"""Characters shown of one text of a client."""
 
 
 def render_annotations(summary: Summary) -> str:
@@ -37,7 +37,7 @@ def _lines(summary: Summary) -> Iterator[str]:
     yield _verdict(summary)
     for requirement in summary.requirements:
         if requirement.reported == "stale":
-            listed = f"listed in known.toml ({'; '.join(requirement.known)}), but it passes now: take it off the list"
+            listed = f"listed in known.toml ({'; '.join(requirement.known)}), but it passes now: remove it from the list"
             yield annotation("error", requirement.id, listed)
     for problem in summary.problems:
         yield annotation("error", "the run as a whole", clip(problem, LONGEST))

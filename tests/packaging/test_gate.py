@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from action.gate import VARIABLES, GateProblem, asked_for
+from action.gate import VARIABLES, GateProblem, settings_of
 from tests.docs.blocks import commands_of
 from tests.packaging.stranger import ROOT, TIMEOUT_S, lent_packages, without_ours
 
@@ -136,16 +136,19 @@ def test_a_broken_driver_fails_with_an_annotation_that_names_the_requirement(bro
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({}, "one client is needed"),
-        ({"COMMAND": "d", "CLIENT": "node"}, "one client is needed"),
-        ({"COMMAND": "d", "PROFIL": "producer"}, "BULLMQ_GATE_PROFIL is not known: choose from BULLMQ_GATE_BUDGET, "),
+        ({}, "exactly one client is needed"),
+        ({"COMMAND": "d", "CLIENT": "node"}, "exactly one client is needed"),
+        (
+            {"COMMAND": "d", "PROFIL": "producer"},
+            "unknown variable BULLMQ_GATE_PROFIL: choose from BULLMQ_GATE_",
+        ),
         ({"COMMAND": "d 'x"}, "BULLMQ_GATE_COMMAND cannot be split into words (No closing quotation)"),
-        ({"COMMAND": "d", "REDIS": "bundled", "REDIS_VERSION": "7.4"}, "contradict each other"),
+        ({"COMMAND": "d", "REDIS": "bundled", "REDIS_VERSION": "7.4"}, "exclude each other"),
     ],
 )
 def test_a_wrong_variable_is_one_sentence(variables: dict[str, str], said: str) -> None:
     with pytest.raises(GateProblem) as caught:
-        asked_for(named(variables))
+        settings_of(named(variables))
     assert said in str(caught.value)
     assert caught.value.exit_code == 2
 
@@ -165,13 +168,13 @@ def test_a_kit_that_is_nowhere_is_one_line_and_no_traceback(tmp_path: Path) -> N
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("gate: BULLMQ_GATE_KIT: there is no wheel and no checkout at ")
+    assert done.stderr.startswith("gate: BULLMQ_GATE_KIT: no wheel or checkout at ")
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir()), "nothing is made for what cannot be"
 
 
 def test_texts_of_a_workflow_become_words_and_nothing_else() -> None:
-    gate = asked_for(
+    gate = settings_of(
         named({"COMMAND": "node 'my driver.mjs' $(rm -rf /) ;", "PROFILE": "producer\nevents", "KNOWN": "--no-known"})
     )
     assert gate.command == ("node", "my driver.mjs", "$(rm", "-rf", "/)", ";")
@@ -179,7 +182,7 @@ def test_texts_of_a_workflow_become_words_and_nothing_else() -> None:
 
 
 def test_a_version_of_redis_is_a_container_and_brings_its_extra() -> None:
-    gate = asked_for(named({"COMMAND": "d", "REDIS_VERSION": "7.4", "KIT": "git+https://git.example/kit@v1"}))
+    gate = settings_of(named({"COMMAND": "d", "REDIS_VERSION": "7.4", "KIT": "git+https://git.example/kit@v1"}))
     assert gate.options == ("--redis=container:redis:7.4",)
     assert gate.requirement == "bullmq-conformance[chaos] @ git+https://git.example/kit@v1"
 

@@ -50,8 +50,8 @@ def test_another_place_kind_or_requirement_is_another_cause(other: Finding) -> N
 def test_statements_are_told_apart_by_what_they_state() -> None:
     one, two = (finding("scenario", source="assertion", message=text) for text in ("jobs wait", "jobs are counted"))
     assert [cause.title for cause in fold([met("a", one, two)], SAMPLE_ROWS)] == [
-        "not so: jobs wait",
-        "not so: jobs are counted",
+        "does not hold: jobs wait",
+        "does not hold: jobs are counted",
     ]
 
 
@@ -92,7 +92,7 @@ def test_the_simplest_scenario_is_the_example() -> None:
         ),
         (
             {"kind": "wrong-answer", "where": "answer.queue.getJob.job", "source": "answer"},
-            "queue.getJob.job is another answer",
+            "queue.getJob.job is a different answer",
         ),
         (
             {"kind": "argument-count", "source": "traffic", "actual": "#31 pause: 1 arguments instead of 2"},

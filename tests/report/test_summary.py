@@ -265,5 +265,5 @@ def test_a_run_names_all_versions_that_took_part() -> None:
 def test_a_run_names_what_held_only_when_it_was_repeated() -> None:
     held = msgspec.structs.replace(scenario("pass"), unsteady="now and then")
     run = Run(header=sample_runs.header(), scenarios=(held, scenario("pass")), footer=None)
-    assert dict(run_facts(run))["unsteady"] == f"{held.id}: failed, and held when repeated (now and then)"
+    assert dict(run_facts(run))["unsteady"] == f"{held.id}: failed, but held when repeated (now and then)"
     assert "unsteady" not in dict(run_facts(Run(header=run.header, scenarios=(scenario("pass"),), footer=None)))
