@@ -130,13 +130,13 @@ def _options(given: Mapping[str, str]) -> Iterator[str]:
     for variable, flag in OPTIONS.items():
         value = given.get(variable, "")
         values = value.split() if variable in REPEATABLE else [value] if value else []
-        for each in values:
-            # In one word: a value that begins with a dash is not taken for another option.
-            yield f"{flag}={each}"
+        for word in values:
+            # In one word: a value that starts with a dash is not taken for another option.
+            yield f"{flag}={word}"
 
 
 def _words(variable: str, text: str) -> list[str]:
-    """Split like a shell, and do nothing else that a shell does. Raises GateProblem for a quote without its end."""
+    """Split into words like a shell, without expansions. Raises GateProblem for an unclosed quote."""
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -147,7 +147,7 @@ def _words(variable: str, text: str) -> list[str]:
 
 def installed(gate: Gate) -> Path:
     """Install the kit into an environment of its own, and return its program. Raises GateProblem where that fails."""
-    if sys.version_info < (3, 11):  # noqa: UP036 - whoever has an older one is to read a sentence
+    if sys.version_info < (3, 11):  # noqa: UP036 - users of an older one should read a sentence
         raise GateProblem(f"Python 3.11 or newer is needed, and this is {sys.version.split()[0]}", BROKEN)
     requirement = gate.requirement
     python = gate.venv / "bin" / "python"
@@ -165,13 +165,13 @@ def _install(command: Sequence[str]) -> None:
 
 
 def forget_earlier_reports(out: Path) -> None:
-    """Remove what would otherwise be published of a run that never began."""
+    """Remove reports of an earlier run, so that they are not published if this run does not start."""
     for name in PUBLISHED:
         (out / name).unlink(missing_ok=True)
 
 
 def run(program: Path, gate: Gate) -> int:
-    """Run the gate to its end and return its exit code; whoever ends this process ends the run in order."""
+    """Run the gate and return its exit code. Signals are passed on, so that an interrupted run cleans up."""
     command = [str(program), "run", *gate.options, f"--out={gate.out}"]
     command += ["--", *gate.command] if gate.command else []
     with commands_of_the_log_ignored(os.environ), subprocess.Popen(command, stdin=subprocess.DEVNULL) as kit:

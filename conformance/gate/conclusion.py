@@ -255,7 +255,7 @@ def _enough(evidence: RunEvidence) -> Conclusion | None:
     return _conclusion(evidence, "holds", statement, _reservations(evidence))
 
 
-# What the rules are made of.
+# Parts of the rules.
 
 
 EXIT_CODES: dict[ConclusionState, int] = {
@@ -417,7 +417,7 @@ def _the_others(evidence: RunEvidence) -> list[str]:
     return parts
 
 
-# What to do next.
+# Advice.
 
 
 def _nearest(evidence: RunEvidence) -> tuple[str, ...]:

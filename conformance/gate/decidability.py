@@ -27,7 +27,7 @@ def is_decided(requirement: str, performed: PerformedOperations, operations_of: 
     return bool(_own(performed) & about) if about else _did_something(performed)
 
 
-def may_speak_against(requirement: str, performed: PerformedOperations, operations_of: OperationsOf) -> bool:
+def can_count_against(requirement: str, performed: PerformedOperations, operations_of: OperationsOf) -> bool:
     """Whether the client can have caused a finding about the requirement: always, if there was no stand-in."""
     return not performed.stand_in or is_decided(requirement, performed, operations_of)
 

@@ -46,10 +46,10 @@ class Endings:
         """Whether both sides took the same steps, so that their queues can be compared."""
         return self._result.reached_end or self._stopped_alike
 
-    def not_playable(self, failure: object) -> None:
+    def needs_manual_worker(self, failure: object) -> None:
         """Record that the scenario needs a manual worker: not even the oracle's loops can run it."""
         self._result.reached_end = False
-        self._result.unsupported = f"cannot be played without a manual worker: {failure}"
+        self._result.unsupported = f"cannot run without a manual worker: {failure}"
 
     def oracle_ended(self, failure: BaseException | None, *, who: Role = "oracle") -> None:
         """Record an error of the kit if a supported oracle, or the partner, did not reach the end."""

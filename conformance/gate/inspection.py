@@ -28,7 +28,7 @@ class Inspection:
         self._execution, self._endings, self._judge, self._result = execution, endings, judge, result
         self._bench, self._scenario = execution.bench, execution.scenario
         self._oracle_findings: list[Finding] = []
-        """Where an oracle of an unsupported version breaks checks of the kit: the client may do so as well."""
+        """Findings against an oracle of an unsupported version; the client may break the same checks."""
 
     def compare(self, oracle: Participant, client: Participant, *, frozen: bool) -> None:
         """Check and compare what oracle and client left, each on its own prefix."""
@@ -109,7 +109,7 @@ class Inspection:
         """
         if self._result.given_up:
             return
-        # Check what is really in Redis: an id that Node would reuse counts, whatever name the scenario has for it.
+        # Check the real names in Redis, not those of the scenario: an id that Node would reuse is a problem.
         if not self._endings.cut_short:
             self._result.findings += self._confirmed(self._judge.invariants, snapshot, names)
         self._result.findings += self._judge.names(names)

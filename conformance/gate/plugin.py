@@ -142,7 +142,7 @@ class GatePlugin:
         self.problem: Problem | None = None
         """Why recording the run failed; None if it did not."""
         self._stack = ExitStack()
-        self._began_ms = _now_ms()
+        self._started_ms = _now_ms()
         self._environment: Environment | None = None
         self._header: RunHeader | None = None
         self._planned = 0
@@ -282,7 +282,7 @@ class GatePlugin:
         """The stop rule of this run, which workers receive from the controller."""
         folder = Path(self._shared_folder)
         return StopRule.after(
-            self.config.budget_ms, began_ms=self._began_ms, fail_fast=self.config.fail_fast, folder=folder
+            self.config.budget_ms, started_ms=self._started_ms, fail_fast=self.config.fail_fast, folder=folder
         )
 
     @cached_property

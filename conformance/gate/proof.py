@@ -75,7 +75,7 @@ class ProofResult:
 
     @property
     def text(self) -> str:
-        """What the oracle did, as lines."""
+        """The steps of the oracle, as lines."""
         if self.failure:
             return f"Node {REQUIREMENT_SET} does NOT do what the ledger says: {self.failure}"
         return "\n".join((f"Node {REQUIREMENT_SET} does:", *(f"  {check}" for check in self.checks)))

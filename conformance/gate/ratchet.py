@@ -35,7 +35,7 @@ from conformance.ledger.loader import Ledger, load_ledger
 from conformance.problems import UsageProblem
 
 UNLOCATED = frozenset({"scenario", "driver"})
-"""Locators without information; entries with them name the scenario to tell causes apart."""
+"""Locators without information; entries with them also name the scenario."""
 
 MOST_REASON = 120
 """Characters of a message that are copied into a reason."""
@@ -98,7 +98,7 @@ def still_known(
 ) -> list[KnownFailure]:
     """Return the entries that this run does not show to be stale or unmatched."""
     failing = [
-        msgspec.structs.replace(record, findings=[found for found in record.findings if _fails(found, ledger)])
+        msgspec.structs.replace(record, findings=[finding for finding in record.findings if _fails(finding, ledger)])
         for record in records
     ]
     judged = judged_entries(entries, records, whole=whole)

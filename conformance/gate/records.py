@@ -36,7 +36,7 @@ WORST_FIRST: tuple[Verdict, ...] = (
     "pass",
     "unsupported",
 )
-"""The order of verdicts. `fail` before `error`: a shown failure stays true, whatever else could not be checked.
+"""The order of verdicts. `fail` before `error`: a shown failure stays true even if other checks broke.
 `pass` before `unsupported`: one scenario in which the requirement holds decides it."""
 
 

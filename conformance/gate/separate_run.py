@@ -38,7 +38,7 @@ class SeparateRun:
     problem: str
 
 
-def play_run(words: Sequence[str], folder: Path, *, within_s: float) -> SeparateRun:
+def start_run(words: Sequence[str], folder: Path, *, within_s: float) -> SeparateRun:
     """Run `bullmq-conformance run` with these words; the run file and the output stay in the folder.
 
     After `within_s` seconds the process is terminated.

@@ -26,9 +26,9 @@ class StopRule:
     marker: str = ""
 
     @staticmethod
-    def after(budget_ms: float | None, *, began_ms: float, fail_fast: bool, folder: Path) -> StopRule:
-        """Return the rule of a run that started at `began_ms` (Unix ms). `folder`: private folder of the run."""
-        deadline = None if budget_ms is None else began_ms + budget_ms
+    def after(budget_ms: float | None, *, started_ms: float, fail_fast: bool, folder: Path) -> StopRule:
+        """Return the rule of a run that started at `started_ms` (Unix ms). `folder`: private folder of the run."""
+        deadline = None if budget_ms is None else started_ms + budget_ms
         return StopRule(deadline, str(folder / "failed") if fail_fast else "")
 
     @property

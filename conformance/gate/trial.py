@@ -10,7 +10,7 @@ from typing import Any
 
 from conformance.driver.errors import DriverBroken
 from conformance.gate.bench import Bench
-from conformance.gate.decidability import is_decided, may_speak_against, why_never_decided, why_undecided
+from conformance.gate.decidability import can_count_against, is_decided, why_never_decided, why_undecided
 from conformance.gate.endings import Endings
 from conformance.gate.execution import Execution
 from conformance.gate.inspection import Inspection
@@ -103,7 +103,7 @@ def _side_by_side(execution: Execution, judge_of: JudgeOf, result: TrialResult) 
     on_oracle, on_client = execution.run_apart(oracle, client)
     failure = on_oracle.failure
     if oracle.used_loop_workers and failure is not None and not isinstance(failure, Cancelled):
-        endings.not_playable(failure)
+        endings.needs_manual_worker(failure)
         return client
     if failure is not None and execution.is_unsupported_oracle and shows_change(failure):
         endings.oracle_differs(failure, on_client.failure)
@@ -125,7 +125,7 @@ def _together(execution: Execution, judge_of: JudgeOf, result: TrialResult) -> P
     endings = Endings(execution, judge_of(client), result)
     failure = execution.run_together(client, other).failure
     if client.used_loop_workers and failure is not None and (control := execution.control_failure()):
-        endings.not_playable(control)
+        endings.needs_manual_worker(control)
         return client
     if isinstance(failure, DriverBroken) and bench.driver_of(other.role).is_dead():
         endings.oracle_ended(failure, who=other.role)
@@ -139,7 +139,7 @@ def _leave_out_undecided(scenario: Scenario, performed: PerformedOperations, res
     """Drop findings and requirements that are about operations of a stand-in, and not of the client."""
     about = load_operations().about
     decided = partial(is_decided, performed=performed, operations_of=about)
-    counts = partial(may_speak_against, performed=performed, operations_of=about)
+    counts = partial(can_count_against, performed=performed, operations_of=about)
     left_out = [finding for finding in result.findings if not counts(finding.requirement)]
     result.findings = [finding for finding in result.findings if counts(finding.requirement)]
     result.log += [f"left out, {why_undecided(performed)}: {finding.message}" for finding in left_out]

@@ -10,7 +10,7 @@ from conformance.gate.records import StepRecord
 
 @dataclass
 class TrialResult:
-    """What a trial showed. If `error` is set, the kit or the oracle broke, and nothing counts against the client."""
+    """The result of a trial. If `error` is set, the kit or the oracle broke, and nothing counts against the client."""
 
     findings: list[Finding] = field(default_factory=list)
     reached_end: bool = True

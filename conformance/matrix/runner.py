@@ -14,7 +14,7 @@ import msgspec
 from conformance.environment.clients import Launch, Toolchain, oracle_version
 from conformance.environment.drivers import introduced
 from conformance.gate.options import AnyRedis, ChosenTier, NodeProgram
-from conformance.gate.separate_run import kit_hash, play_run
+from conformance.gate.separate_run import kit_hash, start_run
 from conformance.matrix.cell_store import StoredCell, cell_folder, load_cell, store_cell
 from conformance.matrix.cells import Cell, Entrant
 from conformance.options import DurationMs, Option
@@ -110,7 +110,7 @@ class MatrixRunner:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         began = time.monotonic()
-        how = play_run(self._words(cell), folder, within_s=self.config.cell_limit / 1000)
+        how = start_run(self._words(cell), folder, within_s=self.config.cell_limit / 1000)
         return StoredCell(
             client=cell.client.client,
             partner=cell.partner.client if cell.partner else None,

@@ -382,5 +382,5 @@ def _is_everything(conclusion: Conclusion) -> bool:
     return {status.state for status in conclusion.profiles} == {"conformant"} and not conclusion.open
 
 
-if __name__ == "__main__":  # prints the schema, to be published beside this module
+if __name__ == "__main__":  # prints the schema, to be published next to this module
     print(compact_json(schema()), end="")

@@ -76,7 +76,7 @@ def _run_cases(summary: Summary) -> Iterator[JunitCase]:
     for requirement in summary.requirements:
         if requirement.reported == "stale":
             reason = "; ".join(requirement.known)
-            message = f"listed in known.toml ({reason}), but it passes now: remove it from the list"
+            message = f"listed in known.toml ({reason}), but passes now: remove it from the list"
             yield _run_case(f"known failure {requirement.id}", Failure, message, "stale")
     for number, problem in enumerate(summary.problems, start=1):
         yield _run_case(f"run-wide problem {number}", Failure, problem, "problem")

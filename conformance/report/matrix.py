@@ -115,12 +115,12 @@ class Matrix:
 
 
 def read_matrix(out: Path, entrants: Sequence[Entrant], cells: Sequence[Cell]) -> Matrix:
-    """What is kept of the cells in a folder. Raises UsageProblem for a run file that is none."""
+    """Read the stored cells of a folder. Raises UsageProblem for an invalid run file."""
     read = [_read(out, cell) for cell in cells]
     return Matrix(
         entrants=tuple(entrants),
-        alone=tuple(each for each in read if each.cell.partner is None),
-        pairs=tuple(each for each in read if each.cell.partner is not None),
+        alone=tuple(cell for cell in read if cell.cell.partner is None),
+        pairs=tuple(cell for cell in read if cell.cell.partner is not None),
     )
 
 
@@ -189,7 +189,7 @@ class CellPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MatrixParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page of a matrix shows: it can be stored, and rendered without the run files (`website/samples/`)."""
+    """The data of a matrix page, which can be stored and rendered without run files (`website/samples/`)."""
 
     clients: list[str]
     cells: list[CellPart]
@@ -324,7 +324,7 @@ def _document(matrix: Matrix) -> JsonMatrix:
     return JsonMatrix(
         format=MATRIX_FORMAT,
         clients=[entrant.client for entrant in matrix.entrants],
-        cells=[_json_cell(each) for each in matrix.cells],
+        cells=[_json_cell(cell) for cell in matrix.cells],
     )
 
 
@@ -357,5 +357,5 @@ def _json_failure(cause: Cause) -> JsonFailure:
     )
 
 
-if __name__ == "__main__":  # prints the schema, to be published beside this module
+if __name__ == "__main__":  # prints the schema, to be published next to this module
     print(compact_json(matrix_schema()), end="")

@@ -86,7 +86,7 @@ def write_text(path: Path, text: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Replacing in one step: a reader never sees half a report.
         unfinished = path.with_name(f"{path.name}.part")
-        # Reports are valid UTF-8 whatever a client sent; newlines stay as rendered on every system.
+        # Reports are valid UTF-8 for any client data; newlines stay as rendered on every system.
         unfinished.write_bytes(text.encode("utf-8", "backslashreplace"))
         unfinished.replace(path)
     except OSError as error:

@@ -1,7 +1,7 @@
 """Reproduction of a finding without the kit: a script in the client's language, or its calls and redis-cli commands.
 
-How a client's user writes each operation stands in the client's folder, in `reproduction.toml`. A client that has none,
-and a scenario that needs more than one client, get the words.
+`reproduction.toml` in a client's folder has a template for each operation. Clients without it, and scenarios that need
+more than one client, get the calls as text.
 """
 
 from __future__ import annotations

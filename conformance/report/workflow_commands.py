@@ -37,7 +37,7 @@ def _lines(summary: Summary) -> Iterator[str]:
     yield _verdict(summary)
     for requirement in summary.requirements:
         if requirement.reported == "stale":
-            listed = f"listed in known.toml ({'; '.join(requirement.known)}), but it passes now: remove it from the list"
+            listed = f"listed in known.toml ({'; '.join(requirement.known)}), but passes now: remove it from the list"
             yield annotation("error", requirement.id, listed)
     for problem in summary.problems:
         yield annotation("error", "the run as a whole", clip(problem, LONGEST))

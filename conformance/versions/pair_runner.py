@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.gate.records import RunHeader, ScenarioRecord
-from conformance.gate.separate_run import kit_hash, play_run, read_records
+from conformance.gate.separate_run import kit_hash, read_records, start_run
 from conformance.participants.marks import Tier
 from conformance.problems import EnvironmentProblem
 
@@ -53,7 +53,7 @@ class PairRunner:
         else:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            how = play_run(words, folder, within_s=self.limit_s)
+            how = start_run(words, folder, within_s=self.limit_s)
             if how.problem:
                 raise EnvironmentProblem(
                     f"bullmq {oracle} against {client}: {how.problem}", hint=f"what it printed is in {folder}"

@@ -12,7 +12,7 @@ from conformance.driver.messages import ClientInfo, Ready
 from conformance.environment.clients import Launch, Toolchain, find_toolchain
 from conformance.environment.drivers import RestartableDriver
 from conformance.gate.bench import Bench
-from conformance.gate.decidability import is_decided, may_speak_against, why_never_decided
+from conformance.gate.decidability import can_count_against, is_decided, why_never_decided
 from conformance.gate.trial_result import TrialResult
 from conformance.ledger.operations import WORKER_RUN
 from conformance.participants.expect import equal
@@ -217,7 +217,7 @@ def test_what_the_oracle_cannot_play_by_loops_is_nobodys_failure(limited: Limite
     there_before = set(bench.redis.keys())
     evidence = tried(vars(hands_over_what_no_loop_can_play)["scenario"], bench, **WORKS_FOR_THE_OTHER)
     assert said(evidence)[:2] == ([], "")
-    assert "cannot be played without a manual worker: this does not hold of any worker" in evidence.unsupported
+    assert "cannot run without a manual worker: this does not hold of any worker" in evidence.unsupported
     assert set(bench.redis.keys()) <= there_before, "the control leaves nothing"
 
 
@@ -237,7 +237,7 @@ def test_a_loop_that_found_nothing_takes_nothing_later(limited: LimitedBench) ->
 def test_what_not_even_the_oracles_loop_can_play_is_unsupported(limited: LimitedBench) -> None:
     evidence = tried(asks_too_much, limited(*WORKS))
     assert said(evidence)[:2] == ([], "")
-    assert "cannot be played without a manual worker: this does not hold of any worker" in evidence.unsupported
+    assert "cannot run without a manual worker: this does not hold of any worker" in evidence.unsupported
     assert "this does not hold" in tried(asks_too_much, limited()).error, "with a manual worker it is the kit's error"
 
 
@@ -285,10 +285,10 @@ def test_a_row_is_decided_by_what_the_client_did_itself(
 
 
 def test_a_finding_counts_where_nobody_stood_in() -> None:
-    assert may_speak_against(
+    assert can_count_against(
         "a.row", PerformedOperations({"queue.add"}, set()), lambda _row: frozenset({"queue.pause"})
     )
-    assert not may_speak_against(
+    assert not can_count_against(
         "a.row", PerformedOperations({"queue.add"}, {"queue.pause"}), lambda _row: frozenset({"queue.pause"})
     )
 

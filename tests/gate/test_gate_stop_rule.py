@@ -19,19 +19,21 @@ def elsewhere(stopping: StopRule) -> StopRule:
 
 
 def test_without_budget_and_fail_fast_nothing_ends_it(tmp_path: Path) -> None:
-    stopping = StopRule.after(None, began_ms=0, fail_fast=False, folder=tmp_path)
+    stopping = StopRule.after(None, started_ms=0, fail_fast=False, folder=tmp_path)
     stopping.note_failure()
     assert stopping.reason == ""
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_budget_that_is_used_up_ends_it(tmp_path: Path) -> None:
-    assert elsewhere(StopRule.after(60_000, began_ms=time.time() * 1000, fail_fast=False, folder=tmp_path)).reason == ""
+    assert (
+        elsewhere(StopRule.after(60_000, started_ms=time.time() * 1000, fail_fast=False, folder=tmp_path)).reason == ""
+    )
     assert elsewhere(StopRule(time.time() * 1000 - 1)).reason == BUDGET_USED
 
 
 def test_a_failure_in_one_process_is_one_in_all(tmp_path: Path) -> None:
-    stopping = StopRule.after(None, began_ms=0, fail_fast=True, folder=tmp_path)
+    stopping = StopRule.after(None, started_ms=0, fail_fast=True, folder=tmp_path)
     other = elsewhere(stopping)
     assert other.reason == ""
     stopping.note_failure()
