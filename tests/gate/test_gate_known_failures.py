@@ -55,9 +55,9 @@ def test_a_folder_stands_for_the_list_of_the_oracle(tmp_path: Path) -> None:
 def test_the_list_of_another_oracle_is_refused(tmp_path: Path) -> None:
     of_the_newer = str(tmp_path / "known-6.7.0.toml")
     assert RunConfig(known=of_the_newer, oracle="6.7.0").known_path == Path(of_the_newer)
-    with pytest.raises(UsageProblem, match=r"--known .*6\.7\.0, and this run's oracle is 5\.62\.0"):
+    with pytest.raises(UsageProblem, match=r"--known .*6\.7\.0, but this run's oracle is 5\.62\.0"):
         RunConfig(known=of_the_newer).known_path  # noqa: B018
-    with pytest.raises(UsageProblem, match=r"--write-known .*6\.7\.0, and this run's oracle is 5\.81\.5"):
+    with pytest.raises(UsageProblem, match=r"--write-known .*6\.7\.0, but this run's oracle is 5\.81\.5"):
         RunConfig(write_known=of_the_newer, oracle="5.81.5").written_list  # noqa: B018
 
 

@@ -98,14 +98,14 @@ def test_the_advice_goes_by_what_breaks() -> None:
     assert "`a.must`: Pausing leaves the jobs." in must
     assert "`d.shared`" in must
     assert "`b.should`: Pausing moves the jobs. Seen in `job.x`." in rest
-    assert "**May** stay as it is: `c.may`." in rest
+    assert "**May** stay unchanged: `c.may`." in rest
     assert "stop calling `gone`" in must
     assert "`new` is new (since 6.0.0), with 1 KEYS and 2 ARGV or more" in must
     assert "call `other` with 3 KEYS and 4 ARGV; they were 1 and 1" in must
 
 
 def test_versions_that_do_the_same_ask_for_nothing() -> None:
-    assert "Nothing: what was played is the same in 6.7.0." in render_version_page(record())
+    assert "Nothing: all scenarios behave the same in 6.7.0." in render_version_page(record())
 
 
 def test_foreign_text_is_no_markup_and_breaks_no_table() -> None:
