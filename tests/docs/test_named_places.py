@@ -96,7 +96,7 @@ def test_a_place_that_is_gone_is_noticed(span: str) -> None:
 @pytest.mark.parametrize(
     "span",
     [
-        "gate/blame.py",
+        "gate/attribution.py",
         "conformance/ledger/<area>.yaml",
         "chaos/faults/",
         "conformance.gate.plugin",
