@@ -33,7 +33,7 @@ def test_the_installed_program_says_it_in_one_line_and_a_hint(program: Program) 
 def test_python_m_conformance_is_the_same_program(program: Program, tmp_path: Path) -> None:
     words = ("run", "--client", "node", "--", "some-driver")
     as_module = run_command([sys.executable, "-m", "conformance", *words], cwd=tmp_path)
-    assert as_module.complains(USAGE, "--client and a driver's command exclude each other", "give one of them")
+    assert as_module.complains(USAGE, "--client and a driver's command exclude each other", "give only one of them")
     assert as_module == program(*words)
 
 

@@ -181,7 +181,7 @@ def _call(*words: str | Path) -> tuple[int, str]:
     [
         (["--budget", "soon"], "invalid duration"),
         (["--client", "nobody", "--budget", "1s"], "unknown client 'nobody'"),
-        (["--client", "node", "--budget", "1s", "--", "./driver"], "give one of them"),
+        (["--client", "node", "--budget", "1s", "--", "./driver"], "give only one of them"),
         (["--redis", "cluster:3", "--budget", "1s", "--client", "node"], "fuzz needs a single Redis"),
     ],
 )

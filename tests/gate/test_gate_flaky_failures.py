@@ -157,7 +157,7 @@ def played(bench_of: BenchOf, mini: MiniatureDrivers, tmp_path: Path) -> Callabl
 class CalmMachine:
     """Stands in for the watch: nobody starves."""
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Nothing is measured."""
 
     def seen(self) -> Starvation:

@@ -35,7 +35,7 @@ class Machine:
         self._seen = iter(seen)
         self.begun = 0
 
-    def begin(self) -> None:
+    def start(self) -> None:
         self.begun += 1
 
     def seen(self) -> Starvation:
