@@ -1,1 +1,1 @@
-"""Sequences that nobody wrote: generated from the model, run on two clients, compared after every step, shrunk."""
+"""Generated sequences of calls: drawn from the model, run on two clients, compared after every step, and shrunk."""

@@ -1,4 +1,4 @@
-"""A campaign of the fuzzer: rounds of sequences until the time is up, each round until it meets something new."""
+"""A campaign of the fuzzer: rounds of sequences until the time is up. Each round ends with a new difference."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from conformance.fuzz.strategies.exploring import CallCombination, PairCoverage
 from conformance.fuzz.target import FuzzTarget
 
 SEQUENCES_PER_ROUND = 29
-"""Hypothesis makes a tenth of a round as plain as it can, which finds little: rounds are short, and there are many."""
+"""Hypothesis makes a tenth of a round as simple as possible, which finds little, so rounds are short and many."""
 
 AIMING_ROUNDS = 4
 """In every fourth round, Hypothesis spends the second half on variants of the sequence that brought the most that was
@@ -42,8 +42,8 @@ SHRINK_SECONDS = 10.0
 class FuzzFinding:
     """A class of differences, with the shortest sequence that shows it in its last step.
 
-    `together`: classes that the same last step shows beside the first one. `beside`: classes that were known already
-    and that the sequence shows on its way. `reproduced`: whether it showed again when it was played again.
+    `together`: further classes that the last step shows. `beside`: known classes that the sequence shows before.
+    `reproduced`: whether a second run showed it again.
     """
 
     group: DifferenceClass
@@ -54,16 +54,16 @@ class FuzzFinding:
     seed: int = 0
     reproduced: bool = True
     seconds: float = 0.0
-    """From the beginning of the campaign until the finding was first met."""
+    """From the start of the campaign until the finding first occurred."""
 
     @property
     def calls(self) -> int:
-        """How many calls it takes."""
+        """Its number of calls."""
         return calls_of(self.steps)
 
 
 class CampaignListener:
-    """Is notified how a campaign goes; called often, so it has to be quick. This one does nothing."""
+    """Receives the progress of a campaign. It is called often, so it must be quick. This one does nothing."""
 
     def before_step(self, campaign: Campaign) -> None:
         """A step is about to be taken."""
@@ -74,7 +74,7 @@ class CampaignListener:
 
 @dataclass(frozen=True)
 class CampaignOptions:
-    """What a campaign is asked to do. `seed` chooses the sequences."""
+    """Options of a campaign. `seed` chooses the sequences."""
 
     budget_s: float
     seed: int
@@ -88,23 +88,23 @@ class CampaignOptions:
     most_rounds: int = 1_000_000
 
     def leaves_out(self, operation: str) -> bool:
-        """Whether an operation is not called."""
+        """Whether an operation is left out."""
         return any(fnmatchcase(operation, pattern) for pattern in self.left_out)
 
 
 @dataclass
 class CampaignProgress:
-    """How far a campaign has come. `rounds` may begin where an earlier run with the same seed has ended."""
+    """Progress of a campaign. `rounds` may continue an earlier run with the same seed."""
 
     rounds: int = 0
     sequences: int = 0
     steps: int = 0
     phase: str = "searching"
     operations: frozenset[str] = frozenset()
-    """What all clients declare and the options do not leave out."""
+    """Operations that all clients declare and the options do not leave out."""
     coverage: PairCoverage = field(default_factory=PairCoverage)
     started: float = 0.0
-    """When the campaign began (time.monotonic)."""
+    """Start of the campaign (time.monotonic)."""
 
     @property
     def elapsed_s(self) -> float:
@@ -113,10 +113,10 @@ class CampaignProgress:
 
 
 class NewDifference(Exception):
-    """A step has shown a class of differences that is new.
+    """A step showed a new class of differences.
 
-    Each class has an exception type of its own: Hypothesis takes two failures for the same if their types and places in
-    the code are.
+    Each class has its own exception type: Hypothesis takes two failures for the same one if their types and places in
+    the code are equal.
     """
 
 
@@ -131,7 +131,7 @@ class TimeIsUp(BaseException):
 
 @dataclass(frozen=True)
 class ShortestSequence:
-    """The shortest sequence so far that shows a class. `met_at`: when the class was first met (time.monotonic)."""
+    """The shortest sequence so far that shows a class. `met_at`: when the class first occurred (time.monotonic)."""
 
     steps: tuple[Step, ...]
     differences: tuple[StepDifference, ...]
@@ -139,15 +139,15 @@ class ShortestSequence:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Number of steps, then how much there is to them."""
+        """Order of sequences: number of steps, then their size."""
         return len(self.steps), sum(len(repr(step)) for step in self.steps)
 
 
 @dataclass
 class CampaignRound:
-    """One round: it is about the first new class that it meets, whose sequence is then made shorter for a while.
+    """One round: it ends with the first new class that it meets, and then shortens that sequence for a while.
 
-    `untried`: pairs that were worth trying when the round began.
+    `untried`: pairs that were worth trying at the start of the round.
     """
 
     untried: tuple[OperationAndState, ...]
@@ -157,11 +157,11 @@ class CampaignRound:
     """For the shrinking."""
 
     def begin_shrinking(self, group: DifferenceClass) -> None:
-        """From now on, the round is about this class."""
+        """Shrink for this class from now on."""
         self.group, self.allowance = group, TimeAllowance(SHRINK_SECONDS)
 
     def keep_shorter(self, sequence: ShortestSequence) -> None:
-        """Take the sequence if it is shorter than the one before; the class was met when it was first met."""
+        """Take the sequence if it is shorter than the one before; keep the time at which the class first occurred."""
         if self.shortest is None:
             self.shortest = sequence
         elif sequence.size < self.shortest.size:
@@ -170,7 +170,7 @@ class CampaignRound:
 
 @dataclass
 class Campaign:
-    """Plays sequences on a target and shrinks what they show. `known`: what is no finding."""
+    """Runs sequences on a target and shrinks those that show differences. `known`: those that are not findings."""
 
     target: FuzzTarget
     options: CampaignOptions
@@ -181,11 +181,11 @@ class Campaign:
     _round: CampaignRound = field(init=False, repr=False)
 
     def run(self) -> list[FuzzFinding]:
-        """Play until the time is up or so many findings are made. Raises a Problem where the set-up is broken."""
+        """Run until the time is up or the number of findings is reached. Raises a Problem if the set-up is broken."""
         progress, options = self.progress, self.options
         operations = self.target.drivers.operations
         progress.operations = frozenset(name for name in operations if not options.leaves_out(name))
-        progress.started = time.monotonic()  # not before both drivers have been started, which takes its time
+        progress.started = time.monotonic()  # after the start of both drivers, which is slow
         last = progress.rounds + options.most_rounds
         while not self._out_of_time() and len(self.findings) < options.most_findings and progress.rounds < last:
             self._run_round()
@@ -194,7 +194,7 @@ class Campaign:
         return self.findings
 
     def begin_sequence(self) -> tuple[SequenceRunner, GenerationContext]:
-        """Begin a sequence on the target."""
+        """Start a sequence on the target."""
         runner, drivers = self.target.begin(self.known), self.target.drivers
         context = GenerationContext(
             operations=self.progress.operations,
@@ -222,7 +222,7 @@ class Campaign:
         return self.progress.coverage.count_generated(found)
 
     def judge(self, steps: Sequence[Step], news: Sequence[StepDifference]) -> None:
-        """Raise where a step has shown something new: always for the same class while that is being shrunk."""
+        """Raise if a step showed a new difference; while a class is being shrunk, only for that class."""
         groups = {difference.group for difference in news}
         if not groups or (self._round.group is not None and self._round.group not in groups):
             return
@@ -249,7 +249,7 @@ class Campaign:
             self._conclude(self._round.group, self._round.shortest)
 
     def _round_seed(self) -> int:
-        """Another one for each round, and the same ones for the same seed of the campaign."""
+        """The seed of a round: different for each round, and determined by the seed of the campaign."""
         return random.Random(f"{self.options.seed}/{self.progress.rounds}").getrandbits(64)
 
     def _settings(self) -> settings:
@@ -270,7 +270,7 @@ class Campaign:
         )
 
     def _conclude(self, group: DifferenceClass, shortest: ShortestSequence) -> None:
-        """Take out what is left over in the shortest sequence, play it once more, and note the finding."""
+        """Simplify the shortest sequence further, run it again, and record the finding."""
         self.progress.phase = "reducing"
         outcome = SequenceShrinker(self.target, self.known, group).shrink(shortest.steps)
         together = tuple(dict.fromkeys(difference.group for difference in outcome.differences)) or (group,)

@@ -1,4 +1,4 @@
-"""What is different after a step: the two completions, the two states, the invariants. Pure."""
+"""Differences after a step: between the two completions, the two states, and in the invariants. Pure."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ HARMLESS = (
     "ttl.",
     "invariant.",
 )
-"""Places where a difference does not lead the two systems into different states, so that the sequence can go on."""
+"""Places where a difference does not let the two systems diverge, so that the sequence can go on."""
 
 DECIDING_FIELDS = ("job.parent", "job.rjk", "job.deid", "job.atm", "job.delay", "job.priority", "meta.paused")
-"""Exceptions: fields by which the scripts choose their way."""
+"""Exceptions: fields on which scripts branch."""
 
 UNORDERED = frozenset({"flow.getFlow", "job.getDependencies", "queue.getWorkers"})
 """Operations that return members of a Redis set: their order depends on the prefix."""
 
 RUNNING_DOWN = frozenset({"queue.getRateLimitTtl"})
-"""Operations that return a time left, which runs down in Redis while the kit looks."""
+"""Operations that return a remaining time, which runs down in Redis while the kit reads."""
 
 TIME_LEFT_TOLERANCE_MS = 5000
 
 TTL_TOLERANCE_MS = 9000
-"""How far the times left of two equal keys may be apart: both were set by the same step."""
+"""How far the remaining times of two equal keys may be apart (ms): both were set by the same step."""
 
 OWN_WORDS = frozenset({"queue.getVersion"})
 """Operations that return the library's own name."""
@@ -96,7 +96,7 @@ class DifferenceClass(msgspec.Struct, frozen=True, order=True):
 
     @property
     def harmless(self) -> bool:
-        """Whether both systems can go on from here in step."""
+        """Whether the sequence can go on after it."""
         if self.kind.startswith("outcome "):
             return False
         return self.where.startswith(HARMLESS) and not self.where.startswith(DECIDING_FIELDS)
@@ -104,7 +104,7 @@ class DifferenceClass(msgspec.Struct, frozen=True, order=True):
 
 @dataclass(frozen=True)
 class StepDifference:
-    """One disagreement after one step. `key`: the job or key it is about; the values as short texts."""
+    """One disagreement after one step. `key`: its job or key; the values as short texts."""
 
     op: str
     where: str
@@ -121,7 +121,7 @@ class StepDifference:
 
     @property
     def spot(self) -> tuple[str, str, str]:
-        """What stays the same while the difference lasts from step to step."""
+        """Identifies the difference over several steps."""
         return self.where, self.kind, self.key
 
     def __str__(self) -> str:
@@ -132,13 +132,13 @@ class StepDifference:
 
 @dataclass
 class KnownDifferences:
-    """What is not new: classes, and everything at places that match a pattern (glob)."""
+    """Known differences: classes, and all differences at places that match a pattern (glob)."""
 
     groups: set[DifferenceClass] = field(default_factory=set)
     places: tuple[str, ...] = ()
 
     def covers(self, difference: StepDifference) -> bool:
-        """Whether a difference is not new; what is merely cosmetic never is a finding, as in the gate."""
+        """Whether a difference is known. As in the gate, a cosmetic difference is never a finding."""
         return (
             difference.severity == "cosmetic"
             or difference.group in self.groups
@@ -147,7 +147,7 @@ class KnownDifferences:
 
 
 class StateObservation(Protocol):
-    """The state of one system, as it was seen."""
+    """An observed state of one system."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -156,7 +156,7 @@ class StateObservation(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """A text that is equal for two observations only if nothing that matters differs; see `StateDump`."""
+        """A text that is only equal for two observations if no relevant part differs; see `StateDump`."""
         ...
 
     @property
@@ -194,7 +194,7 @@ def _summary(completion: Completion) -> str:
 
 
 def _outcome(completion: Completion) -> str:
-    """The outcome; refusals of arguments are told apart by what the oracle says, without its numbers and names."""
+    """The outcome; refusals of arguments are distinguished by the oracle's message, without its numbers and names."""
     if completion.code != "invalid-argument":
         return completion.outcome
     reason = re.sub(r"\d+|'[^']*'|\"[^\"]*\"", "…", completion.message)
@@ -203,7 +203,7 @@ def _outcome(completion: Completion) -> str:
 
 @dataclass(frozen=True)
 class ValueDisagreement:
-    """A place in which two values differ."""
+    """A place where two values differ."""
 
     where: str
     expected: Any
@@ -211,7 +211,7 @@ class ValueDisagreement:
 
 
 def value_disagreements(op: str, expected: Any, actual: Any, *, exact: bool) -> list[ValueDisagreement]:
-    """Where two values (without prefixes) differ. `exact`: both clocks stood still, so times are compared too."""
+    """Differences between two values (without prefixes). `exact`: clocks are frozen, so times are compared, too."""
     if op in OWN_WORDS:
         return []
     if op in UNORDERED:
@@ -271,7 +271,7 @@ def _without(value: Any, prefix: str) -> Any:
 
 
 def _timeless(value: Any) -> Any:
-    """Times stand in ids of scheduled jobs and in their options, too, not only where they are expected."""
+    """The value without times, which also occur in ids and options of scheduled jobs."""
     if isinstance(value, str):
         return _MILLISECONDS.sub("<ms>", value)
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -286,7 +286,7 @@ def _timeless(value: Any) -> Any:
 def state_differences(
     op: str, expected: StateObservation, actual: StateObservation, *, frozen: bool, version: str = BULLMQ_VERSION
 ) -> list[StepDifference]:
-    """Where the two states differ, and which invariants of the oracle's version only the client's breaks."""
+    """Differences between the two states, and invariants of the oracle's version that only the client breaks."""
     late = list(_late_ends(op, expected, actual))
     if expected.fingerprint == actual.fingerprint:
         return late
@@ -296,13 +296,13 @@ def state_differences(
         for place in diff(*pair)
         if not (place.kind == "ttl" and _both_run_down(place.expected, place.actual))
     ]
-    if actual.modelled:  # what the model breaks, it breaks by being different
+    if actual.modelled:  # an invariant that the model breaks shows as a difference anyway
         return [*found, *late]
     return [*found, *late, *_broken_invariants(op, expected.snapshot, actual.snapshot, version)]
 
 
 def unchanged(before: StateObservation, after: StateObservation) -> bool:
-    """Whether nothing that is compared has changed in one system between two looks."""
+    """Whether no compared part of one system has changed between two observations."""
     if before.modelled:
         return before.snapshot == after.snapshot
     if before.fingerprint != after.fingerprint or before.times_left.keys() != after.times_left.keys():
@@ -311,15 +311,15 @@ def unchanged(before: StateObservation, after: StateObservation) -> bool:
 
 
 def _both_run_down(expected: str, actual: str) -> bool:
-    """Whether two times left (ms) only differ by the moments between the looks.
+    """Whether two remaining times (ms) only differ by the time between the observations.
 
-    The canonical rules know the bands of most; a rate window that is longer than the queue's newest limit has none.
+    The canonical rules know the bands of most keys; a rate window longer than the queue's newest limit has none.
     """
     return expected.isdecimal() and actual.isdecimal() and abs(int(expected) - int(actual)) <= TTL_TOLERANCE_MS
 
 
 def _late_ends(op: str, expected: StateObservation, actual: StateObservation) -> Iterator[StepDifference]:
-    """Keys that both systems let expire, but at times far apart: the canonical rules only look at bands."""
+    """Keys that expire in both systems, but at times far apart, which the bands of the canonical rules do not show."""
     for key, expected_ms in expected.times_left.items():
         actual_ms = actual.times_left.get(key)
         if actual_ms is not None and abs(actual_ms - expected_ms) > TTL_TOLERANCE_MS:
@@ -336,5 +336,5 @@ def _broken_invariants(op: str, expected: Snapshot, actual: Snapshot, version: s
 
 
 def _broken_place(broken: Finding) -> tuple[str, str, str]:
-    """What a broken invariant has in common on two prefixes."""
+    """Identifies a broken invariant independently of the prefix."""
     return broken.kind, broken.place, broken.key.partition(":")[2]

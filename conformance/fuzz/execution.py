@@ -1,4 +1,4 @@
-"""Playing one sequence: every step on both systems at once, then a look at Redis, then what is different now."""
+"""Runs one sequence: every step on both systems at once; then the kit reads Redis and compares."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from conformance.participants.clock import ParticipantClock
 from conformance.protocol.scripts import BULLMQ_VERSION
 
 REWIND_AFTER_S, TOO_LATE_S = 1.0, 8.0
-"""Redis's own clock cannot be stopped, but times to live can be given back what has passed. They are multiples of 10 s,
+"""Redis's clock cannot be stopped, but the passed time can be added to times to live. These are multiples of 10 s,
 as most steps of the clock are: a second more or less decides nothing, eight seconds in a single step may."""
 
 ObservedPair: TypeAlias = tuple[StateObservation, StateObservation]
@@ -43,11 +43,11 @@ class SystemUnderTest(Protocol):
         ...
 
     def perform(self, step: CallStep, now_ms: int | None) -> Completion:
-        """Make one call; never raises for what a client does."""
+        """Make one call; errors of a client are returned, not raised."""
         ...
 
     def endure(self, step: ClockStep | FaultStep) -> None:
-        """Let a step of the clock or a fault happen to whatever state this system has outside Redis."""
+        """Apply a step of the clock or a fault to the state that this system has outside of Redis."""
         ...
 
 
@@ -78,10 +78,10 @@ def _is_script(command: CommandRecord) -> bool:
 
 @dataclass
 class SequenceRunner:
-    """Plays one sequence on two systems.
+    """Runs one sequence on two systems.
 
-    `known`: what is not new; `prefixes`: those in Redis; `kill_connections` disconnects both clients. `live` is False
-    as soon as nothing can be compared any more, and `why_over` says why.
+    `known`: known differences; `prefixes`: those in Redis; `kill_connections` disconnects both clients. `live` becomes
+    False when the systems cannot be compared any more, and `why_over` is the reason.
     """
 
     expected: SystemUnderTest
@@ -96,15 +96,15 @@ class SequenceRunner:
     live: bool = True
     why_over: str = ""
     differences: list[StepDifference] = field(default_factory=list)
-    """Everything that is different at present."""
+    """All current differences."""
     observed: ObservedPair | None = None
-    """The last look at both systems."""
+    """The last observation of both systems."""
     cutter: ConnectionCutter | None = None
-    """Cuts the client's connection at a command, where something stands between it and Redis."""
+    """Cuts the client's connection at a command, if there is a tap between it and Redis."""
     oracle_version: str = BULLMQ_VERSION
-    """The version of BullMQ whose invariants have to hold."""
+    """The version of BullMQ whose invariants must hold."""
     _why_last_step: str = ""
-    """Why the step that is being taken is the last one; empty where it is not."""
+    """Why the current step is the last one; empty if it is not."""
     _killed: bool = False
     """Whether connections were killed in this sequence."""
     _completed_since: set[str] = field(default_factory=set)
@@ -112,9 +112,9 @@ class SequenceRunner:
     _held_at: float = field(default_factory=time.monotonic)
 
     def perform(self, step: Step) -> list[StepDifference]:
-        """Take one step and return what is different now and was not before, known classes included.
+        """Take one step and return the new differences, known classes included.
 
-        A sequence that is over takes no more steps: then nothing is returned.
+        A sequence that is over takes no more steps, and returns no differences.
         """
         if not self.live:
             return []
@@ -124,9 +124,9 @@ class SequenceRunner:
             return found
         before = self.differences
         found += self._new_differences(step)
-        # Asked after the look: what expired while the step ran would pass for a difference of the client.
+        # Checked after the observation: a key that expired during the step would look like a difference of the client.
         if time.monotonic() - self._held_at > TOO_LATE_S and self.clock.frozen:
-            self.end("a step took so long that times to live tell nothing any more")
+            self.end("a step took too long for times to live to be compared")
             self.differences = before
             return []
         if any(not difference.group.harmless for difference in found):
@@ -136,23 +136,23 @@ class SequenceRunner:
         return found
 
     def news(self, found: Sequence[StepDifference]) -> list[StepDifference]:
-        """Those differences that are not known yet."""
+        """The differences that are not known."""
         return [difference for difference in found if not self.known.covers(difference)]
 
     def end(self, why: str) -> None:
-        """From here on, nothing that the two systems do can be compared."""
+        """From here on, the two systems cannot be compared."""
         self.live, self.why_over = False, why
 
     def _hold_time(self) -> None:
-        """Where time stands still, let it stand still in Redis as well."""
+        """If the clock is frozen, freeze times to live in Redis as well."""
         passed = time.monotonic() - self._held_at
         if self.clock.frozen and passed > REWIND_AFTER_S:
             self.keyspace.rewind(self.prefixes, int(passed * 1000))
-            # By what was given back, not to the time now: what passes meanwhile would be lost to the keys.
+            # Advance by the added time, not to the current time: the time since then would be lost to the keys.
             self._held_at += passed
 
     def _new_differences(self, step: Step) -> list[StepDifference]:
-        """Look at both systems: what is different now and was not at the last look."""
+        """Observe both systems and return the differences that are new since the last observation."""
         last, self.observed = self.observed, self.observe()
         if last is not None and all(map(unchanged, last, self.observed)):
             return []
@@ -185,7 +185,7 @@ class SequenceRunner:
 
     def _call(self, step: CallStep) -> list[StepDifference]:
         now_ms = self.clock.call_ms()
-        # Both at once: one after the other, the times to live that they set would be apart by a whole call.
+        # Both at once: in sequence, the times to live that they set would be apart by a whole call.
         invocation = self.pool.submit(self.expected.perform, step, now_ms)
         actual = self.actual.perform(step, now_ms)
         expected = invocation.result()
@@ -195,16 +195,16 @@ class SequenceRunner:
         return self._completion_differences(step, expected, actual)
 
     def _undecided_by_kill(self, step: CallStep, actual: Completion) -> str:
-        """Why this call may be undecided: it was the first on a connection that had been killed; empty otherwise."""
+        """Why this call may be undecided: it was the first on a killed connection; empty otherwise."""
         first = self._killed and step.handle not in self._completed_since
         self._completed_since.add(step.handle)
         return "the connection was killed just before the call" if first and actual.status == "info" else ""
 
     def _cut_call(self, step: CallStep, phase: TriggerPhase) -> list[StepDifference]:
-        """Make the call, cut off; return what the completions show. The states are compared afterwards.
+        """Make the call and cut it off; return the differences of the completions. The states are compared afterwards.
 
-        Only the client is cut. Whether the oracle makes the call as well follows from what has become of the client's:
-        a call of which nobody knows whether it happened must have happened at most once.
+        Only the client is cut. Whether the oracle makes the call as well follows from the outcome of the client's call:
+        a call with an unknown outcome must have happened at most once.
         """
         if self.cutter is None:
             self.end("nothing stands between the client and Redis that could cut its connection")
@@ -214,7 +214,7 @@ class SequenceRunner:
             actual = self.actual.perform(whole, now_ms)
             cut = was_cut()
         undecided = cut and actual.status == "info"
-        # The oracle waits for this look: if it made a call that the client's Redis never saw, it would be ahead.
+        # The oracle waits for this: if it made a call that the client's Redis never received, it would be ahead.
         if undecided and phase == "before-send" and not self._happened_after_all(step):
             return []
         expected = self.expected.perform(whole, now_ms)
@@ -224,17 +224,17 @@ class SequenceRunner:
         if phase == "before-send":
             self._why_last_step = "the client made the call after all"
         elif cut and not undecided and actual.status != "broken":
-            # Node does so, too (chaos.node-resends): it may have happened twice.
+            # Node.js resends, too (chaos.node-resends): the call may have happened twice.
             self.end("the client sent again what had been answered")
             return []
         return [] if undecided else self._completion_differences(step, expected, actual)
 
     def _happened_after_all(self, step: CallStep) -> bool:
-        """Whether a call has changed something that Redis never saw on the connection that was cut."""
+        """Whether the state changed although Redis never received the call on the connection that was cut."""
         before = self.differences
         if not self._new_differences(step):
             return False
-        self.differences, self.observed = before, None  # the next look compares again
+        self.differences, self.observed = before, None  # the next observation compares again
         return True
 
     def _completion_differences(self, step: CallStep, expected: Completion, actual: Completion) -> list[StepDifference]:
@@ -243,7 +243,7 @@ class SequenceRunner:
 
 
 def _incomparable(expected: Completion, actual: Completion) -> str:
-    """Why nothing can be said about the client after these two completions; empty where something can."""
+    """Why the client cannot be judged after these two completions; empty if it can."""
     if expected.status in {"info", "broken", "unsupported"}:
         return f"the oracle itself did not give an answer: {expected.message}"
     return actual.message if actual.status == "unsupported" else ""

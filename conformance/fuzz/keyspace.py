@@ -60,7 +60,7 @@ for _, key in ipairs(redis.call("KEYS", ARGV[1])) do redis.call("UNLINK", key) e
 
 @dataclass(frozen=True)
 class StateDump:
-    """Everything under one prefix, as Redis returned it."""
+    """All keys under one prefix, as Redis returned them."""
 
     prefix: str
     reply: Any
@@ -100,19 +100,19 @@ class RedisKeyspace:
         self._clear = redis.register_script(_CLEAR)
 
     def dump(self, *prefixes: str) -> list[StateDump]:
-        """Everything under each prefix. Raises EnvironmentProblem where Redis cannot be read."""
+        """All keys under each prefix. Raises EnvironmentProblem if Redis cannot be read."""
         return [
             StateDump(prefix, reply) for prefix, reply in zip(prefixes, self._run(self._dump, prefixes), strict=True)
         ]
 
     def age(self, prefixes: Sequence[str], ms: int) -> None:
-        """Let the times to live under the prefixes run down by so many ms; what has none left is deleted."""
+        """Reduce the times to live under the prefixes by this many ms, and delete the keys that expire."""
         self._run(self._age, prefixes, ms)
 
     def rewind(self, prefixes: Sequence[str], ms: int) -> None:
-        """Give back to all times to live what has really passed (ms), up to the next multiple of 10 s.
+        """Add the time that has really passed (ms) to all times to live, up to the next multiple of 10 s.
 
-        That is what the fuzzer sets them to; so no key gets a longer life than it was given.
+        The fuzzer sets them to multiples of 10 s, so no key gets a longer life than it was given.
         """
         self._run(self._rewind, prefixes, ms)
 
@@ -125,7 +125,7 @@ class RedisKeyspace:
         self._redis.delete(*keys)
 
     def flush_scripts(self) -> None:
-        """Let Redis forget all scripts."""
+        """Make Redis forget all scripts."""
         self._redis.script_flush()
 
     def _run(self, script: Any, prefixes: Sequence[str], *arguments: Any) -> list[Any]:

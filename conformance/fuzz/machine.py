@@ -22,10 +22,10 @@ from conformance.participants.clock import FROZEN_START_MS
 
 
 class MachineCallbacks(Protocol):
-    """What a machine needs from the campaign that it is part of."""
+    """The callbacks of the campaign that runs a machine."""
 
     def begin_sequence(self) -> tuple[SequenceRunner, GenerationContext]:
-        """Begin a sequence."""
+        """Start a sequence."""
         ...
 
     def before_step(self) -> None:
@@ -37,7 +37,7 @@ class MachineCallbacks(Protocol):
         ...
 
     def judge(self, steps: Sequence[Step], news: Sequence[StepDifference]) -> None:
-        """Raise where a step has shown something new."""
+        """Raise if a step showed a new difference."""
         ...
 
     def end_sequence(self, runner: SequenceRunner) -> None:
@@ -88,7 +88,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.take(steps)
 
     def take(self, steps: Sequence[Step]) -> None:
-        """Take steps one by one. Once the two systems have gone apart, the model goes on alone."""
+        """Take steps one by one. After the two systems have diverged, the model goes on alone."""
         for step in steps:
             self.callbacks.before_step()
             self.taken.append(step)
@@ -96,7 +96,7 @@ class QueueMachine(RuleBasedStateMachine):
             predicted = self.model.follow(step, self.context.now_ms)
             if predicted is None:
                 self.predictable = False
-                self.runner.end("nobody can know what comes of this step")
+                self.runner.end("the outcome of this step is unpredictable")
             found = self.runner.perform(step)
             self._cover(covered, compared=self.runner.live or bool(found))
             self._update_context(step, predicted)
@@ -108,7 +108,7 @@ class QueueMachine(RuleBasedStateMachine):
         target(float(self.newly_covered), label="new combinations of operation, state and option")
 
     def _cover(self, covered: Collection[CallCombination], *, compared: bool) -> None:
-        """What comes after a step that nobody could predict counts for nothing: it is not played."""
+        """Steps after an unpredictable step are not run and do not count."""
         if self.predictable:
             self.newly_covered += self.callbacks.cover(covered, compared=compared)
             self.context.tried.update(combination.pair for combination in covered)

@@ -1,4 +1,4 @@
-"""What the model predicts of a sequence: the state that generation may know, and how each call completes."""
+"""The model's prediction of a sequence: the state for the generation of steps, and the completion of each call."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PredictedQueue:
     paused: bool = False
 
     def state_of(self, job: str) -> JobState:
-        """The state of a job, `missing` where there is none."""
+        """The state of a job, `missing` if it does not exist."""
         return self.jobs.get(job, MISSING)
 
     def in_states(self, states: Iterable[JobState]) -> list[str]:
@@ -76,8 +76,8 @@ class SequenceModel:
     def follow(self, step: Step, now_ms: int) -> Completion | None:
         """Take one step. `now_ms`: the clock of the callers.
 
-        Returns how a call completes, or None where two conforming clients may go different ways: what comes out depends
-        on the order in which Redis hands out the members of a set.
+        Returns how a call completes, or None if two conforming clients may differ: the result depends on the order in
+        which Redis returns the members of a set.
         """
         self.certain = True
         match step:

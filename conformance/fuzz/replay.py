@@ -1,4 +1,4 @@
-"""Replay files: a sequence that shows a difference, small enough to read, complete enough to be played by anyone."""
+"""Replay files: a sequence that shows a difference, small enough to read, and complete enough to repeat."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ ReplayClock = Literal["frozen", "running"]
 class ReplayHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The first line.
 
-    `title`: one sentence for people. `requirement`: the ledger row that the difference speaks against, where somebody
-    has found that out. `bullmq`: the oracle's version. `client`: who showed it, with its version, and the versions
-    chosen for what it stands on (`packages`). `partner`: who took turns with it, as `--partner` takes it. `clock`:
-    whether time stood still. `beside`: classes of differences that were known already and may be met on the way; they
-    do not count when the file is played. `without`: invariants that the oracle itself breaks here, with reasons, for
-    the scenario that the file becomes.
+    `title`: one sentence for people. `requirement`: the ledger row that the difference violates, if known.
+    `bullmq`: the oracle's version. `client`: the client under test, its version, and the versions of its
+    dependencies (`packages`). `partner`: the client that took turns with it, as for `--partner`. `clock`: whether
+    time was frozen. `beside`: known classes of differences that may occur on the way; they do not count. `without`:
+    invariants that the oracle itself breaks here, with reasons, for the scenario made from the file.
     """
 
     replay: int = FORMAT
@@ -56,13 +55,13 @@ class Replay:
 
     @property
     def groups(self) -> frozenset[DifferenceClass]:
-        """The classes that the file is about."""
+        """The classes of the file's differences."""
         return frozenset(difference.group for difference in self.differences)
 
 
 @dataclass(frozen=True)
 class ReplayedStep:
-    """One step, and what was different after it that was not before. `beside`: what the file says not to count."""
+    """One step, and the differences that are new after it. `beside`: those that do not count."""
 
     step: Step
     differences: tuple[StepDifference, ...] = ()
@@ -71,7 +70,7 @@ class ReplayedStep:
 
 @dataclass(frozen=True)
 class ReplayOutcome:
-    """What a file showed. `unplayed`: why the rest of the steps says nothing about the client; empty if they all do."""
+    """The result of a replay. `unplayed`: why the remaining steps were not run; empty if all were."""
 
     steps: tuple[ReplayedStep, ...]
     unplayed: str = ""
@@ -82,12 +81,12 @@ class ReplayOutcome:
         return any(played.differences for played in self.steps)
 
     def shows(self, replay: Replay) -> bool:
-        """Whether one of the differences is of a class that the file is about."""
+        """Whether one of the differences is of a class of the file."""
         return any(difference.group in replay.groups for played in self.steps for difference in played.differences)
 
 
 def run_replay(target: FuzzTarget, replay: Replay) -> ReplayOutcome:
-    """Play the file until the two systems go apart, or to its end."""
+    """Run the file until the two systems diverge, or to its end."""
     runner = target.begin(KnownDifferences(set(replay.header.beside)))
     played: list[ReplayedStep] = []
     try:
@@ -105,7 +104,7 @@ def run_replay(target: FuzzTarget, replay: Replay) -> ReplayOutcome:
 
 
 def write_replay(replay: Replay, path: Path) -> None:
-    """Write the file. Raises UsageProblem where that is not possible."""
+    """Write the file. Raises UsageProblem if that is not possible."""
     records: list[dict[str, Any]] = [_without_empty(msgspec.to_builtins(replay.header))]
     records += [as_record(step) for step in replay.steps]
     if replay.differences:
@@ -124,7 +123,7 @@ def file_name(group: DifferenceClass) -> str:
 
 
 def read_replay(path: Path) -> Replay:
-    """Read a file. Raises UsageProblem, naming the line, for one that is no replay file."""
+    """Read a file. Raises UsageProblem with the number of the line if it is not a replay file."""
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -150,7 +149,7 @@ def _header(path: Path, line: str) -> ReplayHeader:
     try:
         header = msgspec.convert(_record(line), ReplayHeader)
     except ValueError as error:
-        raise UsageProblem(f"{path}, line 1: it is no header of a replay file: {error}") from error
+        raise UsageProblem(f"{path}, line 1: it is not a header of a replay file: {error}") from error
     if header.replay != FORMAT:
         raise UsageProblem(f"{path} has format {header.replay}, this kit reads {FORMAT}", hint="update the kit")
     return header

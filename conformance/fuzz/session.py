@@ -1,4 +1,4 @@
-"""One run as the command line asks for it: the campaign, what it shows on screen, and the folder that it leaves."""
+"""One run of the command: the campaign, its output on the screen, and its folder."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ MOST_PAIRS_SHOWN, MOST_FINDINGS_SHOWN = 10, 12
 
 
 def run_fuzz(config: FuzzConfig, console: Console) -> bool:
-    """Play earlier findings again, then a campaign; show both, write the folder; return whether there are findings.
+    """Repeat earlier findings, then run a campaign; print both, write the folder; return whether there are findings.
 
-    Raises a Problem for what a user can mend.
+    Raises a Problem that the user can fix.
     """
     out = Path(config.out)
     prove_writable(out)
     folder = FuzzFolder(out)
     with ExitStack() as stack:
-        # Else Hypothesis makes a folder of its own where the user stands.
+        # Else Hypothesis creates a folder in the current directory.
         set_hypothesis_home_dir(folder.of_hypothesis)
         stack.callback(set_hypothesis_home_dir, None)
         target = open_target(config, stack, config.mode)
@@ -71,7 +71,7 @@ def run_fuzz(config: FuzzConfig, console: Console) -> bool:
 
 
 def _run_replays(folder: FuzzFolder, campaign: Campaign, console: Console) -> bool:
-    """Play the findings of earlier runs: whether some still show. Those are known and are not looked for again."""
+    """Repeat the findings of earlier runs; returns whether any still occurs. Those are not searched again."""
     still_shown = False
     for path, replay in folder.replays().items():
         if replay.header.mode != campaign.target.mode:
@@ -115,7 +115,7 @@ class FuzzFolder:
 
     @property
     def of_hypothesis(self) -> Path:
-        """What else Hypothesis writes: constants that it has found in code."""
+        """Other data of Hypothesis: constants that it has found in code."""
         return self.path / ".hypothesis"
 
     @property
@@ -124,7 +124,7 @@ class FuzzFolder:
         return self.path / EXAMPLES
 
     def replays(self) -> dict[Path, Replay]:
-        """The findings of earlier runs. Raises UsageProblem for a file that is none."""
+        """The findings of earlier runs. Raises UsageProblem if a file is not a replay file."""
         return {path: read_replay(path) for path in sorted((self.path / FINDINGS).glob("*.jsonl"))}
 
     def save(self, finding: FuzzFinding, target: FuzzTarget) -> Path:
@@ -138,7 +138,7 @@ class FuzzFolder:
         return self.path / FINDINGS / file_name(finding.group)
 
     def rounds_done(self, seed: int) -> int:
-        """How many rounds earlier runs with this seed have played."""
+        """How many rounds earlier runs with this seed have completed."""
         try:
             progress = json.loads((self.path / PROGRESS).read_text("utf-8"))
             return int(progress[str(seed)])
@@ -146,7 +146,7 @@ class FuzzFolder:
             return 0
 
     def note(self, campaign: Campaign) -> None:
-        """Write down what was covered, and how far the run has come. Raises UsageProblem where it cannot be written."""
+        """Write the coverage and the progress. Raises UsageProblem if they cannot be written."""
         progress = {str(campaign.options.seed): campaign.progress.rounds}
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -178,7 +178,7 @@ def as_replay(finding: FuzzFinding, target: FuzzTarget) -> Replay:
 
 
 def coverage_record(progress: CampaignProgress) -> dict[str, Any]:
-    """What was tried how often, and which legal pairs of operation and state never were."""
+    """How often each combination was tried, and the legal pairs of operation and state that were never tried."""
     coverage = progress.coverage
     return {
         "sequences": progress.sequences,
@@ -192,7 +192,7 @@ def coverage_record(progress: CampaignProgress) -> dict[str, Any]:
 
 
 class CampaignView(CampaignListener):
-    """What a campaign shows: a live panel on a terminal, plain lines everywhere else.
+    """The output of a campaign: a live panel on a terminal, plain lines everywhere else.
 
     `save` is called with each finding. `live` forces or forbids the panel; by default it is used on a terminal outside
     CI.
@@ -208,17 +208,17 @@ class CampaignView(CampaignListener):
         )
 
     def start(self) -> None:
-        """Begin to show."""
+        """Start the output."""
         if self._live is not None:
             self._live.start()
 
     def stop(self) -> None:
-        """Take the panel away; stopping twice is fine."""
+        """Remove the panel; may be called twice."""
         if self._live is not None:
             self._live.stop()
 
     def before_step(self, campaign: Campaign) -> None:
-        """Show how far the run is, now and then."""
+        """Show the progress periodically."""
         now = time.monotonic()
         if now - self._last_shown < (REFRESH_S if self._live is not None else HEARTBEAT_S):
             return

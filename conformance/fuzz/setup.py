@@ -18,10 +18,10 @@ from conformance.servers.opening import RedisInstance
 
 @dataclass
 class FuzzedDrivers:
-    """One Redis, the oracle, and the client at its tap. `client` is None where only the oracle takes part.
+    """One Redis, the oracle, and the client at its tap. `client` is None if only the oracle takes part.
 
-    `scripts`: the oracle's scripts by name, for the tap. `partner`: who takes turns with the client, if that is not the
-    oracle. `close` at last. Raises UsageProblem for a Redis cluster.
+    `scripts`: the oracle's scripts by name, for the tap. `partner`: the client that takes turns, if it is not the
+    oracle. Call `close` at the end. Raises UsageProblem for a Redis cluster.
     """
 
     server: RedisInstance
@@ -46,7 +46,7 @@ class FuzzedDrivers:
 
     @property
     def frozen(self) -> bool:
-        """Whether time stands still for all clients and moves by steps of the clock only."""
+        """Whether time is frozen for all clients and only moves by steps of the clock."""
         return self._all_can("clock")
 
     @property
@@ -56,20 +56,20 @@ class FuzzedDrivers:
 
     @property
     def breaks_redis(self) -> bool:
-        """Whether scripts may be forgotten and connections cut: only on a Redis that nobody else uses."""
+        """Whether scripts may be flushed and connections cut: only on a Redis that the kit has started itself."""
         return self.server.own
 
     @property
     def cuts(self) -> bool:
         """Whether the client's connection can be cut at a command.
 
-        Only where its time stands still: a client with a clock of its own may try again behind the kit's back for long.
+        Only if its time is frozen: a client with a running clock may retry unnoticed for a long time.
         """
         return self.client_point.tap is not None and self.frozen
 
     @property
     def operations(self) -> frozenset[str]:
-        """What all clients declare."""
+        """The operations that all clients declare."""
         return frozenset.intersection(*(frozenset(driver.living().ready.ops) for driver in self.drivers))
 
     def kill_connections(self) -> None:
@@ -94,14 +94,14 @@ def prepare_drivers(
 ) -> FuzzedDrivers:
     """Everything that fuzzing needs; Redis ends with `stack`, the drivers are closed by the caller.
 
-    `oracle_alone`: no client takes part, whatever `options` say. `takes_turns`: another one shares the client's queues.
+    `oracle_alone`: ignore the client of `options`. `takes_turns`: a partner shares the client's queues.
     Raises a Problem that says what is wrong with the options or the environment.
     """
     if options.partner and not takes_turns:
-        raise UsageProblem("nobody shares a queue with the client in this mode", hint="--partner is for --mode interop")
+        raise UsageProblem("--partner needs --mode interop", hint="leave --partner away, or use --mode interop")
     if oracle_alone and options.oracle:
         raise UsageProblem(
-            f"the model says what BullMQ {BULLMQ_VERSION} does", hint="leave --oracle away, or play another --mode"
+            f"the model says what BullMQ {BULLMQ_VERSION} does", hint="leave --oracle away, or use another --mode"
         )
     if oracle_alone:
         options = msgspec.structs.replace(options, client="node", command=())

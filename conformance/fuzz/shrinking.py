@@ -1,4 +1,4 @@
-"""Making a sequence shorter and plainer for as long as it still shows what it is about."""
+"""Shrinking: makes a sequence shorter and simpler while it still shows its difference."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from conformance.fuzz.target import FuzzTarget
 from conformance.participants.clock import FROZEN_START_MS
 
 PROCESSOR_SHARE = 0.3
-"""How much of the processor this process has to have had before its time counts as used up. On an idle machine it needs
-about half of the time that playing takes; the drivers and Redis the rest."""
+"""The share of CPU time that this process must have got before its time counts as used up. On an idle machine it needs
+about half of the time of a run; the drivers and Redis need the rest."""
 
 LONGEST_FACTOR = 6
-"""How many times as long work may take at the longest, on a machine that does something else."""
+"""By which factor work may take longer on a busy machine."""
 
 REDUCE_SECONDS = 30.0
 """On an idle machine; see `TimeAllowance`."""
@@ -31,9 +31,9 @@ SIMPLER_NAMES = {"queue-2": "queue-1", "worker-2": "worker-1", "token-2": "token
 
 @dataclass(frozen=True)
 class TimeAllowance:
-    """Time for a piece of work: so many seconds on an idle machine, and longer where others keep the processor busy.
+    """A time limit (s) on an idle machine, which is extended if other processes keep the CPU busy.
 
-    At the longest, `LONGEST_FACTOR` times as long.
+    The extension is bounded by `LONGEST_FACTOR`.
     """
 
     seconds: float
@@ -53,9 +53,9 @@ class TimeAllowance:
 
 @dataclass(frozen=True)
 class SequenceOutcome:
-    """What a sequence showed when it was played: `differences` are what was new after its last step.
+    """The result of a sequence: `differences` are those that are new after its last step.
 
-    `beside`: known classes that it met on its way. `reproduced`: whether it showed the class that it was played for.
+    `beside`: known classes that occurred before. `reproduced`: whether it showed the wanted class.
     """
 
     steps: tuple[Step, ...]
@@ -65,18 +65,17 @@ class SequenceOutcome:
 
 
 class SequenceShrinker:
-    """Plays sequences again, to see whether they still show the class `group`.
+    """Runs sequences again, to check whether they still show the class `group`.
 
-    Hypothesis shrinks first, choice by choice, which is thorough and takes its time. What is done here works on steps:
-    it is quick on long sequences, and finds what a choice-wise shrink cannot, such as a smaller number for every later
-    job.
+    Hypothesis shrinks first, choice by choice, which is thorough but slow. This class works on steps: it is quick on
+    long sequences, and makes changes that a choice-wise shrink cannot, such as a smaller number for every later job.
     """
 
     def __init__(self, target: FuzzTarget, known: KnownDifferences, group: DifferenceClass) -> None:
         self._target, self._known, self._group = target, known, group
 
     def shrink(self, steps: Sequence[Step]) -> SequenceOutcome:
-        """The shortest sequence that can be had in the time."""
+        """The shortest sequence found in the time."""
         best = self.run(steps)
         allowance = TimeAllowance(REDUCE_SECONDS)
         better: SequenceOutcome | None = best if best.reproduced else None
@@ -87,7 +86,7 @@ class SequenceShrinker:
         return best
 
     def run(self, steps: Sequence[Step]) -> SequenceOutcome:
-        """Play a sequence until it shows the class, or to its end."""
+        """Run a sequence until it shows the class, or to its end."""
         runner = self._target.begin(self._known)
         taken: list[Step] = []
         beside: list[DifferenceClass] = []
@@ -120,7 +119,7 @@ class SequenceShrinker:
 
 
 def _shorter(steps: Sequence[Step]) -> Iterator[list[Step]]:
-    """The sequence with some of its steps left out, many first; its last step is what it is about and stays."""
+    """The sequence without some of its steps, many first. The last step shows the difference, and stays."""
     size = max(1, (len(steps) - 1) // 2)
     while size:
         for start in range(len(steps) - 1 - size, -1, -size):
@@ -131,8 +130,8 @@ def _shorter(steps: Sequence[Step]) -> Iterator[list[Step]]:
 def without(steps: Sequence[Step], left_out: frozenset[int]) -> list[Step]:
     """The sequence without the steps at these positions.
 
-    What is called on an object that is no longer made goes, too. Jobs that are still added may get other ids than
-    before: the model predicts which, and later steps mean them by those.
+    Calls on an object that is no longer created are removed, too. The remaining jobs may get other ids than before: the
+    model predicts these ids, and later steps are changed to use them.
     """
     kept = [(step, job_ids) for index, (step, job_ids) in enumerate(_with_ids(steps)) if index not in left_out]
     made = {step.handle for step, _ in kept if isinstance(step, CallStep) and step.opens}
@@ -179,7 +178,7 @@ def _with_jobs(step: Step, new_ids: dict[str, str]) -> Step:
 
 
 def simpler_steps(steps: Sequence[Step]) -> Iterator[list[Step]]:
-    """Variants in which one thing is plainer, the most telling ones first."""
+    """Variants with one simplification, the most effective ones first."""
     for name, plainer in SIMPLER_NAMES.items():
         renamed = [_renamed(step, name, plainer) for step in steps]
         once = [step for index, step in enumerate(renamed) if step not in renamed[:index] or not _opens(step)]
@@ -207,7 +206,7 @@ def _renamed(step: Step, name: str, plainer: str) -> Step:
 
 
 def _plainer(op: Op[Any]) -> Iterator[Op[Any]]:
-    """The same operation with less to it."""
+    """Simpler variants of the same operation."""
     edit: Callable[..., Op[Any]] = lambda **changes: msgspec.structs.replace(op, **changes)  # noqa: E731
     match op:
         case lifecycle.Open():
@@ -234,7 +233,7 @@ def _plainer(op: Op[Any]) -> Iterator[Op[Any]]:
 
 
 def _fewer(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Without one of the options; an id stays, because other steps mean the job by it."""
+    """Variants without one of the options; an id stays, because other steps refer to it."""
     for name in options:
         if name != "jobId":
             yield {other: value for other, value in options.items() if other != name}

@@ -1,4 +1,4 @@
-"""What a sequence is made of: calls, steps of the clock, and faults; one step is one line of a replay file."""
+"""The steps of a sequence: calls, steps of the clock, and faults; one step is one line of a replay file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CUTTABLE = frozenset(
 class CallStep:
     """One operation on one handle.
 
-    `by`: in interop, which of the two clients makes the call on the shared queue; `oracle` is whoever is its partner.
+    `by`: in interop, which of the two clients makes the call on the shared queue; `oracle` is the client's partner.
     `cut`: the client's connection breaks at the call's script in this phase (docs/reference/tap.md); empty: no cut.
     """
 
@@ -91,7 +91,7 @@ class ClockStep:
 
 @dataclass(frozen=True)
 class FaultStep:
-    """Something happens to Redis or to the connections, to both systems alike.
+    """A disturbance of Redis or of the connections, the same for both systems.
 
     `delete-lock`: the lock of `job` expires. `wake`: an idle worker wakes up, which takes the markers of `queue`.
     `script-flush`: Redis forgets all scripts. `disconnect`: the connections of both clients are cut while nothing is
@@ -124,7 +124,7 @@ def calls_of(steps: Iterable[Step]) -> int:
 
 
 def may_be_cut(step: CallStep) -> bool:
-    """Whether all outcomes of this call are known when its connection breaks."""
+    """Whether all outcomes of this call are known if its connection breaks."""
     return step.by == "client" and step.name in CUTTABLE and not getattr(step.op, "fetch_next", False)
 
 
@@ -177,13 +177,13 @@ def as_record(step: Step) -> dict[str, Any]:
 
 
 def from_record(record: dict[str, Any]) -> Step:
-    """The step that a record describes. Raises ValueError (msgspec.ValidationError included) for what is none."""
+    """The step of a record. Raises ValueError (or its subclass msgspec.ValidationError) if the record is invalid."""
     if "clock_ms" in record:
         return ClockStep(msgspec.convert(record["clock_ms"], int))
     if "fault" in record:
         return msgspec.convert({key: record[key] for key in ("fault", "queue", "job") if key in record}, FaultStep)
     if record.get("call") not in REGISTRY:
-        raise ValueError(f"it is no call, clock_ms or fault that this kit knows: {sorted(record)}")
+        raise ValueError(f"it is not a call, clock_ms or fault that this kit knows: {sorted(record)}")
     arguments = dict(record.get("args", {}))
     if record["call"] == "open":
         arguments |= {"prefix": "", "redis": NOWHERE}

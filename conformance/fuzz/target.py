@@ -1,4 +1,4 @@
-"""What sequences are played on: the oracle beside a client, beside clients that take turns, or beside the model."""
+"""Targets of sequences: the oracle next to a client, to clients that take turns, or to the model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STREAM_ID = "0-1"
 
 @dataclass
 class DriverUnderTest:
-    """A client behind its driver, on one prefix. `handles` tells apart two systems that share one driver."""
+    """A client behind its driver, on one prefix. `handles` distinguishes two systems that share one driver."""
 
     driver: RestartableDriver
     address: RedisAddress
@@ -43,7 +43,7 @@ class DriverUnderTest:
     handles: str = ""
 
     def perform(self, step: CallStep, now_ms: int | None) -> Completion:
-        """Make one call; never raises for what a client does."""
+        """Make one call; errors of a client are returned, not raised."""
         op, handle = addressed(step.op, self.prefix, self.address), self.handles + step.handle
         try:
             value = self.driver.living().call(op, handle=handle, deadline_ms=CALL_DEADLINE_MS, now_ms=now_ms)
@@ -58,12 +58,12 @@ class DriverUnderTest:
         return Completion("ok", msgspec.to_builtins(value))
 
     def endure(self, step: ClockStep | FaultStep) -> None:
-        """Do nothing: all that a driver's client has is in Redis, or lives on."""
+        """Do nothing: all state of the client is in Redis, or survives."""
 
 
 @dataclass
 class AlternatingClients:
-    """Client and partner (the oracle, if nobody else is named) on one prefix; each step says whose turn it is."""
+    """Client and partner (the oracle by default) on one prefix; each step names the client whose turn it is."""
 
     client: DriverUnderTest
     partner: DriverUnderTest
@@ -139,7 +139,7 @@ class ModelObservation:
 
 @dataclass
 class FuzzTarget:
-    """Where one sequence is played after the other. `end` each before the next begins, and `close` at last."""
+    """Runs one sequence after the other. Call `end` before the next sequence, and finally `close`."""
 
     drivers: FuzzedDrivers
     mode: Mode = "differential"
@@ -150,7 +150,7 @@ class FuzzTarget:
 
     @property
     def parties(self) -> str:
-        """Who is compared with whom, with all versions."""
+        """The two compared systems, with all versions."""
         client = self.drivers.client
         compared = client_text(client.handshake().client) if client else "the model"
         partner = self.drivers.partner
@@ -186,7 +186,7 @@ class FuzzTarget:
 
     def end(self, runner: SequenceRunner) -> None:
         """Close what the sequence opened and remove what it left."""
-        # The clients first: one that is still open might write again what has been removed.
+        # The clients first: an open client might write again what was removed.
         list(self._pool.map(RestartableDriver.reset, self.drivers.drivers))
         self._keyspace.clear(runner.prefixes)
 
@@ -196,7 +196,7 @@ class FuzzTarget:
         self.drivers.close()
 
     def _systems(self) -> tuple[SystemUnderTest, SystemUnderTest]:
-        """What is expected, and what is under test."""
+        """The expected system, and the system under test."""
         drivers, fresh_prefix = self.drivers, self.drivers.server.fresh_prefix
         alone = DriverUnderTest(drivers.oracle, drivers.address, fresh_prefix(), ALONE)
         if drivers.client is None:

@@ -1,4 +1,4 @@
-"""Cells that were run and kept: a cell is run again only where something in it is of another version."""
+"""Stored results of cells: a cell is only run again if the version of a participant has changed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ CELLS = "cells"
 
 
 class StoredCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One cell that was run, beside its run file.
+    """The result of one cell, stored next to its run file.
 
-    `versions`: what the clients say of themselves (`node 6.7.0 (javascript; ioredis 5.4.1)`), the oracle's version, and
-    the hash of the kit: as long as these and `settings` are the same, the cell need not be run again. `ended`: `run`
-    where the run has a run file with a footer; else `problem` says in one line what was wrong. `ended_ms`: Unix ms.
+    `versions`: of the clients as they report them (`node 6.7.0 (javascript; ioredis 5.4.1)`), of the oracle, and the
+    hash of the kit. While these and `settings` are the same, the cell is not run again. `ended`: `run` if the run file
+    has a footer; else `problem` describes the error in one line. `ended_ms`: Unix ms.
     """
 
     client: str
@@ -38,12 +38,12 @@ class StoredCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def cell_folder(out: Path, cell: Cell) -> Path:
-    """Where a cell is kept."""
+    """The folder of a cell."""
     return out / CELLS / cell.folder
 
 
 def load_cell(out: Path, cell: Cell) -> StoredCell | None:
-    """What is kept of a cell; None where that is nothing that can be read."""
+    """The stored result of a cell; None if there is none, or it cannot be read."""
     try:
         return msgspec.json.decode((cell_folder(out, cell) / CELL_FILE).read_bytes(), type=StoredCell)
     except (OSError, msgspec.DecodeError):
@@ -51,5 +51,5 @@ def load_cell(out: Path, cell: Cell) -> StoredCell | None:
 
 
 def store_cell(out: Path, cell: Cell, what: StoredCell) -> None:
-    """Write down that a cell was run."""
+    """Store the result of a cell."""
     (cell_folder(out, cell) / CELL_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(what)) + b"\n")

@@ -1,4 +1,4 @@
-"""What a matrix is made of: each client alone, and every ordered pair of clients on shared queues. Pure."""
+"""The cells of a matrix: each client alone, and every ordered pair of clients on shared queues. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from conformance.problems import UsageProblem
 
 @dataclass(frozen=True)
 class Entrant:
-    """A client of the matrix: its name (`node@6.7.0`) or the command of its driver, and the oracle of its choice.
+    """A client of the matrix: its name (`node@6.7.0`) or the command of its driver, and its oracle.
 
     `oracle`: a version of BullMQ, "" for the pinned one.
     """
@@ -46,7 +46,7 @@ class Cell:
 
 
 def parse_clients(text: str) -> tuple[Entrant, ...]:
-    """The clients between commas. Raises UsageProblem where there is none, or one is named twice."""
+    """The comma-separated clients. Raises UsageProblem if there is none, or one is named twice."""
     entrants = tuple(Entrant.parse(part) for part in text.split(",") if part.strip())
     if not entrants:
         raise UsageProblem("no clients were named", hint="--clients node@5.62.0,python-official,reference")
@@ -68,7 +68,7 @@ def _pairs(entrants: Sequence[Entrant]) -> Iterator[Cell]:
 
 
 def chosen_cells(cells: Sequence[Cell], names: Sequence[str]) -> tuple[Cell, ...]:
-    """The cells of these names, all where none is named. Raises UsageProblem for a name that no cell has."""
+    """The cells of these names, or all by default. Raises UsageProblem for an unknown name."""
     by_name = {cell.name: cell for cell in cells}
     unknown = [name for name in names if name not in by_name]
     if unknown:

@@ -1,4 +1,4 @@
-"""Playing a matrix: every cell is a `run` of its own, in a process of its own, and is kept when it is over."""
+"""Runs a matrix: every cell is a separate `run` in its own process, and its result is stored."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class MatrixConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def settings(self) -> dict[str, str]:
-        """What a kept cell must have been played with."""
+        """The settings of a cell; a stored result is only valid for the same settings."""
         return {"tier": self.tier, "redis": self.redis, "node": self.node}
 
 
 @dataclass(frozen=True)
 class MatrixRunner:
-    """Plays cells on one machine, one after the other; each starts its own Redis."""
+    """Runs cells on one machine, one after the other; each starts its own Redis."""
 
     config: MatrixConfig
     toolchain: Toolchain
@@ -62,13 +62,13 @@ class MatrixRunner:
     def introduce(self, cells: Sequence[Cell]) -> None:
         """Start each client once and ask for its version.
 
-        Raises a Problem for a client that does not exist or cannot be started, and for an oracle that does not.
+        Raises a Problem if a client or an oracle does not exist or cannot be started.
         """
         for cell in cells:
             self._versions(cell)
 
     def run(self, cells: Sequence[Cell]) -> None:
-        """Play the cells that are not kept as they are now, in this order. Raises what `introduce` raises."""
+        """Run the cells without a current stored result, in this order. Raises what `introduce` raises."""
         wanted = {cell: self._versions(cell) for cell in cells}
         for number, cell in enumerate(cells, start=1):
             before = None if self.config.anew else load_cell(self.config.out, cell)

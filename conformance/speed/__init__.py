@@ -1,1 +1,1 @@
-"""How fast a client is beside the oracle, in one session on one Redis: measures, ratios, and gates on them."""
+"""Speed of a client relative to the oracle, in one session on one Redis: measures, ratios, and gates."""

@@ -1,4 +1,4 @@
-"""`--at-least MEASURE=RATIO`: reading it, and judging it by the whole interval and not by its middle. Pure."""
+"""`--at-least MEASURE=RATIO`: parsing, and judging by the whole interval instead of its middle. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from conformance.registry import unknown_name
 from conformance.speed.records import GateOutcome, MeasuredRatio, SpeedGate
 
 LEAST_CONFIDENCE = 0.75
-"""What three rounds give: on one or two nothing is decided."""
+"""The confidence of three rounds: one or two rounds decide nothing."""
 
 
 def parse_gates(texts: Iterable[str], measures: Collection[str]) -> dict[str, float]:
-    """Bounds by measure. Raises UsageProblem for what is no bound, and for a measure that there is not."""
+    """Bounds by measure. Raises UsageProblem for an invalid bound or an unknown measure."""
     return dict(_parsed(text, measures) for text in texts)
 
 
@@ -27,12 +27,12 @@ def _parsed(text: str, measures: Collection[str]) -> tuple[str, float]:
     except ValueError:
         bound = math.nan
     if not (math.isfinite(bound) and bound > 0):
-        raise UsageProblem(f"--at-least {text!r} names no ratio", hint="as in --at-least worker=0.5")
+        raise UsageProblem(f"invalid ratio {text!r} for --at-least", hint="example: --at-least worker=0.5")
     return measure, bound
 
 
 def judged(bounds: Mapping[str, float], ratios: Iterable[MeasuredRatio]) -> list[SpeedGate]:
-    """What became of each bound, in the order of the command line."""
+    """The outcome of each bound, in the order of the command line."""
     found = {ratio.measure: ratio for ratio in ratios}
     return [_judged(found[measure], bound) for measure, bound in bounds.items()]
 

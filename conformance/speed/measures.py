@@ -1,8 +1,8 @@
-"""What is measured, each so that the client is measured and not the pipe to its driver.
+"""The measures. Each measures the client, not the pipe to its driver.
 
-What works in bulk happens inside the driver, or inside the client's own loop, and is seen in Redis by the server's
-clock. Of what is called job by job, the driver's own part is taken out: after the calls the driver gets as many with
-the same arguments for an operation that there is not, which cost the same pipe and the same JSON.
+Bulk operations run inside the driver, or inside the client's worker, and are observed in Redis by the server's clock.
+From operations that are called job by job, the driver's own part is subtracted: after the calls, the driver gets as
+many calls with the same arguments for an unknown operation, which cost the same pipe and the same JSON.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ CONCURRENCY = 10
 TOKEN = "bench"
 LOCK_MS = 60_000
 JOBS_FOR_A_SINGLE_CALL = 10
-"""Where jobs are called one by one there are fewer: each of them crosses the pipe four times."""
+"""Fewer jobs for calls job by job: each of them crosses the pipe four times."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedMeasure:
     """One measure. `needs`: operations and capabilities that a driver has to declare for it.
 
-    `take`: one measurement with so many jobs, in `unit`; `more_is_better` says in which direction.
+    `take`: takes one measurement with this many jobs, in `unit`. `more_is_better`: the direction.
     """
 
     name: str
@@ -44,7 +44,7 @@ class SpeedMeasure:
     more_is_better: bool = False
 
     def lacking(self, ready: Ready) -> list[str]:
-        """What a driver does not declare of what is needed."""
+        """Needed operations and capabilities that a driver does not declare."""
         return sorted(self.needs - {*ready.ops, *ready.capabilities})
 
     def ratio(self, client: float, oracle: float) -> float:
@@ -53,7 +53,7 @@ class SpeedMeasure:
 
 
 def _worker(peer: SpeedPeer, jobs: int) -> float:
-    """From a tenth of the jobs to all of them: connecting, and the first look at every script, is not counted."""
+    """From a tenth of the jobs to all of them: connecting, and loading the scripts, does not count."""
     with peer.place() as place:
         place.add(jobs)
         peer.open(place, "worker", "noop", concurrency=CONCURRENCY)
@@ -68,13 +68,13 @@ def _add_bulk(peer: SpeedPeer, jobs: int) -> float:
     call = AddBulk(jobs=[NewJob(name="bench", data_raw='{"a":1}') for _ in range(jobs)])
     with peer.place() as place:
         queue = peer.open(place, "queue")
-        queue.timed(AddBulk(jobs=call.jobs[:1]))  # connects, and makes its script known
+        queue.timed(AddBulk(jobs=call.jobs[:1]))  # connects, and loads the script
         _, took_s = queue.timed(call)
         return jobs / _without_driver(queue, call, [took_s])
 
 
 def _pickup(peer: SpeedPeer, jobs: int) -> float:
-    """The mean of so many pickups: one of them is known to the ms only, and their sum far better."""
+    """The mean of many pickups: a single one is only known to the ms, their sum is more precise."""
     with peer.place() as place:
         peer.open(place, "worker", "noop")
         count = _single_calls(jobs)
@@ -124,12 +124,12 @@ def _on_one_job(peer: SpeedPeer, jobs: int, call: Callable[[int], Op[Any]]) -> f
     with peer.place() as place:
         place.add(1)
         queue = peer.open(place, "queue")
-        queue.timed(call(0))  # connects, and makes its script known
+        queue.timed(call(0))  # connects, and loads the script
         return _own_part_ms(queue, [call(number) for number in range(1, _single_calls(jobs) + 1)])
 
 
 def _memory(peer: SpeedPeer, jobs: int) -> float:
-    """After a run of the worker: what the process has grown to, with all that it needs to work."""
+    """Memory of the process after a run of the worker."""
     _worker(peer, jobs)
     return peer.resident_bytes() / 1e6
 
@@ -145,7 +145,7 @@ def _worker_by_hand(peer: SpeedPeer, jobs: int) -> Iterator[SpeedHandle]:
 
 
 def _claimed(worker: SpeedHandle, count: int) -> tuple[list[str], float]:
-    """Claim so many jobs: their ids, and how long one claim takes the client (ms)."""
+    """Claim this many jobs: returns their ids, and how long one claim takes the client (ms)."""
     call = GetNextJob(token=TOKEN)
     claims = [worker.timed(call) for _ in range(count)]
     held = [answer.job.id for answer, _ in claims if answer is not None and answer.job is not None]

@@ -1,4 +1,4 @@
-"""The two clients of a session: each behind its driver, on queues of its own, directly on Redis and behind no tap."""
+"""The two clients of a session: each behind its driver, on its own queues, connected to Redis without a tap."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from conformance.environment.drivers import RestartableDriver
 from conformance.servers import RedisInstance
 
 PORTION = 500
-"""Jobs are added in calls of so many: a line of the driver protocol has an end."""
+"""Jobs per call that adds them: the length of a line of the driver protocol is limited."""
 
 LOOK_S = 0.002
 CALL_DEADLINE_MS = 60_000
 PATIENCE_S = 120
-"""How long a measurement may take: who is slower than that is not measured."""
+"""How long a measurement may take: a slower client is not measured."""
 
 NOWHERE = "bench.nothing"
-"""An operation that there is not: every driver reads the call, finds nothing, and answers `unsupported`."""
+"""An unknown operation: every driver parses the call and answers `unsupported`."""
 
 
 class Unmeasurable(Exception):
-    """A measurement came to no number; the text says why. It is nobody's failure."""
+    """A measurement has no result; the text is the reason. It does not count as a failure."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class SpeedPlace:
     seeder: DriverConnection
 
     def add(self, count: int) -> None:
-        """Add so many empty jobs."""
+        """Add this many empty jobs."""
         for first in range(0, count, PORTION):
             jobs = [NewJob(name="bench") for _ in range(min(PORTION, count - first))]
             self.seeder.call(AddBulk(jobs=jobs), handle=self.prefix, deadline_ms=CALL_DEADLINE_MS)
@@ -61,7 +61,7 @@ class SpeedPlace:
         return int(seconds) + int(micros) / 1e6, int(completed)
 
     def wait_for(self, count: int) -> tuple[float, int]:
-        """The first look at which so many jobs are finished. Raises Unmeasurable where that takes too long."""
+        """The first observation with this many finished jobs. Raises Unmeasurable if it takes too long."""
         ends = time.monotonic() + PATIENCE_S
         while (seen := self.finished())[1] < count:
             if time.monotonic() > ends:
@@ -155,13 +155,13 @@ class SpeedHandle:
 def resident_bytes(pid: int | None, table: str | None = None) -> int:
     """Resident memory of a process and of all below it. `table`: lines of pid, parent and KiB, as `ps` writes them.
 
-    Raises Unmeasurable where the system does not tell.
+    Raises Unmeasurable if the system does not report it.
     """
     rows = [tuple(map(int, line.split())) for line in (_processes() if table is None else table).splitlines()]
     parents = {process: parent for process, parent, _ in rows}
     found = sum(kibibytes for process, _, kibibytes in rows if pid in _ancestry(process, parents))
     if not found:
-        raise Unmeasurable("the system does not tell the memory of the driver")
+        raise Unmeasurable("the system does not report the memory of the driver")
     return found * 1024
 
 

@@ -1,4 +1,4 @@
-"""What several rounds say about a ratio: the median, and the interval that holds the true one. Pure."""
+"""Statistics of a ratio over several rounds: the median, and the interval that contains the true one. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RatioInterval:
     """The median of the ratios of all rounds, and an interval around it.
 
     `confidence`: how likely the interval holds the median of infinitely many such rounds. It follows from the number
-    of rounds alone, whatever the distribution: each further round is above that median with probability one half.
+    of rounds alone, for any distribution: each further round is above that median with probability one half.
     """
 
     median: float

@@ -34,7 +34,7 @@ class MeasuredRatio(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpeedGate(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for by `--at-least`, and what became of it; `reason` in words."""
+    """A bound of `--at-least`, and its outcome; `reason` in words."""
 
     measure: str
     at_least: float

@@ -34,9 +34,9 @@ Announce = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedOptions:
-    """What is measured. `rounds`: those that count, after one that warms up; `at_least`: bounds by measure.
+    """Options of a session. `rounds`: those that count, after one that warms up; `at_least`: bounds by measure.
 
-    A round that came to no number is played again; there are at most twice as many as there should be.
+    A round without a result is repeated, up to twice the number of rounds in total.
     """
 
     measures: Sequence[SpeedMeasure]
@@ -47,14 +47,14 @@ class SpeedOptions:
 
 @dataclass
 class _Taken:
-    """What the rounds gave for one measure: pairs of client and oracle, and why a round gave none."""
+    """The results of one measure: pairs of client and oracle, and why a round has none."""
 
     pairs: list[tuple[float, float]] = field(default_factory=list)
     state: MeasureState = "measured"
     reasons: list[str] = field(default_factory=list)
 
     def lacks(self, rounds: int) -> bool:
-        """Whether another round may tell more."""
+        """Whether another round can add a result."""
         return self.state == "measured" and len(self.pairs) < rounds
 
     def not_declared(self, reason: str) -> None:
@@ -112,7 +112,7 @@ def _all_rounds(client: SpeedPeer, oracle: SpeedPeer, options: SpeedOptions, ann
             break
         again = f", once more: {', '.join(each.name for each in open_measures)}" if number > options.rounds else ""
         announce(f"round {number} of {options.rounds}{again}" if number else "warming up")
-        # Each begins every other time: what the first one leaves behind, in caches and memory, serves the second.
+        # They alternate in going first: the second one profits from caches that the first one has filled.
         order = (client, oracle) if number % 2 else (oracle, client)
         for measure in open_measures:
             _take(measure, order, options.jobs, taken[measure.name], counted=number > 0)

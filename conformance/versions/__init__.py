@@ -1,1 +1,1 @@
-"""What is different between two versions of BullMQ, and since which release."""
+"""Differences between two versions of BullMQ, and the releases that introduced them."""

@@ -1,4 +1,4 @@
-"""In which release each of many changes came: one binary search for all of them, which shares what is played. Pure."""
+"""Finds the releases that introduced changes: one binary search for all changes, which share the runs. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ Target = TypeVar("Target")
 
 
 Probe = Callable[[str, Collection[Target]], Mapping[Target, bool | None]]
-"""Plays one release: for each thing that is targets, whether that release is changed; None for what is not clear."""
+"""Runs one release: for each target, whether that release has the change; None if it is unclear."""
 
 
 @dataclass(frozen=True)
 class BisectionResult:
-    """Where a change came: `release` shows it, and `last_before`, the release before, does not. Both were looked at.
+    """The release of a change: `release` shows it, and `last_before`, the release before, does not. Both were run.
 
-    Where it was not found, both are empty, and `unknown` says why.
+    If it was not found, both are empty, and `unknown` is the reason.
     """
 
     last_before: str = ""
@@ -27,7 +27,7 @@ class BisectionResult:
 
 @dataclass
 class _Interval:
-    """Places in the list of releases: at `low` it is unchanged, at `high` changed; -1: not even the first was seen."""
+    """Indices in the list of releases: `low` is unchanged, `high` is changed. -1: no unchanged release is known."""
 
     low: int
     high: int
@@ -35,7 +35,7 @@ class _Interval:
 
     @property
     def middle(self) -> int | None:
-        """Where to look next; None when the search has ended."""
+        """The next release to run; None at the end of the search."""
         if self.unclear or self.high - self.low <= 1:
             return None
         return (self.low + self.high) // 2
@@ -47,18 +47,18 @@ def find_releases(
     look: Probe[Target],
     announce: Callable[[str], None],
 ) -> dict[Target, BisectionResult]:
-    """The release in which each change came. `releases`: oldest first; the last one has been seen to be changed.
+    """The release of each change. `releases`: oldest first; the last one is known to have all changes.
 
-    `targets`: each change with the releases in which somebody says that it came; they and the releases before them are
-    looked at first. What the first release shows as well has no release, and `unknown` says it. A change that came,
-    went and came again is found where it came once.
+    `targets`: each change with the releases that the ledger names for it; these and the releases before them are run
+    first. A change that the first release already shows has no release, and `unknown` says so. For an intermittent
+    change, one of its releases is found.
     """
     search = _Search(releases, look, announce, {each: _Interval(-1, len(releases) - 1) for each in targets})
     for guess, release in enumerate(releases):
         guessed = [each for each, guesses in targets.items() if release in guesses]
         search.ask(guess, guessed)
         search.ask(guess - 1, guessed)
-    for _ in releases:  # each question rules at least one release out, for at least one change
+    for _ in releases:  # each run rules out at least one release, for at least one change
         place = search.next_place()
         if place is None:
             break
@@ -74,17 +74,17 @@ class _Search(Generic[Target]):
     intervals: dict[Target, _Interval]
 
     def next_place(self) -> int | None:
-        """The middle of the widest interval: what is learned there is learned for all intervals around it."""
+        """The middle of the widest interval: its result also narrows all overlapping intervals."""
         widest = sorted(self.intervals.values(), key=lambda interval: interval.low - interval.high)
         return next((middle for interval in widest if (middle := interval.middle) is not None), None)
 
     def ask(self, place: int, among: Collection[Target]) -> None:
-        """Probe at one release for those whose interval it is in."""
+        """Run one release for the targets whose interval contains it."""
         inside = [(each, self.intervals[each]) for each in among]
         asked = [each for each, it in inside if it.low < place < it.high and not it.unclear]
         if not asked:
             return
-        self.announce(f"looking at {self.releases[place]} for {len(asked)} of {len(self.intervals)} changes")
+        self.announce(f"running {self.releases[place]} for {len(asked)} of {len(self.intervals)} changes")
         answers = self.look(self.releases[place], asked)
         for each in asked:
             self._narrow(self.intervals[each], place, answers.get(each))

@@ -1,7 +1,7 @@
-"""What two versions of BullMQ do differently, as data: the record of a comparison, and how findings become changes.
+"""Differences between two versions of BullMQ, as data: the record of a comparison, and how findings become changes.
 
-A comparison plays the scenarios with the one version as the oracle and the other as the client. A finding is then no
-fault of anybody: it is a *sign* of a change. Pure.
+A comparison runs the scenarios with one version as the oracle and the other as the client. A finding is then not an
+error but a *sign* of a change. Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Side = Literal["older", "newer"]
 
 _UNDECIDED = ("inconclusive", "error", "changed", "unchecked", "unsupported")
 _CHANGING = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d{5,}")
-"""Ids and times, which are others in every run."""
+"""Ids and times, which differ between runs."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -38,8 +38,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `where`, `kind`: as in a finding. `before`, `after`: what the older and the newer version do, as short texts.
     `what`: of an assertion, what it states. `states`: whose behaviour the scenario states; where that is the newer
     one's, the older one does not hold it. `scenarios`: ids of those that show it. `release`: the first that shows it,
-    `last_before`: the release before, which does not; both were played. Empty where nobody has looked, or where
-    `unknown` says why it was not found.
+    `last_before`: the release before, which does not; both were run. Empty if they were not searched, or if `unknown`
+    says why the release was not found.
     """
 
     requirement: str
@@ -117,9 +117,9 @@ class VersionDiff(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Sign:
-    """What tells a change from others: the requirement, where it is seen, its kind, and what an assertion states.
+    """Identifies a change: the requirement, the place, the kind, and the statement of an assertion.
 
-    `states`: whose behaviour the scenario states that shows it.
+    `states`: the version whose behaviour the scenario describes.
     """
 
     requirement: str
@@ -130,13 +130,13 @@ class Sign:
 
 
 def sign_of(finding: Finding, states: Side) -> Sign:
-    """The sign that a finding is."""
+    """The sign of a finding."""
     stated = finding.message.splitlines()[0] if finding.source in ("assertion", "protocol") and finding.message else ""
     return Sign(finding.requirement, finding.where, finding.kind, _CHANGING.sub("…", stated), states)
 
 
 def signs_by_scenario(records: Iterable[ScenarioRecord], states: Side) -> dict[str, set[Sign] | None]:
-    """What each scenario shows, None where it was not decided."""
+    """The signs of each scenario, None if it was not decided."""
     return {
         record.id: None if _is_undecided(record) else {sign_of(finding, states) for finding in record.findings}
         for record in records
@@ -144,7 +144,7 @@ def signs_by_scenario(records: Iterable[ScenarioRecord], states: Side) -> dict[s
 
 
 def undecided(records: Iterable[ScenarioRecord]) -> dict[str, str]:
-    """The scenarios that say nothing, and why."""
+    """The undecided scenarios, with reasons."""
     return {record.id: record.reason or record.verdict for record in records if _is_undecided(record)}
 
 
@@ -154,7 +154,7 @@ def _is_undecided(record: ScenarioRecord) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeContext:
-    """The two ledgers by which changes are worded, and the scenarios that are played by two clients on one queue."""
+    """The two ledgers that provide the wording, and the scenarios that run with two clients on one queue."""
 
     older: Ledger
     newer: Ledger
@@ -162,7 +162,7 @@ class ChangeContext:
 
 
 def changes_of(records: Iterable[ScenarioRecord], states: Side, context: ChangeContext) -> dict[Sign, Change]:
-    """The changes that scenarios show, each once, in the order in which they are met."""
+    """The distinct changes that scenarios show, in order of occurrence."""
     met: dict[Sign, list[tuple[Finding, ScenarioRecord]]] = {}
     for record in records:
         for finding in record.findings:

@@ -57,7 +57,7 @@ class Comparison:
     releases: Sequence[str] = ()
 
     def compare(self) -> VersionDiff:
-        """Play, compare and, if wanted, search. Raises EnvironmentProblem where a run or a package is not to be had."""
+        """Run, compare and, if wanted, search. Raises EnvironmentProblem if a run fails or a package is unavailable."""
         forward = self.runner.run(self.older, self.newer, self.select)
         stated = self._stated_of_newer()
         backward = self.runner.run(self.newer, self.older, stated) if stated else None
@@ -121,7 +121,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _ReleaseProbe:
-    """Plays releases between the two. `shown_by`: the scenario that shows each sign most simply."""
+    """Runs releases between the two. `shown_by`: the simplest scenario that shows each sign."""
 
     comparison: Comparison
     shown_by: Mapping[Sign, str]
@@ -135,7 +135,7 @@ class _ReleaseProbe:
         return {**shown, **{sign: None if seen is None else not seen for sign, seen in not_yet.items()}}
 
     def _shown(self, oracle: str, release: str, sought: Collection[Sign]) -> dict[Sign, bool | None]:
-        """Whether a release shows signs; what a busy machine left open is played once more."""
+        """Whether a release shows signs; scenarios that a busy machine left undecided are run again."""
         first = self._rerun(oracle, release, sought, again=False)
         unclear = [sign for sign, seen in first.items() if seen is None]
         return {**first, **self._rerun(oracle, release, unclear, again=True)}

@@ -1,4 +1,4 @@
-"""One version of BullMQ played against another: a run of its own, kept until something in it is of another version."""
+"""One version of BullMQ run against another: a separate run, stored until the version of a participant changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from conformance.problems import EnvironmentProblem
 
 @dataclass(frozen=True, kw_only=True)
 class PairResult:
-    """What a run says: its scenarios, and the operations of the driver protocol that each version has."""
+    """The result of a run: its scenarios, and the operations of the driver protocol that each version has."""
 
     scenarios: tuple[ScenarioRecord, ...]
     oracle_ops: frozenset[str]
@@ -25,10 +25,10 @@ class PairResult:
 
 @dataclass(frozen=True, kw_only=True)
 class PairRunner:
-    """Plays one version as the oracle and another as the client, in a folder for each pair and selection.
+    """Runs one version as the oracle and another as the client, in a folder for each pair and selection.
 
-    `redis` and `node` as users write them; `jobs`: processes of each run, None for the usual. After `limit_s` seconds a
-    run is ended.
+    `redis` and `node` as on the command line; `jobs`: processes per run, None for the default. A run is ended after
+    `limit_s` seconds.
     """
 
     runs: Path
@@ -40,13 +40,13 @@ class PairRunner:
     limit_s: float = 3600
 
     def run(self, oracle: str, client: str, select: Collection[str] = (), *, again: bool = False) -> PairResult:
-        """Play the selected scenarios, all where none is named, unless this very run is kept; `again` plays it anew.
+        """Run the selected scenarios (default: all), unless this very run is stored; `again` runs it in any case.
 
-        Raises EnvironmentProblem for a run that does not come to its end, in the words of that run.
+        Raises EnvironmentProblem with the run's own message if it does not end.
         """
         words = self._words(oracle, client, select)
         folder = self.runs / f"{oracle}--{client}--{_digest(words)}"
-        words += ["--jobs", str(self.jobs)] if self.jobs else []  # which changes nothing in what is played
+        words += ["--jobs", str(self.jobs)] if self.jobs else []  # not in the digest: it changes no result
         records = [] if again else read_records(folder)
         if records:
             self.announce(f"bullmq {oracle} against {client}: kept")
@@ -77,5 +77,5 @@ class PairRunner:
 
 
 def _digest(words: Collection[str]) -> str:
-    """Names a run: another kit, or another selection, is another run."""
+    """The name of a run, which depends on the kit and on the selection."""
     return hashlib.sha256("\0".join([kit_hash(), *words]).encode()).hexdigest()[:12]

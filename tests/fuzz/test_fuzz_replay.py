@@ -141,12 +141,12 @@ def test_the_difference_stands_beside_its_step(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("", "is empty"),
-        ("nonsense\n", "line 1: it is no header"),
-        ('{"replay":1}\n', "line 1: it is no header"),
-        ('{"replay":1,"surprise":2}\n', "line 1: it is no header"),
+        ("nonsense\n", "line 1: it is not a header"),
+        ('{"replay":1}\n', "line 1: it is not a header"),
+        ('{"replay":1,"surprise":2}\n', "line 1: it is not a header"),
         ("HEADER\n{\n", "line 2:"),
         ('HEADER\n{"clock_ms":1}\n[]\n', "line 3: a line is one JSON object"),
-        ('HEADER\n{"call":"queue.fly"}\n', "line 2: it is no call"),
+        ('HEADER\n{"call":"queue.fly"}\n', "line 2: it is not a call"),
         ('HEADER\n{"clock_ms":1,"differs":[{"where":5,"kind":"x"}]}\n', "line 2:"),
         ('HEADER\n{"clock_ms":1,"differs":7}\n', "line 2:"),
     ],
@@ -259,7 +259,7 @@ def test_a_partner_takes_the_oracles_turns(server: RedisInstance, oracle: Launch
 
 @pytest.mark.parametrize("mode", ["differential", "model"])
 def test_a_partner_is_for_turns(mode: Mode) -> None:
-    with pytest.raises(UsageProblem, match="nobody shares a queue with the client"):
+    with pytest.raises(UsageProblem, match="--partner needs --mode interop"):
         open_target(EnvironmentOptions(client="node", partner="reference"), ExitStack(), mode)
 
 

@@ -61,7 +61,7 @@ def test_what_drowns_in_noise_is_not_measured(monkeypatch: pytest.MonkeyPatch) -
 def test_memory_is_that_of_a_driver_and_of_all_below_it() -> None:
     table = "1 0 100\n10 1 5\n11 10 6\n12 11 7\n20 1 900\n30 30 1\n"
     assert resident_bytes(10, table) == (5 + 6 + 7) * 1024
-    with pytest.raises(Unmeasurable, match="does not tell"):
+    with pytest.raises(Unmeasurable, match="does not report"):
         resident_bytes(99, table)
 
 

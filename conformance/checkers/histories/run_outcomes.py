@@ -43,7 +43,7 @@ def _failure(
         return
     lines: tuple[HistoryLine, ...] = (*job.starts, *ended, event)
     if len(ended) < attempts:
-        message = f"failed for good after {len(ended)} of {attempts} attempts"
+        message = f"failed permanently after {len(ended)} of {attempts} attempts"
         yield HistoryFinding(message=message, job=job.label, lines=lines)
     elif ended[-1].outcome == "complete":
         yield HistoryFinding(message="failed, although its run had ended well", job=job.label, lines=lines)

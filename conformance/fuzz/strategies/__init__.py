@@ -1,1 +1,1 @@
-"""What may come next: strategies for data, options and steps. They depend on the model's state, never on a client."""
+"""Strategies for data, options and steps. They depend on the model's state, never on a client."""

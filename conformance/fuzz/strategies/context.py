@@ -1,4 +1,4 @@
-"""Everything that generation may look at: the state, the open handles, and what both clients declare."""
+"""The inputs of generation: the state, the open handles, and the operations that both clients declare."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _WORKER_OPTIONS, _QUEUE_OPTIONS = st.sampled_from(WORKER_OPTIONS[1:]), st.sample
 
 @dataclass
 class GenerationContext:
-    """What strategies are given. `operations`: what both clients declare."""
+    """The context of strategies. `operations`: those that both clients declare."""
 
     operations: frozenset[str]
     frozen: bool = True

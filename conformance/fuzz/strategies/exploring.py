@@ -45,7 +45,7 @@ QUEUE_OPS: tuple[str, ...] = (
 """Operations on a queue as a whole."""
 
 OFTEN_ENOUGH = 2
-"""How often a pair has to be generated before it is no longer aimed at: what is generated may not be played to its end,
+"""How often a pair has to be generated before it is no longer aimed at: a generated sequence may not run to its end,
 on a machine that is too busy, or with a client that has gone another way."""
 
 QUEUE_STRATEGIES: dict[str, Callable[[GenerationContext], st.SearchStrategy[list[Step]]]] = {
@@ -85,7 +85,7 @@ class CallCombination(msgspec.Struct, frozen=True, order=True):
 
 @dataclass
 class PairCoverage:
-    """What was tried so far, with numbers: `compared` is what was not only generated, but played and compared, too.
+    """Counts of the combinations tried so far. `compared`: those that were not only generated, but run and compared.
 
     Only `generated` decides where to go next: what is generated must not depend on what clients do.
     """
