@@ -156,7 +156,7 @@ class CampaignRound:
     allowance: TimeAllowance | None = None
     """For the shrinking."""
 
-    def begin_shrinking(self, group: DifferenceClass) -> None:
+    def start_shrinking(self, group: DifferenceClass) -> None:
         """Shrink for this class from now on."""
         self.group, self.allowance = group, TimeAllowance(SHRINK_SECONDS)
 
@@ -193,9 +193,9 @@ class Campaign:
         progress.phase = "done"
         return self.findings
 
-    def begin_sequence(self) -> tuple[SequenceRunner, GenerationContext]:
+    def start_sequence(self) -> tuple[SequenceRunner, GenerationContext]:
         """Start a sequence on the target."""
-        runner, drivers = self.target.begin(self.known), self.target.drivers
+        runner, drivers = self.target.start(self.known), self.target.drivers
         context = GenerationContext(
             operations=self.progress.operations,
             frozen=drivers.frozen,
@@ -227,7 +227,7 @@ class Campaign:
         if not groups or (self._round.group is not None and self._round.group not in groups):
             return
         if self._round.group is None:
-            self._round.begin_shrinking(news[0].group)
+            self._round.start_shrinking(news[0].group)
             self.progress.phase = "shrinking"
         self._round.keep_shorter(ShortestSequence(tuple(steps), tuple(news), time.monotonic()))
         raise _new_difference_type(str(self._round.group))("\n".join(map(str, news)))

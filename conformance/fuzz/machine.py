@@ -24,7 +24,7 @@ from conformance.participants.clock import FROZEN_START_MS
 class MachineCallbacks(Protocol):
     """The callbacks of the campaign that runs a machine."""
 
-    def begin_sequence(self) -> tuple[SequenceRunner, GenerationContext]:
+    def start_sequence(self) -> tuple[SequenceRunner, GenerationContext]:
         """Start a sequence."""
         ...
 
@@ -69,7 +69,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.runner, self.context = self.callbacks.begin_sequence()
+        self.runner, self.context = self.callbacks.start_sequence()
         self.context.now_ms = FROZEN_START_MS
         self.model = SequenceModel()
         self.theme = "all"

@@ -78,29 +78,29 @@ class ReplayOutcome:
     @property
     def fails(self) -> bool:
         """Whether the client differs from the oracle in a way that counts."""
-        return any(played.differences for played in self.steps)
+        return any(step.differences for step in self.steps)
 
     def shows(self, replay: Replay) -> bool:
         """Whether one of the differences is of a class of the file."""
-        return any(difference.group in replay.groups for played in self.steps for difference in played.differences)
+        return any(difference.group in replay.groups for step in self.steps for difference in step.differences)
 
 
 def run_replay(target: FuzzTarget, replay: Replay) -> ReplayOutcome:
     """Run the file until the two systems diverge, or to its end."""
-    runner = target.begin(KnownDifferences(set(replay.header.beside)))
-    played: list[ReplayedStep] = []
+    runner = target.start(KnownDifferences(set(replay.header.beside)))
+    replayed: list[ReplayedStep] = []
     try:
         for step in replay.steps:
             found = runner.perform(step)
             news = runner.news(found)
             beside = tuple(difference for difference in found if difference not in news)
-            played.append(ReplayedStep(step, tuple(news), beside))
+            replayed.append(ReplayedStep(step, tuple(news), beside))
             if not runner.live:
                 break
     finally:
         target.end(runner)
-    decided = runner.live or any(taken.differences or taken.beside for taken in played)
-    return ReplayOutcome(tuple(played), "" if decided else runner.why_over)
+    decided = runner.live or any(taken.differences or taken.beside for taken in replayed)
+    return ReplayOutcome(tuple(replayed), "" if decided else runner.why_over)
 
 
 def write_replay(replay: Replay, path: Path) -> None:

@@ -37,13 +37,13 @@ class TimeAllowance:
     """
 
     seconds: float
-    _begun: float = field(default_factory=time.monotonic)
+    _started: float = field(default_factory=time.monotonic)
     _used: float = field(default_factory=time.process_time)
 
     @property
     def over(self) -> bool:
         """Whether it is used up."""
-        passed = time.monotonic() - self._begun
+        passed = time.monotonic() - self._started
         if passed <= self.seconds:
             return False
         return (
@@ -87,7 +87,7 @@ class SequenceShrinker:
 
     def run(self, steps: Sequence[Step]) -> SequenceOutcome:
         """Run a sequence until it shows the class, or to its end."""
-        runner = self._target.begin(self._known)
+        runner = self._target.start(self._known)
         taken: list[Step] = []
         beside: list[DifferenceClass] = []
         try:

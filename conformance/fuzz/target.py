@@ -157,7 +157,7 @@ class FuzzTarget:
         compared += f" in turns with {client_text(partner.handshake().client)}" if partner else ""
         return f"{compared}, compared with {client_text(self.drivers.oracle.handshake().client)}"
 
-    def begin(self, known: KnownDifferences | None = None) -> SequenceRunner:
+    def start(self, known: KnownDifferences | None = None) -> SequenceRunner:
         """A new sequence on fresh prefixes."""
         drivers = self.drivers
         expected, actual = self._systems()

@@ -119,7 +119,7 @@ class MatrixRunner:
             ended=how.ended,
             problem=how.problem,
             ended_ms=time.time_ns() // 1_000_000,
-            took_ms=int((time.monotonic() - began) * 1000),
+            took_ms=int((time.monotonic() - started) * 1000),
         )
 
     def _words(self, cell: Cell) -> list[str]:

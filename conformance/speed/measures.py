@@ -57,11 +57,11 @@ def _worker(peer: SpeedPeer, jobs: int) -> float:
     with peer.place() as place:
         place.add(jobs)
         peer.open(place, "worker", "noop", concurrency=CONCURRENCY)
-        began, first = place.wait_for(max(1, jobs // 10))
+        started, first = place.wait_for(max(1, jobs // 10))
         ended, last = place.wait_for(jobs)
         if last == first:
             raise Unmeasurable(f"{jobs} jobs are finished too soon to be measured: give more --jobs")
-        return (last - first) / (ended - began)
+        return (last - first) / (ended - started)
 
 
 def _add_bulk(peer: SpeedPeer, jobs: int) -> float:

@@ -140,16 +140,16 @@ class SpeedHandle:
     def timed(self, call: Op[Any]) -> tuple[Any, float]:
         """The answer (None where the client gives none), and what the call took (s) with the driver's own part."""
         answer = None
-        began = time.perf_counter()
+        started = time.perf_counter()
         with suppress(OperationUnanswered):
             answer = self.connection.call(call, handle=self.name, deadline_ms=CALL_DEADLINE_MS)
-        return answer, time.perf_counter() - began
+        return answer, time.perf_counter() - started
 
     def driver_part(self, arguments: dict[str, Any]) -> float:
         """What the driver takes for a call with these arguments before the client has its turn (s)."""
-        began = time.perf_counter()
+        started = time.perf_counter()
         self.connection.call_raw(NOWHERE, arguments, handle=self.name, deadline_ms=CALL_DEADLINE_MS)
-        return time.perf_counter() - began
+        return time.perf_counter() - started
 
 
 def resident_bytes(pid: int | None, table: str | None = None) -> int:

@@ -107,10 +107,12 @@ def _peers(environment: Environment) -> Iterator[tuple[SpeedPeer, SpeedPeer]]:
 def _all_rounds(client: SpeedPeer, oracle: SpeedPeer, options: SpeedOptions, announce: Announce) -> dict[str, _Taken]:
     taken: defaultdict[str, _Taken] = defaultdict(_Taken)
     for number in range(2 * options.rounds + 1):
-        open_measures = [each for each in options.measures if taken[each.name].lacks(options.rounds)]
+        open_measures = [measure for measure in options.measures if taken[measure.name].lacks(options.rounds)]
         if not open_measures:
             break
-        again = f", once more: {', '.join(each.name for each in open_measures)}" if number > options.rounds else ""
+        again = (
+            f", once more: {', '.join(measure.name for measure in open_measures)}" if number > options.rounds else ""
+        )
         announce(f"round {number} of {options.rounds}{again}" if number else "warming up")
         # They alternate in going first: the second one profits from caches that the first one has filled.
         order = (client, oracle) if number % 2 else (oracle, client)

@@ -53,9 +53,9 @@ def find_releases(
     first. A change that the first release already shows has no release, and `unknown` says so. For an intermittent
     change, one of its releases is found.
     """
-    search = _Search(releases, look, announce, {each: _Interval(-1, len(releases) - 1) for each in targets})
+    search = _Search(releases, look, announce, {target: _Interval(-1, len(releases) - 1) for target in targets})
     for guess, release in enumerate(releases):
-        guessed = [each for each, guesses in targets.items() if release in guesses]
+        guessed = [target for target, guesses in targets.items() if release in guesses]
         search.ask(guess, guessed)
         search.ask(guess - 1, guessed)
     for _ in releases:  # each run rules out at least one release, for at least one change
@@ -63,7 +63,7 @@ def find_releases(
         if place is None:
             break
         search.ask(place, search.intervals)
-    return {each: search.found(each) for each in targets}
+    return {target: search.found(target) for target in targets}
 
 
 @dataclass
@@ -80,14 +80,14 @@ class _Search(Generic[Target]):
 
     def ask(self, place: int, among: Collection[Target]) -> None:
         """Run one release for the targets whose interval contains it."""
-        inside = [(each, self.intervals[each]) for each in among]
-        asked = [each for each, it in inside if it.low < place < it.high and not it.unclear]
+        inside = [(target, self.intervals[target]) for target in among]
+        asked = [target for target, it in inside if it.low < place < it.high and not it.unclear]
         if not asked:
             return
         self.announce(f"running {self.releases[place]} for {len(asked)} of {len(self.intervals)} changes")
         answers = self.look(self.releases[place], asked)
-        for each in asked:
-            self._narrow(self.intervals[each], place, answers.get(each))
+        for target in asked:
+            self._narrow(self.intervals[target], place, answers.get(target))
 
     def _narrow(self, interval: _Interval, place: int, changed: bool | None) -> None:
         release = self.releases[place]
@@ -100,8 +100,8 @@ class _Search(Generic[Target]):
         else:
             interval.low = place
 
-    def found(self, each: Target) -> BisectionResult:
-        interval = self.intervals[each]
+    def found(self, target: Target) -> BisectionResult:
+        interval = self.intervals[target]
         if interval.unclear:
             return BisectionResult(unknown=interval.unclear)
         return BisectionResult(self.releases[interval.low], self.releases[interval.high])

@@ -74,10 +74,10 @@ class Comparison:
         config = RunConfig(oracle=version, tier=self.runner.tier, select=list(self.select))
         return chosen_scenarios(config, load_ledger(version))
 
-    def _changes(self, played: PairResult, states: Side) -> dict[Sign, Change]:
+    def _changes(self, result: PairResult, states: Side) -> dict[Sign, Change]:
         shared = {name for name, made in all_scenarios() if made.style != "differential"}
         context = ChangeContext(older=load_ledger(self.older), newer=load_ledger(self.newer), shared=shared)
-        return changes_of(played.scenarios, states, context)
+        return changes_of(result.scenarios, states, context)
 
     def _record(self, forward: PairResult, backward: PairResult | None, changes: list[Change]) -> VersionDiff:
         scenarios = [*forward.scenarios, *(backward.scenarios if backward else ())]
@@ -145,11 +145,11 @@ class _ReleaseProbe:
             return {}
         states = next(iter(sought)).states
         try:
-            played = self.comparison.runner.run(oracle, release, {self.shown_by[sign] for sign in sought}, again=again)
+            result = self.comparison.runner.run(oracle, release, {self.shown_by[sign] for sign in sought}, again=again)
         except EnvironmentProblem as problem:
             self.comparison.announce(str(problem))
             return dict.fromkeys(sought)
-        shown = signs_by_scenario(played.scenarios, states)
+        shown = signs_by_scenario(result.scenarios, states)
         seen = {sign: shown.get(self.shown_by[sign]) for sign in sought}
         return {sign: None if signs is None else sign in signs for sign, signs in seen.items()}
 

@@ -53,7 +53,7 @@ def breaks(_system: ChaosSystem) -> Iterator[None]:
     raise EnvironmentProblem("Redis does not know the command DEBUG")
 
 
-def played(options: ChaosOptions, environment: Environment) -> list[ResultRow]:
+def results_of(options: ChaosOptions, environment: Environment) -> list[ResultRow]:
     return run_suite(options, environment, lambda _result: None)
 
 
@@ -66,7 +66,7 @@ def test_a_close_that_does_not_end_is_the_clients_finding_with_its_stack(
     (tmp_path / "hanging.py").write_text(HANGING)
     client = Launch("hanging", [sys.executable, str(tmp_path / "hanging.py")])
     faults = [FAULTS["clock.worker-ahead"], FAULTS["network.reset"]]
-    first, second = played(ChaosOptions(client=client, faults=faults, rounds=1, out=tmp_path / "out"), environment)
+    first, second = results_of(ChaosOptions(client=client, faults=faults, rounds=1, out=tmp_path / "out"), environment)
     assert "calls" in first.failed
     trouble = first.troubles[0]
     assert (trouble.during, trouble.culprit) == ("clock.worker-ahead", "client")
@@ -82,15 +82,15 @@ def test_a_close_that_does_not_end_is_the_clients_finding_with_its_stack(
 
 def test_a_fault_that_breaks_says_nothing_about_the_client(environment: Environment) -> None:
     faults = [Fault("test.breaks", "", breaks, "redis", times=1)]
-    (result,) = played(ChaosOptions(client=environment.launch("reference"), faults=faults), environment)
+    (result,) = results_of(ChaosOptions(client=environment.launch("reference"), faults=faults), environment)
     assert not result.failed
     assert [trouble.culprit for trouble in result.kit_troubles] == ["kit"]
     assert "DEBUG" in result.kit_troubles[0].message
 
 
-def test_a_client_that_cannot_be_started_at_all_is_no_finding(environment: Environment) -> None:
+def test_a_client_that_cannot_be_started_at_all_is_not_a_finding(environment: Environment) -> None:
     with pytest.raises(DriverBroken, match="cannot start 'nowhere'"):
-        played(ChaosOptions(client=Launch("none", ["nowhere"]), faults=[FAULTS["worker.kill"]]), environment)
+        results_of(ChaosOptions(client=Launch("none", ["nowhere"]), faults=[FAULTS["worker.kill"]]), environment)
 
 
 def test_a_disk_that_is_full_ends_the_campaign(tmp_path: Path) -> None:

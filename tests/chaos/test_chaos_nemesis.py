@@ -44,8 +44,8 @@ def inject_as_is(fault: Fault, system: ChaosSystem) -> AbstractContextManager[No
 def test_every_fault_comes_as_often_as_it_wants_and_none_meets_one_of_its_domain() -> None:
     faults = list(FAULTS.values())
     chosen = list(schedule(faults, system_at(lambda: 1.0), rounds=None, until_ms=0, at_once=3))
-    played = [fault.name for together in chosen for fault in together]
-    assert sorted(played) == sorted(fault.name for fault in faults for _ in range(fault.times))
+    injected = [fault.name for together in chosen for fault in together]
+    assert sorted(injected) == sorted(fault.name for fault in faults for _ in range(fault.times))
     assert any(len(together) == 3 for together in chosen)
     for together in chosen:
         domains = [DOMAINS[fault.group] for fault in together]

@@ -12,14 +12,14 @@ ABOUT = {"process": "w", "queue": "q", "job": "1", "name": "a", "token": "t"}
 
 
 class ClientWithout:
-    """Notes what it is told, and has no end of one kind."""
+    """Records the outcomes that it receives; it lacks one of them."""
 
     def __init__(self, absent: Outcome) -> None:
         self.absent = absent
-        self.told: list[Outcome] = []
+        self.received: list[Outcome] = []
 
-    def tell(self, outcome: Outcome) -> None:
-        self.told.append(outcome)
+    def receive(self, outcome: Outcome) -> None:
+        self.received.append(outcome)
         if outcome == self.absent:
             raise OperationUnsupported("resolve", "it has none")
 
@@ -33,13 +33,13 @@ def test_a_run_that_cannot_be_put_back_is_completed_and_it_is_asked_once() -> No
     client, ends = ClientWithout("wait"), OutcomeRecorder(recorder)
     planned: tuple[Outcome, ...] = ("wait", "delay", "wait", "fail", "delay")
     for outcome in planned:
-        ends.end(outcome, ABOUT, client.tell)
-    assert client.told == ["wait", "complete", "delay", "complete", "fail", "delay"]
+        ends.end(outcome, ABOUT, client.receive)
+    assert client.received == ["wait", "complete", "delay", "complete", "fail", "delay"]
     assert outcomes_of(recorder) == ["complete", "delay", "complete", "fail", "delay"]
 
 
 def test_what_is_not_heard_of_was_ended_as_planned() -> None:
-    """The process died when it was told: the run is over, and nobody knows more."""
+    """The process died when it received the outcome: the run is over."""
     recorder = HistoryRecorder()
 
     def die(_outcome: Outcome) -> None:

@@ -144,14 +144,14 @@ def test_who_cannot_say_what_a_run_was_to_test_does_not_succeed() -> None:
 
 def test_a_window_bears_the_name_of_its_fault() -> None:
     recorder = HistoryRecorder()
-    nobody = ChaosSystem(cast("Any", None), [], [], recorder, "p", 0, random.Random(0))
+    empty_system = ChaosSystem(cast("Any", None), [], [], recorder, "p", 0, random.Random(0))
 
     @contextmanager
     def hurt(system: ChaosSystem) -> Iterator[None]:
         with system.window("all"):
             yield
 
-    with Fault("network.reset", "x", hurt, "network").inject_into(nobody):
+    with Fault("network.reset", "x", hurt, "network").inject_into(empty_system):
         pass
     assert [line.fault for line in recorder.since(0) if isinstance(line, FaultStarted | FaultEnded)] == [
         "network.reset"
@@ -287,7 +287,7 @@ def test_growing_memory_is_found() -> None:
     assert growth(_samples(50, 500)) == {}
 
 
-def test_redis_may_grow_by_the_jobs_that_it_keeps_and_nobody_else() -> None:
+def test_redis_may_grow_by_the_jobs_that_it_keeps_and_no_other() -> None:
     growing = _samples(*range(50, 450, 10))
     samples = [line for line in growing.lines if isinstance(line, ResourceSample)]
     lines = [msgspec.structs.replace(line, memory={"redis": line.memory["worker-1"]}) for line in samples]
@@ -353,7 +353,7 @@ def test_a_campaign_that_broke_off(tmp_path: Path) -> None:
     assert "incomplete" in (tmp_path / "junit.xml").read_text()
 
 
-def test_what_is_no_results_file(tmp_path: Path) -> None:
+def test_what_is_not_a_results_file(tmp_path: Path) -> None:
     with pytest.raises(UsageProblem):
         read_results(tmp_path / FILE)
     (tmp_path / FILE).write_text("nonsense\n")
@@ -376,7 +376,7 @@ def campaign(**more: Any) -> ChaosOptions:
     return ChaosOptions(client=Launch("c", ["c"]), faults=select_faults("*"), crash_points=True, **more)
 
 
-def test_what_tells_most_comes_before_the_crash_points_and_nothing_is_left_out() -> None:
+def test_what_reports_most_comes_before_the_crash_points_and_nothing_is_left_out() -> None:
     before, after = campaign(alone=True).runs_around_crash_points()
     assert [fault.name for run in before for fault in run.faults] == list(TELLING)
     assert not before[0].faults

@@ -22,7 +22,7 @@ PATIENCE_S = 0.3
 
 
 class TalkativeConnection:
-    """Gives its events to whoever asks first, and ends when it is told to."""
+    """Gives its events to whoever asks first, and ends when it is reported to."""
 
     def __init__(self) -> None:
         self.events: queue.Queue[DriverEvent] = queue.Queue()
@@ -38,16 +38,16 @@ class TalkativeConnection:
 
 
 class OneProcess:
-    """A client process of which only the connection counts; while a handle opens, `tells` is called."""
+    """A client process of which only the connection counts; while a handle opens, `on_open` is called."""
 
     name = "worker-1"
 
-    def __init__(self, tells: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, on_open: Callable[[], None] = lambda: None) -> None:
         self.connection = TalkativeConnection()
-        self.tells = tells
+        self.on_open = on_open
 
     def open(self, *_: object, **__: object) -> None:
-        self.tells()
+        self.on_open()
 
     @property
     def itself(self) -> ClientProcess:
@@ -66,24 +66,24 @@ def until(happened: Callable[[], bool], seen: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def test_what_a_reader_tells_while_it_opens_again_is_its_own_and_not_that_of_the_last() -> None:
+def test_what_a_reader_reports_while_it_opens_again_is_its_own_and_not_that_of_the_last() -> None:
     recorder, numbers = HistoryRecorder(), iter([1, 3])
 
-    def tell_at_once() -> None:
+    def report_at_once() -> None:
         process.connection.events.put(entry(next(numbers)))
         deadline = time.monotonic() + PATIENCE_S
         while not process.connection.events.empty() and time.monotonic() < deadline:
             time.sleep(0.005)
 
-    process, reader = OneProcess(tell_at_once), ChaosReader(recorder, "bc")
+    process, reader = OneProcess(report_at_once), ChaosReader(recorder, "bc")
 
-    def told() -> list[str]:
+    def reported() -> list[str]:
         return [line.entry for line in recorder.finish().lines if isinstance(line, EventReported)]
 
     reader.open(process.itself)
     process.connection.events.put(entry(2))
     reader.open(process.itself)
-    until(lambda: told() == ["1-0", "2-0", "3-0"], told)
+    until(lambda: reported() == ["1-0", "2-0", "3-0"], reported)
     process.connection.has_ended = True
     shown = [
         line.change if isinstance(line, HandleChanged) else line.entry

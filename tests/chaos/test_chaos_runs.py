@@ -121,7 +121,7 @@ server.run()
     return [sys.executable, "-c", code, *ops]
 
 
-def test_what_a_client_does_not_have_is_no_crash_point(
+def test_what_a_client_does_not_have_is_not_a_crash_point(
     environment: Environment, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """What is only there for another script is left out, and the point is played."""

@@ -136,7 +136,7 @@ def test_no_folder_is_left_of_a_server_that_is_interrupted_while_it_begins(begin
     assert list(tmp_path.glob("bullmq-*")) == []
 
 
-def test_a_client_that_works_off_slowly_is_no_stuck_one() -> None:
+def test_a_client_that_works_off_slowly_is_not_a_stuck_one() -> None:
     server = RedisProcess(any_binary(lambda _text: None))
     try:
         server.start()

@@ -80,7 +80,7 @@ def test_a_history_that_broke_off() -> None:
 
 
 @pytest.mark.parametrize("rows", [[b"{}"], [b'{"type":"footer","at_ms":1,"lines":0}'], [b"nonsense", b"{}"]])
-def test_what_is_no_history(rows: list[bytes]) -> None:
+def test_what_is_not_a_history(rows: list[bytes]) -> None:
     with pytest.raises(UsageProblem):
         decode_history(rows)
 
@@ -93,10 +93,10 @@ def test_cost_grows_with_the_length_and_not_faster() -> None:
         lines += fault(5, 6)
         history = History(HistoryHeader(), in_order(lines))
         snapshot = end_state(*(f"{number}=j{number}" for number in range(1, jobs + 1)))
-        begun = time.process_time()
+        started = time.process_time()
         results = check_history(history, snapshot)
         assert all(result.verdict != "fail" for result in results), results
-        return time.process_time() - begun
+        return time.process_time() - started
 
     few = min(seconds(250) for _ in range(3))
     many = min(seconds(1000) for _ in range(3))
@@ -175,7 +175,7 @@ def test_orphans_at_rest() -> None:
     assert "no such job" in judged("orphans", [], locked).findings[0].message
     still = [quiescent()]
     assert judged("orphans", still, active).findings[-1].message == "still in active"
-    assert all(found.message != "still in active" for found in judged("orphans", [], active).findings)
+    assert all(finding.message != "still in active" for finding in judged("orphans", [], active).findings)
     assert judged("orphans", still, END).verdict == "ok"
 
 
@@ -191,13 +191,13 @@ def family(container: str, **more: Any) -> Snapshot:
     )
 
 
-def test_a_parent_of_a_failed_child_waits_for_good() -> None:
+def test_a_parent_of_a_failed_child_waits_permanently() -> None:
     assert permanently_waiting(family("failed")) == {("q", "1")}
     for not_so in (family("active"), family("failed", **{"q:1:dependencies": {"p:q:2", "p:q:3"}})):
         assert permanently_waiting(not_so) == frozenset()
-    said = {found.message for found in judged("orphans", [quiescent()], family("failed")).findings}
+    said = {finding.message for finding in judged("orphans", [quiescent()], family("failed")).findings}
     assert "still in waiting-children" not in said
-    said = {found.message for found in judged("orphans", [quiescent()], family("active")).findings}
+    said = {finding.message for finding in judged("orphans", [quiescent()], family("active")).findings}
     assert "still in waiting-children" in said
 
 

@@ -114,7 +114,7 @@ def test_a_job_that_is_completed_although_its_run_failed() -> None:
     assert "its runs had ended as: fail" in messages(judged("outcomes", life))
 
 
-def test_a_job_that_fails_for_good_with_attempts_left() -> None:
+def test_a_job_that_fails_permanently_with_attempts_left() -> None:
     life = [*added(10, attempts=3), event(20, "active"), *ran(21, 25, "fail"), event(30, "failed")]
     assert "after 1 of 3 attempts" in messages(judged("outcomes", life))
     assert judged("outcomes", [*added(10), *life[3:]]).verdict == "ok"
@@ -129,13 +129,13 @@ def test_a_result_that_redis_refused_is_a_failure() -> None:
 # Real concurrency.
 
 
-def test_a_worker_runs_as_many_jobs_as_it_was_told_to() -> None:
+def test_a_worker_runs_as_many_jobs_as_it_may() -> None:
     full = [*run(10, 100, "1"), *run(20, 90, "2"), *run(100, 120, "3")]
     assert judged("worker-concurrency", full, **BOUNDS).verdict == "ok"
     assert judged("worker-concurrency", full, **BOUNDS).facts == {"most at a time": 2}
 
 
-def test_a_worker_that_runs_more_jobs_than_it_was_told_to() -> None:
+def test_a_worker_that_runs_more_jobs_than_it_may() -> None:
     crowd = [*run(10, 100, "1"), *run(20, 90, "2"), *run(30, 40, "3")]
     assert "runs 3 jobs at a time, allowed are 2" in messages(judged("worker-concurrency", crowd, **BOUNDS))
     assert judged("worker-concurrency", [*crowd, handle(25, "opened")], **BOUNDS).verdict == "ok"
@@ -292,10 +292,10 @@ def test_a_wait_that_a_fault_has_cut_and_a_run_that_was_told_late_excuse_no_late
     cut = [*late, MachineStarved(since_ms=5200, at_ms=5400)]
     assert "4 times" not in messages(judged("renewals", cut, **BOUNDS))
     assert "3 times and never sooner" in messages(judged("renewals", cut, **BOUNDS))
-    told_late = late_renewals(answers=ANSWERS_MEANWHILE, times=(1300, 3000, 4700))
+    reported_late = late_renewals(answers=ANSWERS_MEANWHILE, times=(1300, 3000, 4700))
     claim = script(-390, "moveToActive", "t")
-    assert judged("renewals", told_late, **BOUNDS).verdict == "ok"
-    assert "3 times and never sooner" in messages(judged("renewals", [claim, *told_late], **BOUNDS))
+    assert judged("renewals", reported_late, **BOUNDS).verdict == "ok"
+    assert "3 times and never sooner" in messages(judged("renewals", [claim, *reported_late], **BOUNDS))
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_nobody_gets_a_job_although_many_were_added() -> None:
 
 
 @pytest.mark.parametrize(("last_run", "verdict"), [(210, "fail"), (7100, "ok")])
-def test_a_job_that_was_asked_for_before_the_fault_is_no_sign_of_life(last_run: int, verdict: str) -> None:
+def test_a_job_that_was_asked_for_before_the_fault_is_not_a_sign_of_life(last_run: int, verdict: str) -> None:
     jobs = [line for number in range(80) for line in added(7000 + number, str(number), f"j{number}")]
     alive = run(last_run, last_run + 10)
     found = judged("recovery", [handle(0, "opened"), *fault(100, 200, "redis.script-flush"), *alive, *jobs])
@@ -430,14 +430,14 @@ def test_a_close_during_a_fault_or_with_empty_hands_proves_nothing() -> None:
 # Event readers.
 
 
-def stream(*entries: int, told_by: str = "w", leave_out: tuple[int, ...] = ()) -> list[HistoryLine]:
-    """Entries of the stream, and what a reader told of them a little later."""
-    told = [entry for entry in entries if entry not in leave_out]
+def stream(*entries: int, reader: str = "w", leave_out: tuple[int, ...] = ()) -> list[HistoryLine]:
+    """Entries of the stream, and the reports of a reader a little later."""
+    reports = [entry for entry in entries if entry not in leave_out]
     return [
         *(event(entry, "waiting", str(entry)) for entry in entries),
         *(
-            EventReported(at_ms=entry + 5, process=told_by, queue="q", entry=f"{entry}-0", name="waiting")
-            for entry in told
+            EventReported(at_ms=entry + 5, process=reader, queue="q", entry=f"{entry}-0", name="waiting")
+            for entry in reports
         ),
     ]
 
@@ -445,7 +445,7 @@ def stream(*entries: int, told_by: str = "w", leave_out: tuple[int, ...] = ()) -
 READER = handle(0, "opened", role="events")
 
 
-def test_a_reader_that_tells_of_everything() -> None:
+def test_a_reader_that_reports_everything() -> None:
     everything = stream(*range(100, 100 + 10 * ENTRIES_AFTER_HEALING, 10))
     assert fully_judged("event-readers", [READER, *everything]).verdict == "ok"
     assert fully_judged("event-readers", [READER, *everything[:-5]]).verdict == "unknown"
@@ -471,7 +471,7 @@ def test_a_reader_that_has_fallen_silent() -> None:
     assert judged("event-readers", [*lines, starved]).verdict == "unknown"
 
 
-def test_a_reader_that_begins_again_or_goes_back() -> None:
+def test_a_reader_that_starts_again_or_goes_back() -> None:
     again = EventReported(at_ms=400, process="w", queue="q", entry="100-0", name="waiting")
     assert "(100-0) twice" in messages(judged("event-readers", [READER, *stream(100, 110), again]))
     early = EventReported(at_ms=400, process="w", queue="q", entry="105-0", name="waiting")
@@ -542,7 +542,7 @@ def test_one_job_of_an_id_at_a_time() -> None:
     assert fully_judged("deduplication", asked[:2]).verdict == "unknown"
 
 
-def test_a_scheduler_runs_as_often_as_it_was_told_to() -> None:
+def test_a_scheduler_runs_as_often_as_it_may() -> None:
     asked = call(10, 1, scheduler="s", times=2)
     ticks = [
         line

@@ -232,7 +232,7 @@ GOOD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("keys", GOOD.values(), ids=GOOD.keys())
-def test_what_node_does_is_no_violation(keys: dict[str, Any]) -> None:
+def test_what_node_does_is_not_a_violation(keys: dict[str, Any]) -> None:
     found = violations(keys)
     assert found == [], "\n".join(map(str, found))
 
@@ -257,9 +257,9 @@ def recorded(name: str) -> Snapshot:
     return assemble(recording["prefix"], recording["taken_ms"], [RawKey(**key) for key in recording["keys"]])
 
 
-def test_a_timestamp_that_is_no_time_says_nothing_about_the_score() -> None:
-    assert {found.kind for found in violations(delayed((ADDED + 5000) * 4096, timestamp="17"))} == {"times"}
-    assert {found.kind for found in violations(delayed(ADDED, timestamp="17"))} == {"times", "due-scores"}
+def test_a_timestamp_that_is_not_a_time_says_nothing_about_the_score() -> None:
+    assert {finding.kind for finding in violations(delayed((ADDED + 5000) * 4096, timestamp="17"))} == {"times"}
+    assert {finding.kind for finding in violations(delayed(ADDED, timestamp="17"))} == {"times", "due-scores"}
 
 
 def test_where_jobs_wait_while_paused_hangs_on_the_version() -> None:

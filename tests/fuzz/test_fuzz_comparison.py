@@ -108,7 +108,7 @@ def test_a_field_and_a_broken_invariant_are_found() -> None:
     ]
 
 
-def test_an_invariant_that_the_oracle_breaks_too_is_no_difference() -> None:
+def test_an_invariant_that_the_oracle_breaks_too_is_not_a_difference() -> None:
     broken = {"q:1": job(delay="NaN"), "q:wait": ["1"]}
     assert state_differences("queue.add", *_observations(broken, dict(broken)), frozen=True) == []
 
@@ -143,7 +143,7 @@ def test_times_to_live_far_apart_are_found_even_in_equal_states() -> None:
     assert state_differences("worker.getNextJob", theirs, near, frozen=True) == []
 
 
-def test_a_rate_window_that_runs_down_is_no_difference() -> None:
+def test_a_rate_window_that_runs_down_is_not_a_difference() -> None:
     """Longer than the queue's newest limit, it lies in no band of the canonical rules."""
     keys = {"q:meta": {"max": "2", "duration": "20000"}, "q:limiter": "1"}
 

@@ -115,7 +115,7 @@ def test_a_sequence_is_held_against_the_invariants_of_its_oracle(
 
 
 @pytest.mark.parametrize(("phase", "times"), [("before-send", 0), ("after-execute", 1), ("mid-reply", 1)], ids=str)
-def test_an_undecided_call_that_happened_as_often_as_it_could_is_no_difference(
+def test_an_undecided_call_that_happened_as_often_as_it_could_is_not_a_difference(
     runner: SequenceRunner, phase: TriggerPhase, times: int
 ) -> None:
     _client(runner, UNDECIDED, times)
@@ -201,7 +201,7 @@ def test_a_healthy_client_survives_a_cut_at_the_tap(
 ) -> None:
     completing = CallStep("worker-1", worker.MoveToCompleted(job="1", token="t"), cut=phase)
     with target_for(HEALTHY, server, oracle, mode) as target:
-        runner = target.begin()
+        runner = target.start()
         try:
             for step in (*SEQUENCE, _cut(phase), completing, ADD):
                 assert runner.perform(step) == [], step
@@ -218,7 +218,7 @@ def test_a_healthy_client_survives_a_cut_at_the_tap(
 def test_the_tap_really_cuts(server: RedisInstance, oracle: Launch) -> None:
     with target_for(HEALTHY, server, oracle) as target:
         assert target.drivers.cuts
-        runner = target.begin()
+        runner = target.start()
         completions = _watched(runner)
         try:
             for step in (SEQUENCE[0], _cut("after-execute"), ADD):

@@ -63,7 +63,7 @@ class DryTarget:
     def __init__(self) -> None:
         self.players: list[DryPlayer] = []
 
-    def begin(self, known: KnownDifferences | None = None) -> DryPlayer:  # noqa: ARG002 - the interface has it
+    def start(self, known: KnownDifferences | None = None) -> DryPlayer:  # noqa: ARG002 - the interface has it
         """A new sequence."""
         self.players.append(DryPlayer())
         return self.players[-1]

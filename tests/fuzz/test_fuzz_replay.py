@@ -88,7 +88,7 @@ def test_a_record_leaves_out_what_is_at_its_default() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_step_is_refused(record: dict[str, object]) -> None:
+def test_what_is_not_a_step_is_refused(record: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         from_record(record)
 
@@ -203,19 +203,19 @@ def test_the_file_is_short_and_fails_on_the_sick_client(path: Path, server: Redi
     replay = read_replay(path)
     assert calls_of(replay.steps) <= MOST_CALLS
     with target_for(PLANTED[path.stem], server, oracle) as target:
-        played = run_replay(target, replay)
-    assert played.fails, PLANTED[path.stem].what
-    assert played.shows(replay), [str(difference) for step in played.steps for difference in step.differences]
-    assert played.steps[-1].differences
+        outcome = run_replay(target, replay)
+    assert outcome.fails, PLANTED[path.stem].what
+    assert outcome.shows(replay), [str(difference) for step in outcome.steps for difference in step.differences]
+    assert outcome.steps[-1].differences
 
 
 @pytest.mark.parametrize("path", PLANTED_FILES, ids=lambda path: path.stem)
 def test_the_file_passes_on_the_healthy_client(path: Path, healthy: FuzzTarget) -> None:
     replay = read_replay(path)
-    played = run_replay(healthy, replay)
-    assert not played.fails, [str(difference) for step in played.steps for difference in step.differences]
-    assert not played.unplayed
-    assert len(played.steps) == len(replay.steps)
+    outcome = run_replay(healthy, replay)
+    assert not outcome.fails, [str(difference) for step in outcome.steps for difference in step.differences]
+    assert not outcome.unplayed
+    assert len(outcome.steps) == len(replay.steps)
 
 
 SKEWED_FILES = sorted(SKEWED.glob("*.jsonl"))
@@ -228,8 +228,8 @@ def test_what_only_two_clients_show_is_found_in_turns(path: Path, server: RedisI
     with target_for(SKEWS[path.stem], server, oracle, "interop") as target:
         assert run_replay(target, replay).shows(replay)
     with target_for(HEALTHY, server, oracle, "interop") as target:
-        played = run_replay(target, replay)
-    assert (played.fails, played.unplayed) == (False, "")
+        outcome = run_replay(target, replay)
+    assert (outcome.fails, outcome.unplayed) == (False, "")
 
 
 @pytest.mark.parametrize("path", SKEWED_FILES, ids=lambda path: path.stem)
@@ -285,5 +285,5 @@ def test_a_client_with_the_mistake_fails_the_file(server: RedisInstance, oracle:
     replay = read_replay(test_regressions.REGRESSIONS / "telemetry-options.jsonl")
     mutant = Mutant("long-names", "Options keep their long names.", (), (), (), (), long_names)
     with target_for(mutant, server, oracle) as target:
-        played = run_replay(target, replay)
-    assert played.shows(replay)
+        outcome = run_replay(target, replay)
+    assert outcome.shows(replay)

@@ -27,10 +27,10 @@ WHOLE = encode(header()) + encode(footer(finished_ms=1, exit_code=1))
 
 
 class Stage:
-    """A player whose cells are small programs. `programs`: by name of the cell; `played`: the words of each."""
+    """A player whose cells are small programs. `programs`: by name of the cell; `runs`: the words of each."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.played: list[list[str]] = []
+        self.runs: list[list[str]] = []
         self.said: list[str] = []
         self.versions = {"a": "a 1", "b": "b 1"}
         self.programs: dict[str, str] = {}
@@ -49,7 +49,7 @@ class Stage:
 
     def _ended(self, real: Callable[..., int | None]) -> Callable[..., int | None]:
         def ended(words: Sequence[str], log: Path, *, within_s: float) -> int | None:
-            self.played.append(list(words[4:]))
+            self.runs.append(list(words[4:]))
             program = self.programs.get(log.parent.name, f"open({RUN_FILE!r}, 'wb').write({WHOLE!r})")
             script = f"import os; os.chdir({str(log.parent)!r}); {program}"
             return real([sys.executable, "-c", script], log, within_s=within_s)
@@ -64,7 +64,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 def test_a_cell_is_a_run_of_its_own(stage: Stage) -> None:
     stage.run(Cell(A), Cell(B, A), jobs=2)
-    alone, pair = stage.played
+    alone, pair = stage.runs
     out = str(cell_folder(stage.folder, Cell(A)))
     assert alone == ["--out", out, "--no-known", "--tier", "core", "--format", "html", "--jobs", "2", "--client", "a"]
     assert pair[7:] == ["--handovers", "--oracle", "6.7.0", "--jobs", "2", "--partner", "a", "--", "driver", "b"]
@@ -78,21 +78,21 @@ def test_a_cell_is_a_run_of_its_own(stage: Stage) -> None:
     }
 
 
-def test_what_is_kept_is_not_played_again_until_a_version_changes(stage: Stage) -> None:
+def test_what_is_kept_is_not_run_again_until_a_version_changes(stage: Stage) -> None:
     cells = cells_of((A, B))
     stage.run(*cells)
     stage.run(*cells)
-    assert len(stage.played) == 4
+    assert len(stage.runs) == 4
     assert stage.said[-4:] == [f"cell {number} of 4: {cell.name}: kept" for number, cell in enumerate(cells, start=1)]
     stage.versions["b"] = "b 2"
     stage.run(*cells)
-    assert len(stage.played) == 4 + 3
+    assert len(stage.runs) == 4 + 3
     stage.run(Cell(A), tier="full")
     stage.run(Cell(A), tier="full", anew=True)
-    assert len(stage.played) == 4 + 3 + 2
+    assert len(stage.runs) == 4 + 3 + 2
 
 
-def test_a_cell_that_breaks_is_said_in_one_line_and_played_again(stage: Stage) -> None:
+def test_a_cell_that_breaks_is_said_in_one_line_and_run_again(stage: Stage) -> None:
     stage.programs[Cell(A).folder] = "import sys; sys.exit('error: no Redis here\\n')"
     stage.run(Cell(A), Cell(B))
     found = load_cell(stage.folder, Cell(A))
@@ -100,7 +100,7 @@ def test_a_cell_that_breaks_is_said_in_one_line_and_played_again(stage: Stage) -
     assert (found.ended, found.problem) == ("broken", "error: no Redis here")
     assert stage.said[0].startswith("cell 1 of 2: a: error: no Redis here")
     stage.run(Cell(A), Cell(B))
-    assert len(stage.played) == 3
+    assert len(stage.runs) == 3
 
 
 def test_a_run_that_was_cut_is_broken(stage: Stage) -> None:

@@ -90,7 +90,7 @@ def test_bounds_are_read() -> None:
 
 
 @pytest.mark.parametrize("text", ["worker", "worker=", "worker=fast", "worker=0", "worker=-1", "worker=nan"])
-def test_what_is_no_bound_is_refused(text: str) -> None:
+def test_what_is_not_a_bound_is_refused(text: str) -> None:
     with pytest.raises(UsageProblem, match=r"invalid ratio .* for --at-least — example: --at-least worker=0.5"):
         parse_gates([text], MEASURES)
 

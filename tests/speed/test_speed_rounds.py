@@ -25,7 +25,7 @@ class StillPeer:
     ready: Ready = READY
 
 
-def played(take: Callable[[], float], rounds: int, announced: list[str]) -> list[tuple[float, float]]:
+def rounds_with(take: Callable[[], float], rounds: int, announced: list[str]) -> list[tuple[float, float]]:
     measures = [
         SpeedMeasure(name=name, meaning="", unit="ms", needs=frozenset(), take=measured)
         for name, measured in (("log", lambda *_: take()), ("add", lambda *_: 1.0))
@@ -38,7 +38,7 @@ def played(take: Callable[[], float], rounds: int, announced: list[str]) -> list
 
 
 @pytest.mark.parametrize(("noisy", "pairs"), [(0, 3), (2, 3), (9, 0)])
-def test_a_round_that_came_to_no_number_is_played_again(noisy: int, pairs: int) -> None:
+def test_a_round_that_came_to_no_number_is_run_again(noisy: int, pairs: int) -> None:
     announced: list[str] = []
     left = iter([True] * (1 + noisy))
 
@@ -48,7 +48,7 @@ def test_a_round_that_came_to_no_number_is_played_again(noisy: int, pairs: int) 
             raise Unmeasurable("it drowns in noise")
         return 1.0
 
-    assert len(played(take, 3, announced)) == pairs
+    assert len(rounds_with(take, 3, announced)) == pairs
     again = min(noisy, 3)
     assert announced[:4] == ["warming up", *(f"round {number} of 3" for number in (1, 2, 3))]
     assert announced[4:] == [f"round {number} of 3, once more: log" for number in range(4, 4 + again)]

@@ -22,18 +22,18 @@ WHOLE = (
 
 
 class Stage:
-    """A runner whose runs write `text` in place of being played. `played`: the words of each."""
+    """A runner whose runs write `text` in place of being played. `runs`: the words of each."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.text = WHOLE
-        self.played: list[list[str]] = []
+        self.runs: list[list[str]] = []
         self.said: list[str] = []
         self.runner = PairRunner(runs=folder, announce=self.said.append, tier="full", jobs=2)
         monkeypatch.setattr(separate_run, "_ended", self._ended)
 
     def _ended(self, words: Sequence[str], log: Path, *, within_s: float) -> int:
         assert within_s > 0
-        self.played.append(list(words[6:]))
+        self.runs.append(list(words[6:]))
         (log.parent / RUN_FILE).write_bytes(self.text)
         log.write_text("error: no Redis here\n")
         return 3
@@ -47,7 +47,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 def test_the_older_one_is_the_oracle_and_the_newer_one_the_client(stage: Stage) -> None:
     pair = stage.runner.run("5.62.0", "6.7.0", {"pause", "add"})
     oracle = ["--oracle", "5.62.0", "--client", "node@6.7.0", "--no-known", "--format", "json"]
-    assert stage.played == [[*oracle, "--tier", "full", "--select", "add", "--select", "pause", "--jobs", "2"]]
+    assert stage.runs == [[*oracle, "--tier", "full", "--select", "add", "--select", "pause", "--jobs", "2"]]
     assert [record.id for record in pair.scenarios] == ["add/x"]
     assert pair.client_ops - pair.oracle_ops == {"queue.pause"}
 
@@ -59,7 +59,7 @@ def test_a_run_is_kept_until_another_one_is_asked_for(stage: Stage) -> None:
     stage.runner.run("5.62.0", "6.7.0", {"pause"})
     stage.runner.run("6.7.0", "5.62.0")
     stage.runner.run("6.7.0", "5.62.0", again=True)
-    assert len(stage.played) == 4
+    assert len(stage.runs) == 4
 
 
 def test_a_run_that_was_cut_is_a_problem_in_its_own_words_and_is_not_kept(stage: Stage) -> None:

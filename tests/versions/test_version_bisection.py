@@ -22,11 +22,11 @@ class Past:
     def look(self, release: str, sought: Collection[str]) -> dict[str, bool | None]:
         self.asked.append(release)
         place = RELEASES.index(release)
-        found: dict[str, bool | None] = {each: place >= RELEASES.index(self.since[each]) for each in sought}
-        return {each: None if each in self.unclear else held for each, held in found.items()}
+        found: dict[str, bool | None] = {target: place >= RELEASES.index(self.since[target]) for target in sought}
+        return {target: None if target in self.unclear else held for target, held in found.items()}
 
     def find(self, **guesses: str) -> dict[str, BisectionResult]:
-        sought = {each: {guesses[each]} if each in guesses else set() for each in self.since}
+        sought = {target: {guesses[target]} if target in guesses else set() for target in self.since}
         return find_releases(sought, RELEASES, self.look, lambda _text: None)
 
 
@@ -37,7 +37,7 @@ def test_the_first_release_that_is_changed_is_found(place: int) -> None:
     assert len(past.asked) <= 8
 
 
-def test_both_neighbours_were_looked_at() -> None:
+def test_both_neighbours_were_checked() -> None:
     past = Past(change="5.37.0")
     past.find()
     assert {"5.36.0", "5.37.0"} <= set(past.asked)
@@ -50,7 +50,7 @@ def test_changes_of_one_release_are_sought_together() -> None:
     assert many.asked == alone.asked
 
 
-def test_a_right_guess_is_all_that_is_looked_at() -> None:
+def test_a_right_guess_is_all_that_is_checked() -> None:
     past = Past(change="5.37.0")
     assert past.find(change="5.37.0")["change"].release == "5.37.0"
     assert past.asked == ["5.37.0", "5.36.0"]
@@ -65,7 +65,7 @@ def test_what_the_first_release_shows_as_well_did_not_come() -> None:
     assert Past(change="5.0.0").find() == {"change": BisectionResult(unknown="5.0.0 does so against itself as well")}
 
 
-def test_what_is_not_clear_has_no_release_and_stops_nobody_else() -> None:
+def test_what_is_not_clear_has_no_release_and_stops_no_other() -> None:
     past = Past(a="5.37.0", b="5.37.0")
     past.unclear = {"a"}
     found = past.find()

@@ -39,8 +39,8 @@ class PaperPlayer(PairRunner):
         self.asked.append((oracle, client))
         if client in self.broken:
             raise EnvironmentProblem(f"{client} is broken")
-        plays = [*([BESIDE] if Version(oracle) >= Version("6.0.0") else [PARKED]), FIELD]
-        records = [self._played(name, oracle, client) for name in plays if ROW in select or name in select]
+        names = [*([BESIDE] if Version(oracle) >= Version("6.0.0") else [PARKED]), FIELD]
+        records = [self._record(name, oracle, client) for name in names if ROW in select or name in select]
         new = frozenset({"queue.add", "job.new"})
         old = frozenset({"queue.add", "job.old"})
         return PairResult(
@@ -49,7 +49,7 @@ class PaperPlayer(PairRunner):
             client_ops=new if client == "6.7.0" else old,
         )
 
-    def _played(self, name: str, oracle: str, client: str) -> ScenarioRecord:
+    def _record(self, name: str, oracle: str, client: str) -> ScenarioRecord:
         release, row = ("5.70.0", "job.hash.data") if name == FIELD else ("6.0.0", ROW)
         sides = [Version(version) >= Version(release) for version in (oracle, client)]
         found = [] if sides[0] == sides[1] else [differs(row, "job.data")]
@@ -75,7 +75,7 @@ def compared(*, releases: Collection[str] = (), broken: Collection[str] = ()) ->
     return comparison.compare(), runner
 
 
-def test_both_directions_are_played_and_become_changes() -> None:
+def test_both_directions_are_run_and_become_changes() -> None:
     found, runner = compared()
     assert runner.asked == [("5.62.0", "6.7.0"), ("6.7.0", "5.62.0")]
     assert [(change.requirement, change.states, change.before, change.after) for change in found.changes] == [
@@ -99,7 +99,7 @@ def test_each_change_gets_its_release_and_the_one_before() -> None:
     assert [(script.last_before, script.release) for script in found.scripts] == [("6.0.0", "6.0.1")]
 
 
-def test_a_release_that_cannot_be_played_leaves_the_question_open() -> None:
+def test_a_release_that_cannot_be_run_leaves_the_question_open() -> None:
     found, _ = compared(releases=RELEASES, broken={"6.0.0"})
     pause = [change for change in found.changes if change.requirement == ROW]
     assert [(change.release, change.unknown) for change in pause] == [("", "with 6.0.0 it is not clear")] * 2

@@ -152,15 +152,15 @@ class FaultWindow:
         return self.began_ms <= until_ms and self.ended_ms + margin_ms >= since_ms
 
 
-def window_of(began: FaultStarted, ended: FaultEnded | None) -> FaultWindow:
+def window_of(start: FaultStarted, ended: FaultEnded | None) -> FaultWindow:
     """The window of a fault; infinite if it was never healed."""
     return FaultWindow(
-        fault=began.fault,
-        target=began.target,
-        began_ms=began.at_ms,
+        fault=start.fault,
+        target=start.target,
+        began_ms=start.at_ms,
         ended_ms=ended.at_ms if ended else math.inf,
-        skew_ms=began.skew_ms,
-        resume_ms=began.resume_ms,
+        skew_ms=start.skew_ms,
+        resume_ms=start.resume_ms,
         lost_since_ms=ended.lost_since_ms if ended else None,
         torn=ended is not None and ended.torn,
     )
@@ -206,7 +206,7 @@ class Evidence:
                 self._add_invocation(line)
         for line in history.lines:
             self._add(line)
-        self.windows += [window_of(began, None) for began in self._open_faults.values()]
+        self.windows += [window_of(start, None) for start in self._open_faults.values()]
         self.windows.sort(key=lambda window: window.began_ms)
 
     @cached_property
