@@ -62,12 +62,17 @@ def _schedules(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judg
     # On a clock that is off, the next iteration may be due only after the end of the run.
     if any(window.skew_ms for window in evidence.windows):
         return
-    done = Counter(job.name for job in evidence.jobs for event in job.events if event.name == "completed" and job.name)
+    done = _completions(evidence)
     for call in calls:
         lost = any(call.invocation.at_ms <= until for _, until in evidence.rollbacks)
         if not lost and isinstance(call.completion, Ok):
             statistics.count()
             yield from _wrong_iterations(evidence, call, done)
+
+
+def _completions(evidence: Evidence) -> Counter[str]:
+    """How often jobs of each name have completed."""
+    return Counter(job.name for job in evidence.jobs for event in job.events if event.name == "completed" and job.name)
 
 
 def _wrong_iterations(evidence: Evidence, call: CallHistory, done: Counter[str]) -> Iterator[HistoryFinding]:
