@@ -75,10 +75,10 @@ class MatrixRunner:
             if before is not None and self._is_current(before, wanted[cell]):
                 self.announce(f"cell {number} of {len(cells)}: {cell.name}: kept")
                 continue
-            played = self._run_cell(cell, wanted[cell])
-            store_cell(self.config.out, cell, played)
-            how = played.problem or "played"
-            self.announce(f"cell {number} of {len(cells)}: {cell.name}: {how}, {played.took_ms / 1000:.0f} s")
+            result = self._run_cell(cell, wanted[cell])
+            store_cell(self.config.out, cell, result)
+            how = result.problem or "done"
+            self.announce(f"cell {number} of {len(cells)}: {cell.name}: {how}, {result.took_ms / 1000:.0f} s")
 
     def _is_current(self, before: StoredCell, versions: Mapping[str, str]) -> bool:
         return before.is_whole and (before.versions, before.settings) == (versions, self.config.settings)
