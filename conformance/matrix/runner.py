@@ -109,7 +109,7 @@ class MatrixRunner:
         folder = cell_folder(self.config.out, cell)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        began = time.monotonic()
+        started = time.monotonic()
         how = start_run(self._words(cell), folder, within_s=self.config.cell_limit / 1000)
         return StoredCell(
             client=cell.client.client,
