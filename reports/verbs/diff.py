@@ -19,7 +19,7 @@ from reports.diff.summary import DiffSummary, summarise, summarise_nearby
 from reports.named_stores import named_stores
 from reports.options import DiffConfig
 from reports.rendering import print_diff, write_diff_reports
-from reports.session import settings_of, size_queries, spark_session
+from reports.session import SparkSettings, settings_of, size_queries, spark_session
 from reports.snapshot.folders import Folder, explained_folder, folder_at
 from reports.snapshot.format import KeptSnapshot, open_kept
 from reports.snapshot.rows import narrowed
@@ -33,26 +33,33 @@ def compare_stores(config: DiffConfig, expected: str, actual: str) -> int:
     """Compare two stores, print the outcome, write reports; returns the exit code. Raises Problems."""
     if config.job and not config.queue:
         raise UsageProblem("--job needs --queue", hint="job ids are unique only within a queue")
-    without(ALL_RULES, *config.no_rule)
+    without(ALL_RULES, *config.no_rule)  # an unknown rule is reported before anything is read
     sides = named_stores(expected, actual, queue=config.queue, replicate=config.replicate)
     settings = settings_of(config, rows=sum(side.rows_about() for side in sides))
     narrowing = {"switched_off": tuple(config.no_rule), "queue": config.queue, "job": config.job}
     out = None if config.out is None else folder_at(config.out)
     with output_folder(out) as reports, store_readings(sides, ("expected", "actual"), reports.out) as readings:
-        folder, summary = reports.out, None
+        summary = None
         if settings.is_here and not any(side.needs_spark for side in sides):
             kept = [open_kept(reading.kept()) for reading in readings]
-            summary = _compared_nearby(_comparison(kept, folder, narrowing))
+            summary = _compared_nearby(_comparison(kept, reports.out, narrowing))
         if summary is None:
             with spark_session(settings) as session:
-                comparison = _comparison([reading.stored(session) for reading in readings], folder, narrowing)
-                summary = _compared_nearby(comparison) if settings.is_here else None
-                summary = summary or _compared_by_spark(session, comparison)
+                stored = [reading.stored(session) for reading in readings]
+                summary = _compared_with_spark(session, _comparison(stored, reports.out, narrowing), settings)
         print_diff(summary, Console())
-        if out is not None:
-            for address in reports.addresses_of(write_diff_reports(reports.local, summary)):
-                announce(address)
+        written = write_diff_reports(reports.local, summary) if out is not None else ()
+        for address in reports.addresses_of(written):
+            announce(address)
     return 1 if summary.total else 0
+
+
+def _compared_with_spark(
+    session: SparkSession, comparison: SnapshotComparison[StoredSnapshot], settings: SparkSettings
+) -> DiffSummary:
+    """The outcome for stores that Spark has read; a local Spark still leaves the comparison to this process."""
+    summary = _compared_nearby(comparison) if settings.is_here else None
+    return summary or _compared_by_spark(session, comparison)
 
 
 def _comparison(sides: Sequence[_Side], folder: Folder, narrowing: Mapping[str, Any]) -> SnapshotComparison[_Side]:
