@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from benchmarks.headline import Step, carried_out
-from reports.load.rate_search import RateSearch, said_of_search
+from reports.load.rate_search import RateSearch, search_sentence
 from website.samples import RATES, RatesSample, write_sample
 
 CLIENTS: Final = ("node", "reference", "python-official")
@@ -36,7 +36,7 @@ def main() -> None:
         sys.exit(f"no search could be made with {', '.join(broken)}: see above")
     searches = {client: _found(options.out, client) for client in CLIENTS}
     for client, search in searches.items():
-        print(f"{client}: {said_of_search(search)}")
+        print(f"{client}: {search_sentence(search)}")
     if options.keep:
         commands = {client: step.measured for client, step in steps.items()}
         cores = os.cpu_count() or 1

@@ -28,9 +28,9 @@ from benchmarks.planted import CHANGES, expected_differences, planted
 from benchmarks.sessions import Session
 from benchmarks.stores import QUEUE, fill
 from conformance.problems import EnvironmentProblem
-from reports.diff.asked import SnapshotComparison
 from reports.diff.plan import differences
-from reports.load.producing import produce
+from reports.diff.snapshot_comparison import SnapshotComparison
+from reports.load.production import produce
 from reports.load.target import LoadTarget, forget_progress
 from reports.load.workload import Workload, jobs_of
 from reports.session import SparkSettings, spark_session

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from reports.comparison import ComparedGroup
+from reports.load.backlog import BacklogSample
 from reports.load.histograms import Latency
-from reports.load.observing import BacklogSample
 from reports.load.rate_search import RateSearch
 from reports.load.result import TimeSlice
 from reports.load.thresholds import parse_threshold

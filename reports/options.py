@@ -24,7 +24,7 @@ ARCHIVES = "spark.archives"
 """Spark's property for files that executors unpack."""
 
 UNPACKED = "environment"
-"""The folder into which executors unpack the archive of `reports.packed`."""
+"""The folder into which executors unpack the archive of `reports.executor_archive`."""
 
 OnlyQueue = Annotated[str, Option("Only this queue; default: all.")]
 
@@ -37,7 +37,9 @@ class SparkConfig(msgspec.Struct, frozen=True, kw_only=True):
     conf: Annotated[Sequence[str], Option("Further Spark property; repeatable.", metavar="NAME=VALUE")] = ()
     archives: Annotated[
         Path | None,
-        Option("Archive made by `python -m reports.packed`, for executors without the kit.", existing_file=True),
+        Option(
+            "Archive made by `python -m reports.executor_archive`, for executors without the kit.", existing_file=True
+        ),
     ] = None
 
     @property

@@ -12,8 +12,8 @@ from conformance import interruption
 from conformance.problems import Problem
 from conformance.servers import RedisInstance, open_server
 from reports.class_archive import archive_path, make_archive
-from reports.diff.asked import SnapshotComparison
 from reports.diff.plan import compare_snapshots
+from reports.diff.snapshot_comparison import SnapshotComparison
 from reports.diff.summary import summarise
 from reports.session import SparkSettings, class_path_of, jvm_options, size_queries, spark_session
 from reports.snapshot.folders import folder_at

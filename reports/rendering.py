@@ -24,14 +24,14 @@ from reports.charts import (
     throughput_chart,
 )
 from reports.comparison import LoadComparison
-from reports.diff.broken import JOB_CHECKS, STORE_CHECKS
+from reports.diff.checks import JOB_CHECKS, STORE_CHECKS
 from reports.diff.summary import CheckSummary, DiffSummary
 from reports.diff.values import DIFFERENCE_CLASSES
 from reports.history import HistoryResult
 from reports.index import write_index
 from reports.load.histograms import SHOWN, Latency
 from reports.load.latencies import MEANINGS, OVER_TIME
-from reports.load.rate_search import RateSearch, said_of_search
+from reports.load.rate_search import RateSearch, search_sentence
 from reports.load.result import LoadResult
 from reports.load.run import SEEN, SERVICE
 
@@ -205,7 +205,7 @@ def write_search_reports(
         command=command,
         thresholds=thresholds,
         linked=linked,
-        verdict=said_of_search(search),
+        verdict=search_sentence(search),
         chart=search_chart(search, thresholds[0]),
     )
     (folder / SEARCH_PAGE).write_text(page, "utf-8")

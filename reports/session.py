@@ -26,8 +26,8 @@ from pyspark.sql import SparkSession
 from conformance import interruption
 from conformance.problems import EnvironmentProblem, UsageProblem
 from reports.class_archive import SHORT_LIVED, options_to_use_it
+from reports.executor_archive import PYTHON
 from reports.options import ARCHIVES, UNPACKED, SparkConfig
-from reports.packed import PYTHON
 from reports.spark_problems import explain_spark, require_java
 
 MOST_ROWS_OF_A_BRIEF_JVM = 8_000_000
@@ -67,7 +67,7 @@ class SparkSettings:
 
     @property
     def is_packed(self) -> bool:
-        """Whether executors get an environment from an archive (`reports.packed`)."""
+        """Whether executors get an environment from an archive (`reports.executor_archive`)."""
         return self.properties.get(ARCHIVES, "").endswith(f"#{UNPACKED}")
 
     def with_threads(self, least: int) -> SparkSettings:
@@ -178,7 +178,7 @@ def _start(settings: SparkSettings) -> SparkSession:
         raise UsageProblem("--archives is for executors of a cluster", hint="give it with --master")
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = PYTHON if settings.is_packed else sys.executable
-    _be_found_by_executors()
+    _advertise_address()
     builder = SparkSession.builder.master(settings.master).appName("bullmq-conformance")
     for name, value in {**_properties(settings), **settings.properties}.items():
         builder = builder.config(name, value)
@@ -227,7 +227,7 @@ def _properties(settings: SparkSettings) -> dict[str, str]:
         # The tables of one snapshot are written in one pass, without a sort by table.
         "spark.sql.maxConcurrentOutputFileWriters": "24",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
-        # A snapshot that executors read is read without the tables that nobody asks for (`reports.snapshot.elsewhere`).
+        # A snapshot that executors read is read without the tables that nobody asks for (`reports.snapshot.remote_rows`).
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.parquet.compression.codec": "zstd",
         **_FOR_MANY_ROWS,
@@ -286,7 +286,7 @@ def jvm_options(others: Sequence[str]) -> str:
     return " ".join([f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}", *others])
 
 
-def _be_found_by_executors() -> None:
+def _advertise_address() -> None:
     """Python workers unpickle functions by module name, so they need this package on their path."""
     parts = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if str(ROOT) not in parts:

@@ -21,7 +21,7 @@ from conformance.compact_json import compact_json
 from conformance.report.matrix import CellPart, MatrixParts, render_parts
 from reports.charts import backlog_chart, search_chart
 from reports.diff.summary import DiffSummary
-from reports.load.rate_search import RateSearch, said_of_search
+from reports.load.rate_search import RateSearch, search_sentence
 from reports.load.result import LoadResult, write_result
 from reports.rendering import write_diff_reports, write_load_reports, write_search_reports
 from website.site_map import ROOT
@@ -160,7 +160,7 @@ def page_of_rates(sample: RatesSample) -> str:
     """Write the page about all searches, in Markdown."""
     commands = "\n".join(step.command for step in sample.commands.values())
     rows = "\n".join(
-        f"| [{client}]({client}/find-rate.html) | {said_of_search(search)} | {sample.commands[client].row} |"
+        f"| [{client}]({client}/find-rate.html) | {search_sentence(search)} | {sample.commands[client].row} |"
         for client, search in sample.searches.items()
     )
     return f"""# The highest rate of three clients

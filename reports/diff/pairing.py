@@ -17,7 +17,7 @@ from typing import TypeAlias
 from conformance.observe.canonical import canonicalise
 from conformance.observe.canonical_rules import GENERATED_UUIDS, UUID, ids_by_appearance, with_uuids_named
 from conformance.observe.tables import Snapshot
-from reports.diff.hidden import HiddenCounts, note_hidden
+from reports.diff.hidden_values import HiddenCounts, note_hidden
 from reports.diff.values import DiffSettings
 
 Uuids: TypeAlias = Mapping[str, str]

@@ -13,18 +13,18 @@ from pyspark.sql import functions as sql
 from conformance.observe.differences import severity_of
 from conformance.problems import UsageProblem
 from conformance.protocol.states import LIST_CONTAINERS
-from reports.diff import asked, comparing
-from reports.diff.asked import (
+from reports.diff import bulk_comparison, snapshot_comparison
+from reports.diff.check_plan import first_members, largest_ids
+from reports.diff.checks import ABOUT_ALL_JOBS
+from reports.diff.difference_store import write_differences
+from reports.diff.generated_ids import split_generated, with_shares
+from reports.diff.snapshot_comparison import (
     DEDUPLICATIONS_PER_GROUP,
     SnapshotComparison,
     digests_of_both,
     queues_with_generated_ids,
     settings_of,
 )
-from reports.diff.broken import ABOUT_ALL_JOBS
-from reports.diff.checking import first_members, largest_ids
-from reports.diff.generated import tell_apart, with_shares
-from reports.diff.keeping import keep_differences
 from reports.diff.values import DIFFERENCE_COLUMNS, DIFFERENCE_DDL, HIDDEN, DiffSettings
 from reports.snapshot.format import ARROW, TYPED, bucket_of
 from reports.snapshot.rows import as_bytes
@@ -140,9 +140,9 @@ def compare_snapshots(spark: SparkSession, comparison: SnapshotComparison[Stored
     _insist_on_few(rows.apart, large)
     settings = settings_of(comparison)
     work = _work(comparison, settings, whole, large)
-    by_job = _buckets(spark, work).mapInArrow(comparing.job_comparer(work), DIFFERENCE_DDL)
+    by_job = _buckets(spark, work).mapInArrow(bulk_comparison.job_comparer(work), DIFFERENCE_DDL)
     groups = _groups(comparison, rows, settings)
-    by_queue = groups.repartition("owner", "group").mapInArrow(comparing.queue_comparer(settings), DIFFERENCE_DDL)
+    by_queue = groups.repartition("owner", "group").mapInArrow(bulk_comparison.queue_comparer(settings), DIFFERENCE_DDL)
     told = [frame.persist(StorageLevel.DISK_ONLY) for frame in (by_job, by_queue)]
     kept = [frame.where(~_is_hidden()) for frame in told]
     # First, because it computes everything: what follows reads what is kept.
@@ -153,7 +153,7 @@ def compare_snapshots(spark: SparkSession, comparison: SnapshotComparison[Stored
         found = [_unexplained(_without_retyped(kept[1], retyped), kept[0]), retyped]
     if not comparison.job:
         found.append(compare_order(rows.by_id, _moved_jobs(found[1])))
-    written = keep_differences(spark, reduce(DataFrame.unionByName, found), comparison.folder)
+    written = write_differences(spark, reduce(DataFrame.unionByName, found), comparison.folder)
     for frame in told:
         frame.unpersist()
     return Compared(found=written, hidden=hidden)
@@ -222,8 +222,8 @@ def _both_sides(comparison: SnapshotComparison[StoredSnapshot]) -> DataFrame:
 
 def _work(
     comparison: SnapshotComparison[StoredSnapshot], settings: DiffSettings, whole: list[str], large: list[str]
-) -> comparing.BucketComparison:
-    return comparing.BucketComparison(
+) -> bulk_comparison.BucketComparison:
+    return bulk_comparison.BucketComparison(
         folders=comparison.folders,
         buckets=comparison.buckets,
         settings=settings,
@@ -235,7 +235,7 @@ def _work(
     )
 
 
-def _buckets(spark: SparkSession, work: comparing.BucketComparison) -> DataFrame:
+def _buckets(spark: SparkSession, work: bulk_comparison.BucketComparison) -> DataFrame:
     """The number of each bucket to compare, one to a task."""
     if not work.job:
         return spark.range(0, work.buckets, 1, work.buckets)
@@ -246,19 +246,19 @@ def _buckets(spark: SparkSession, work: comparing.BucketComparison) -> DataFrame
 def _told_apart(
     comparison: SnapshotComparison[StoredSnapshot], both: DataFrame, whole: list[str], large: list[str]
 ) -> ComparedRows:
-    apart, rest = tell_apart(both, large)
+    apart, rest = split_generated(both, large)
     sides = (comparison.expected.manifest.queues, comparison.actual.manifest.queues)
     rows = sum(side[queue].rows for side in sides for queue in large if queue in side)
-    grouped = with_shares(apart, rows, comparing.GENERATED) if large else apart.withColumn("group", sql.lit(""))
+    grouped = with_shares(apart, rows, bulk_comparison.GENERATED) if large else apart.withColumn("group", sql.lit(""))
     return ComparedRows(both, grouped, rest, whole=whole)
 
 
 def _insist_on_few(apart: DataFrame, large: list[str]) -> None:
     """Raises UsageProblem where jobs with generated ids of a queue are too many to be compared in one piece."""
-    together = apart.where(sql.col("group") == comparing.GENERATED)
+    together = apart.where(sql.col("group") == bulk_comparison.GENERATED)
     counted = together.groupBy("queue").count().orderBy("queue").collect() if large else []
     for row in counted:
-        if row["count"] > asked.MOST_ROWS_OF_A_WHOLE_QUEUE:
+        if row["count"] > snapshot_comparison.MOST_ROWS_OF_A_WHOLE_QUEUE:
             raise UsageProblem(
                 f"queue {row['queue']!r} has {row['count']} rows of jobs with generated ids that belong to flows or "
                 "have no equal on the other side",
@@ -275,7 +275,7 @@ def _groups(comparison: SnapshotComparison[StoredSnapshot], rows: ComparedRows, 
     loose = _loose(rows, shards)
     parts = [loose, rows.apart.withColumn("owner", sql.coalesce("queue", sql.lit("")))]
     if rows.whole:
-        parts.append(rows.both.where(sql.col("queue").isin(rows.whole)).withColumns(_place(comparing.WHOLE)))
+        parts.append(rows.both.where(sql.col("queue").isin(rows.whole)).withColumns(_place(bulk_comparison.WHOLE)))
     cut = rows.both.where(~sql.col("queue").isin(rows.whole))
     if not comparison.job:
         parts.append(_examples(cut))
@@ -293,7 +293,7 @@ def _jobs_in(rows: DataFrame) -> DataFrame:
 def _examples(rows: DataFrame) -> DataFrame:
     """Jobs that stand for all others of their queue, and its settings."""
     parts = (first_members(rows, "side"), largest_ids(rows, "side"), _settings_of(rows))
-    return reduce(DataFrame.unionByName, parts).withColumns(_place(comparing.EXAMPLES))
+    return reduce(DataFrame.unionByName, parts).withColumns(_place(bulk_comparison.EXAMPLES))
 
 
 def _settings_of(rows: DataFrame) -> DataFrame:
@@ -307,12 +307,12 @@ def _place(group: str) -> dict[str, Column]:
 
 def _loose(rows: ComparedRows, shards: int) -> DataFrame:
     """Rows that are no job's. Deduplication keys, of which there may be many, come in several groups."""
-    about_queues = sql.col("table").isin(*(table for table in TYPED if table not in comparing.JOB_TABLES))
+    about_queues = sql.col("table").isin(*(table for table in TYPED if table not in bulk_comparison.JOB_TABLES))
     elsewhere = sql.col("queue").isin(rows.whole) & sql.col("queue").isNotNull()
     # Apart, and compared with constants: so Parquet leaves out nearly all events by what it knows of their ids.
     unowned_events = rows.rest.where("table = 'events'").where("id is null or id = ''")
     known = rows.rest.where(about_queues).unionByName(unowned_events)
-    found = known.where(~elsewhere).withColumns(_place(comparing.SHARED))
+    found = known.where(~elsewhere).withColumns(_place(bulk_comparison.SHARED))
     shard = sql.concat(sql.lit("dedup-"), sql.pmod(sql.hash("id"), sql.lit(shards)).cast("string"))
     return found.withColumn("group", sql.when(sql.col("table") == "deduplications", shard).otherwise(sql.col("group")))
 
@@ -336,7 +336,7 @@ def _first_delayed(candidates: DataFrame) -> DataFrame:
         .groupBy("side", "queue")
         .agg(sql.min_by(sql.struct(*ARROW.names), "score").alias("first"))
     )
-    return first.select("side", "first.*").withColumns(_place(comparing.SHARED))
+    return first.select("side", "first.*").withColumns(_place(bulk_comparison.SHARED))
 
 
 def _moved_jobs(found: DataFrame) -> DataFrame:

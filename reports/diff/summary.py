@@ -13,11 +13,11 @@ import msgspec
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sql
 
-from reports.diff.asked import SnapshotComparison, trimmed_queues
-from reports.diff.nearby import ComparedNearby
+from reports.diff.local_diff import LocalDiff
 from reports.diff.plan import Compared
+from reports.diff.snapshot_comparison import SnapshotComparison, trimmed_queues
 from reports.diff.values import DIFFERENCE_CLASSES, DIFFERENCE_COLUMNS, readable
-from reports.snapshot.format import KeptSnapshot
+from reports.snapshot.format import SnapshotFolder
 from reports.snapshot.store import StoredSnapshot
 
 LEVELS = ("queue", "state", "class", "locator")
@@ -79,7 +79,7 @@ class DiffSummary(msgspec.Struct, frozen=True, kw_only=True):
     hidden: dict[str, int] = {}
 
 
-def summarise(comparison: SnapshotComparison[KeptSnapshot], compared: Compared) -> DiffSummary:
+def summarise(comparison: SnapshotComparison[SnapshotFolder], compared: Compared) -> DiffSummary:
     """Count and choose examples; only these come to the driver."""
     found = compared.found
     lines = rollup_of(found)
@@ -88,7 +88,7 @@ def summarise(comparison: SnapshotComparison[KeptSnapshot], compared: Compared) 
     return _summary(comparison, lines, by_class, first_of_each(found, "class", classes), compared.hidden)
 
 
-def summarise_nearby(comparison: SnapshotComparison[KeptSnapshot], compared: ComparedNearby) -> DiffSummary:
+def summarise_local(comparison: SnapshotComparison[SnapshotFolder], compared: LocalDiff) -> DiffSummary:
     """The same of differences that are all here."""
     paths = Counter(
         tuple(each[level] for level in LEVELS[:depth]) for each in compared.found for depth in range(len(LEVELS) + 1)
@@ -104,7 +104,7 @@ def summarise_nearby(comparison: SnapshotComparison[KeptSnapshot], compared: Com
 
 
 def _summary(
-    comparison: SnapshotComparison[KeptSnapshot],
+    comparison: SnapshotComparison[SnapshotFolder],
     lines: list[RollupLine],
     by_class: Mapping[str, int],
     examples: Iterable[Mapping[str, Any]],
@@ -213,7 +213,7 @@ def first_of_each(found: DataFrame, column: str, values: Sequence[str]) -> list[
     return sorted(rows, key=lambda row: (values.index(row[column]), row["number"]))
 
 
-def _example(comparison: SnapshotComparison[KeptSnapshot], row: Mapping[str, Any]) -> DiffExample:
+def _example(comparison: SnapshotComparison[SnapshotFolder], row: Mapping[str, Any]) -> DiffExample:
     values = {column: readable(row[column] or "") for column in DIFFERENCE_COLUMNS}
     sides = (comparison.expected.name, comparison.actual.name)
     command = look_closer(*sides, values["queue"], values["locator"], values["key"])

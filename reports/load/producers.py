@@ -21,8 +21,8 @@ from conformance.reference_impl.js_values import RawJson
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts.add import AddArguments as StoredJob
 from conformance.reference_impl.scripts.runner import official_scripts
+from reports.executor_archive import local_launch
 from reports.load.target import LoadTarget
-from reports.packed import found_here
 
 PlannedJob: TypeAlias = Mapping[str, Any]
 """A row of `reports.load.workload`."""
@@ -53,7 +53,7 @@ def producer_for(target: LoadTarget) -> Iterator[LoadProducer]:
             finally:
                 reference.close()
         return
-    launched = found_here(target.producer)
+    launched = local_launch(target.producer)
     connection = ChildProcess.start(launched.command, seed=target.workload.seed, env=launched.environment)
     try:
         yield DriverProducer(target, connection)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from reports.load.result import LoadResult
-from reports.load.thresholds import Judged, Outcome
+from reports.load.thresholds import JudgedThreshold, Outcome
 
 CLOSE_ENOUGH = 1.1
 """The search ends where the lowest rate that misses is less than this many times the highest one that keeps."""
@@ -41,7 +41,7 @@ class RateSearch(msgspec.Struct, frozen=True, kw_only=True):
     limited_by_harness: bool = False
 
 
-def trial_of(rate: float, run: str, result: LoadResult, judged: Sequence[Judged]) -> RateTrial:
+def trial_of(rate: float, run: str, result: LoadResult, judged: Sequence[JudgedThreshold]) -> RateTrial:
     """What a load at one rate has shown. A threshold that is missed counts before one that is undecided.
 
     A load that a late harness has spoilt is undecided, whatever was measured.
@@ -89,7 +89,7 @@ def _next_rate(kept: float, missed: float | None) -> float | None:
     return (kept * missed) ** 0.5 if missed / kept > CLOSE_ENOUGH else None
 
 
-def said_of_search(search: RateSearch) -> str:
+def search_sentence(search: RateSearch) -> str:
     """What was found, in one sentence."""
     if not search.kept:
         return "no rate that was tried keeps the thresholds"

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 
 from conformance.problems import UsageProblem
+from reports.load.backlog import BacklogSample
 from reports.load.barrier import ScheduleSegment
 from reports.load.histograms import Latency
-from reports.load.observing import BacklogSample
 from reports.load.workload import Workload
 
 LOAD_FILE = "load.json"

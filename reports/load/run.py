@@ -23,11 +23,11 @@ from conformance.gate.records import KIT_VERSION
 from conformance.problems import EnvironmentProblem
 from conformance.protocol.states import UNFINISHED_CONTAINERS
 from conformance.servers.connection import connect, explained
+from reports.load.backlog import BacklogSeries, observing
 from reports.load.barrier import StartBarrier, start_barrier
 from reports.load.histograms import Histogram, Latency
 from reports.load.latencies import LoadTimes, measure
-from reports.load.observing import BacklogSeries, observing
-from reports.load.producing import MICROSECONDS, ProducerCounts, produce
+from reports.load.production import MICROSECONDS, ProducerCounts, produce
 from reports.load.result import LoadPhase, LoadResult, write_result
 from reports.load.target import LoadTarget, forget_progress, require_unused_queues
 from reports.load.workload import jobs_of
@@ -85,7 +85,7 @@ def run_load(
         clients = sorted({client_text(driver.ready.client) for driver in drivers} | _producers(target))
         with start_barrier(target) as barrier:
             counts = produce(jobs, target)
-        announce(_said_of_start(barrier, target))
+        announce(_start_sentence(barrier, target))
         if drivers:
             _work_off(target, drivers, plan, series, on_progress)
         _last_sample(target, series)
@@ -121,7 +121,7 @@ class _Seen:
         return _summed(each.service for each in self.counts)
 
 
-def _said_of_start(barrier: StartBarrier, target: LoadTarget) -> str:
+def _start_sentence(barrier: StartBarrier, target: LoadTarget) -> str:
     return (
         f"the schedule began when all {target.partitions} producers were connected, after {barrier.waited_s:.1f} s "
         f"(the last one {barrier.apart_s:.1f} s behind the first); no latency includes this"

@@ -44,7 +44,7 @@ class Threshold:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
+class JudgedThreshold:
     """A threshold, what was measured (ms or jobs/s; None where nothing was), and what follows."""
 
     threshold: Threshold
@@ -74,18 +74,20 @@ def parse_threshold(text: str) -> Threshold:
     )
 
 
-def judge_threshold(threshold: Threshold, result: LoadResult) -> Judged:
+def judge_threshold(threshold: Threshold, result: LoadResult) -> JudgedThreshold:
     """Whether the load keeps it. Undecided where nothing was measured, or where the harness has spoilt the latencies.
 
     Raises UsageProblem for a latency that no load has.
     """
     measured = _measured(threshold, result)
     if measured is None:
-        return Judged(threshold=threshold, measured=None, outcome="undecided", reason="nothing was measured")
+        return JudgedThreshold(threshold=threshold, measured=None, outcome="undecided", reason="nothing was measured")
     if threshold.percentile and result.spoilt_by_harness:
-        return Judged(threshold=threshold, measured=measured, outcome="undecided", reason=result.spoilt_by_harness)
+        return JudgedThreshold(
+            threshold=threshold, measured=measured, outcome="undecided", reason=result.spoilt_by_harness
+        )
     keeps = _SIGNS[threshold.sign](measured, threshold.bound)
-    return Judged(threshold=threshold, measured=measured, outcome="passed" if keeps else "failed")
+    return JudgedThreshold(threshold=threshold, measured=measured, outcome="passed" if keeps else "failed")
 
 
 def _measured(threshold: Threshold, result: LoadResult) -> float | None:
@@ -105,7 +107,7 @@ def whole_way(result: LoadResult) -> str:
     return next((name for name in names if name in result.latencies), names[0])
 
 
-def said_of(judged: Judged) -> str:
+def threshold_sentence(judged: JudgedThreshold) -> str:
     """The outcome in one line."""
     unit = " ms" if judged.threshold.percentile else " jobs/s"
     measured = "nothing" if judged.measured is None else f"{judged.measured:,.1f}{unit}"

@@ -335,7 +335,7 @@ def read_manifest(folder: Folder) -> SnapshotManifest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptSnapshot:
+class SnapshotFolder:
     """A snapshot that lies in a folder, and what it is called."""
 
     name: str
@@ -343,13 +343,13 @@ class KeptSnapshot:
     manifest: SnapshotManifest
 
 
-def open_kept(folder: Folder) -> KeptSnapshot:
+def open_snapshot_folder(folder: Folder) -> SnapshotFolder:
     """A snapshot that was kept. Raises as `read_manifest`."""
     manifest = read_manifest(folder)
-    return KeptSnapshot(name=str(folder), folder=kept_in(folder, manifest), manifest=manifest)
+    return SnapshotFolder(name=str(folder), folder=versioned_folder(folder, manifest), manifest=manifest)
 
 
-def kept_in(folder: Folder, manifest: SnapshotManifest) -> Folder:
+def versioned_folder(folder: Folder, manifest: SnapshotManifest) -> Folder:
     """The same folder, in which nothing changes as long as this is the manifest there."""
     return replace(folder, version=f"{manifest.taken_ms}+{manifest.reading_ms}")
 

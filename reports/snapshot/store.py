@@ -24,27 +24,27 @@ from conformance.servers.connection import Client, connect, connect_node, explai
 from conformance.upstream.manifest import load_manifest
 from reports.snapshot.digests.library import fingerprint_here
 from reports.snapshot.digests.rows import DIGESTED, digests_of
-from reports.snapshot.elsewhere import rows_for_spark
 from reports.snapshot.folders import Folder, explained_folder
 from reports.snapshot.format import (
     GENERATED_ID,
     TYPED,
-    KeptSnapshot,
     QueueFacts,
+    SnapshotFolder,
     SnapshotManifest,
     buckets_of,
     claim_folder,
     drop_unclaimed,
     file_name,
-    kept_in,
     lots_for,
     read_manifest,
+    versioned_folder,
     write_digests,
     write_file,
     write_manifest,
 )
 from reports.snapshot.plan import KeyspacePart, RedisSource, plan_reading
 from reports.snapshot.reading import read_part
+from reports.snapshot.remote_rows import rows_for_spark
 from reports.snapshot.rows import as_bytes, as_text, rows_of
 
 ROWS_AT_A_TIME = 125_000
@@ -232,7 +232,7 @@ def queues_of(parts: Iterable[KeyspacePart]) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredSnapshot(KeptSnapshot):
+class StoredSnapshot(SnapshotFolder):
     """A snapshot that Spark can query. `rows` are wide rows."""
 
     rows: DataFrame
@@ -301,7 +301,7 @@ def open_stored(spark: SparkSession, folder: Folder) -> StoredSnapshot:
 
 
 def _stored(spark: SparkSession, folder: Folder, manifest: SnapshotManifest) -> StoredSnapshot:
-    kept = kept_in(folder, manifest)
+    kept = versioned_folder(folder, manifest)
     rows = rows_for_spark(spark, kept, manifest.buckets)
     return StoredSnapshot(name=str(folder), folder=kept, manifest=manifest, rows=rows)
 

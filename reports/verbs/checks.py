@@ -8,22 +8,22 @@ from pyspark.sql import functions as sql
 from rich.console import Console
 
 from conformance.environment.prepare import announce
-from reports.diff.checking import broken_in
+from reports.diff.check_plan import broken_in
 from reports.diff.summary import summarise_checks
 from reports.history import check_jobs, header_of, result_of
-from reports.named_stores import named_stores
 from reports.options import CheckConfig, HistoryConfig
 from reports.rendering import print_checks, print_history, write_check_reports, write_history_reports
 from reports.session import settings_of, spark_session
 from reports.snapshot.folders import folder_at
 from reports.snapshot.format import read_manifest
 from reports.snapshot.store import open_stored
+from reports.store_address import store_addresses
 from reports.verbs.store_readings import output_folder, store_readings
 
 
 def check_store(config: CheckConfig, store: str) -> int:
     """Check one store, print the outcome, write reports; returns the exit code. Raises Problems."""
-    stores = named_stores(store, queue=config.queue)
+    stores = store_addresses(store, queue=config.queue)
     settings = settings_of(config, rows=stores[0].rows_about())
     out = None if config.out is None else folder_at(config.out)
     with output_folder(out) as reports:

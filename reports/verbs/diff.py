@@ -12,21 +12,21 @@ from rich.console import Console
 from conformance.environment.prepare import announce
 from conformance.observe.canonical import ALL_RULES, without
 from conformance.problems import UsageProblem
-from reports.diff.asked import SnapshotComparison
-from reports.diff.nearby import compare_nearby
+from reports.diff.local_diff import compare_locally
 from reports.diff.plan import compare_snapshots
-from reports.diff.summary import DiffSummary, summarise, summarise_nearby
-from reports.named_stores import named_stores
+from reports.diff.snapshot_comparison import SnapshotComparison
+from reports.diff.summary import DiffSummary, summarise, summarise_local
 from reports.options import DiffConfig
 from reports.rendering import print_diff, write_diff_reports
 from reports.session import SparkSettings, settings_of, size_queries, spark_session
 from reports.snapshot.folders import Folder, explained_folder, folder_at
-from reports.snapshot.format import KeptSnapshot, open_kept
+from reports.snapshot.format import SnapshotFolder, open_snapshot_folder
 from reports.snapshot.rows import narrowed
 from reports.snapshot.store import StoredSnapshot
+from reports.store_address import store_addresses
 from reports.verbs.store_readings import output_folder, store_readings
 
-_Side = TypeVar("_Side", bound=KeptSnapshot)
+_Side = TypeVar("_Side", bound=SnapshotFolder)
 
 
 def compare_stores(config: DiffConfig, expected: str, actual: str) -> int:
@@ -34,15 +34,15 @@ def compare_stores(config: DiffConfig, expected: str, actual: str) -> int:
     if config.job and not config.queue:
         raise UsageProblem("--job needs --queue", hint="job ids are unique only within a queue")
     without(ALL_RULES, *config.no_rule)  # an unknown rule is reported before anything is read
-    sides = named_stores(expected, actual, queue=config.queue, replicate=config.replicate)
+    sides = store_addresses(expected, actual, queue=config.queue, replicate=config.replicate)
     settings = settings_of(config, rows=sum(side.rows_about() for side in sides))
     narrowing = {"switched_off": tuple(config.no_rule), "queue": config.queue, "job": config.job}
     out = None if config.out is None else folder_at(config.out)
     with output_folder(out) as reports, store_readings(sides, ("expected", "actual"), reports.out) as readings:
         summary = None
         if settings.is_here and not any(side.needs_spark for side in sides):
-            kept = [open_kept(reading.kept()) for reading in readings]
-            summary = _compared_nearby(_comparison(kept, reports.out, narrowing))
+            kept = [open_snapshot_folder(reading.kept()) for reading in readings]
+            summary = _compared_locally(_comparison(kept, reports.out, narrowing))
         if summary is None:
             with spark_session(settings) as session:
                 stored = [reading.stored(session) for reading in readings]
@@ -58,7 +58,7 @@ def _compared_with_spark(
     session: SparkSession, comparison: SnapshotComparison[StoredSnapshot], settings: SparkSettings
 ) -> DiffSummary:
     """The outcome for stores that Spark has read; a local Spark still leaves the comparison to this process."""
-    summary = _compared_nearby(comparison) if settings.is_here else None
+    summary = _compared_locally(comparison) if settings.is_here else None
     return summary or _compared_by_spark(session, comparison)
 
 
@@ -66,11 +66,11 @@ def _comparison(sides: Sequence[_Side], folder: Folder, narrowing: Mapping[str, 
     return SnapshotComparison(expected=sides[0], actual=sides[1], folder=folder / "differences", **narrowing)
 
 
-def _compared_nearby(comparison: SnapshotComparison[KeptSnapshot]) -> DiffSummary | None:
+def _compared_locally(comparison: SnapshotComparison[SnapshotFolder]) -> DiffSummary | None:
     """The outcome if this process can compare the snapshots, else None. Raises EnvironmentProblem on a full disk."""
     with explained_folder(comparison.folder, *comparison.folders):
-        compared = compare_nearby(comparison)
-    return None if compared is None else summarise_nearby(comparison, compared)
+        compared = compare_locally(comparison)
+    return None if compared is None else summarise_local(comparison, compared)
 
 
 def _compared_by_spark(session: SparkSession, comparison: SnapshotComparison[StoredSnapshot]) -> DiffSummary:

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from conformance.environment.prepare import announce, prepare
-from reports.load.rate_search import RateTrial, said_of_search, search_rate, trial_of
+from reports.load.rate_search import RateTrial, search_rate, search_sentence, trial_of
 from reports.load.result import LoadResult
 from reports.load.run import OnProgress, run_load
 from reports.load.target import LoadTarget, remove_load
-from reports.load.thresholds import Judged, Threshold, judge_threshold, parse_threshold, said_of
+from reports.load.thresholds import JudgedThreshold, Threshold, judge_threshold, parse_threshold, threshold_sentence
 from reports.load.workload import Workload
 from reports.options import LoadConfig
 from reports.rendering import write_load_reports, write_search_reports
@@ -67,10 +67,10 @@ def _one_load(session: SparkSession, planned: PlannedLoad, reports: ReportFolder
     return result
 
 
-def _exit_code(judged: Sequence[Judged]) -> int:
+def _exit_code(judged: Sequence[JudgedThreshold]) -> int:
     """Print the outcome of each threshold. 1: one is missed; 4: one cannot be decided."""
     for threshold in judged:
-        announce(said_of(threshold))
+        announce(threshold_sentence(threshold))
     outcomes = {threshold.outcome for threshold in judged}
     return 1 if "failed" in outcomes else 4 if "undecided" in outcomes else 0
 
@@ -96,7 +96,7 @@ def _find_rate(
         return trial
 
     search = search_rate(try_rate, planned.target.workload.rate or FIRST_RATE)
-    announce(said_of_search(search))
+    announce(search_sentence(search))
     written = write_search_reports(reports.local, search, planned.label, planned.command)
     for address in reports.addresses_of(written):
         announce(address)

@@ -6,7 +6,6 @@ import tempfile
 from pathlib import Path
 
 from conformance.environment.prepare import announce
-from reports.named_stores import replicated
 from reports.options import SnapshotConfig
 from reports.session import settings_of, spark_session
 from reports.snapshot.folders import folder_at, prove_room
@@ -14,6 +13,7 @@ from reports.snapshot.format import SnapshotManifest
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.rdb.saving import RdbSource, save_rdb
 from reports.snapshot.store import save
+from reports.store_address import replicated
 
 
 def take_snapshot(config: SnapshotConfig) -> SnapshotManifest:

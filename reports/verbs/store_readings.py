@@ -11,17 +11,17 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from reports.named_stores import NamedStore, begin_reading
 from reports.report_folder import ReportFolder, passing_folder, report_folder
 from reports.snapshot.folders import Folder
 from reports.snapshot.store import StoredSnapshot
+from reports.store_address import StoreAddress, start_reading
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreReading:
     """A store that is being read. `snapshot`: its folder, or None if only Spark can read the store."""
 
-    store: NamedStore
+    store: StoreAddress
     folder: Folder
     snapshot: Future[Folder | None]
 
@@ -37,13 +37,15 @@ class StoreReading:
 
 
 @contextmanager
-def store_readings(stores: Sequence[NamedStore], names: Sequence[str], folder: Folder) -> Iterator[list[StoreReading]]:
+def store_readings(
+    stores: Sequence[StoreAddress], names: Sequence[str], folder: Folder
+) -> Iterator[list[StoreReading]]:
     """Start to read all stores at the same time; each is kept below the folder under its name."""
     with tempfile.TemporaryDirectory(prefix="bullmq-conformance-", ignore_cleanup_errors=True) as scratch:
         readings = []
         for name, store in zip(names, stores, strict=True):
             (Path(scratch) / name).mkdir()
-            snapshot = begin_reading(store, folder / name, Path(scratch) / name)
+            snapshot = start_reading(store, folder / name, Path(scratch) / name)
             readings.append(StoreReading(store=store, folder=folder / name, snapshot=snapshot))
         yield readings
 

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from conformance.cli.verbs import cli
 from conformance.servers import open_server
-from reports import packed
+from reports import executor_archive
 from reports.load.result import LoadResult
 from reports.options import ARCHIVES, UNPACKED
 from reports.session import SparkSettings, spark_session
@@ -94,7 +94,7 @@ def _load(session: SparkSession, redis: str, out: Path) -> None:
 def play(folder: Path) -> BareLoad:
     """Pack, start, look and load; everything lies in the folder. Raises Problems."""
     archive = folder / "environment.tar.gz"
-    packed.pack(archive, level=0)
+    executor_archive.pack(archive, level=0)
     settings = SparkSettings(memory="1g", properties={**FEW_ROWS, ARCHIVES: f"{archive}#{UNPACKED}"})
     with (
         open_server(None, announce=print) as server,

@@ -13,8 +13,8 @@ from conformance.observe.diff import diff
 from conformance.observe.differences import Difference
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.servers import RedisInstance
-from reports.diff.comparing import JOB_TABLES, SHARED, compare_group, unequal_jobs, without_certain
-from reports.diff.hidden import HiddenCounts
+from reports.diff.bulk_comparison import JOB_TABLES, SHARED, compare_group, unequal_jobs, without_certain
+from reports.diff.hidden_values import HiddenCounts
 from reports.diff.prefilter import BucketSide, Prefilter, Tables
 from reports.diff.stored_rows import rows_by_table
 from reports.diff.values import DiffSettings, DiffSide, SnapshotPair, difference_row

@@ -15,7 +15,7 @@ from conformance.servers import RedisInstance
 from reports.load import barrier as barrier_module
 from reports.load.barrier import LEAD_MS, start_barrier, wait_for_start
 from reports.load.histograms import Histogram, Latency
-from reports.load.producing import MICROSECONDS, ProducerWatch
+from reports.load.production import MICROSECONDS, ProducerWatch
 from reports.load.redis_clock import clock_from, read_redis_clock
 from reports.load.target import LoadTarget, forget_progress
 from reports.load.workload import RampUp, Workload

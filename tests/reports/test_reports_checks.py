@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from conformance.observe.tables import Snapshot
-from reports.diff.broken import JOB_CHECKS, broken_jobs, broken_queue, judged
+from reports.diff.check_prefilter import CheckPrefilter
+from reports.diff.checks import JOB_CHECKS, broken_jobs, broken_queue, judged
 from reports.diff.prefilter import BucketSide
-from reports.diff.sound import SoundJobs
 from reports.diff.values import DiffSide, readable
 from tests.observe.snapshot_builders import ADDED, Stream, Zset, event, job, snapshot
 from tests.reports.reports_builders import finished_job, plain_store, planted, tables_of
@@ -42,7 +42,7 @@ def good_store(**changes: Any) -> dict[str, Any]:
 
 def test_a_good_store_breaks_nothing_and_its_jobs_are_not_looked_at_one_by_one() -> None:
     side = side_of(snapshot(good_store()))
-    assert set(SoundJobs(side).keys().to_pylist()) == {b"q:1", b"q:2", b"q:3", b"q:4"}
+    assert set(CheckPrefilter(side).keys().to_pylist()) == {b"q:1", b"q:2", b"q:3", b"q:4"}
     assert list(broken_jobs(side)) == []
 
 

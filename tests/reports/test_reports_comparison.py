@@ -12,7 +12,7 @@ from conformance.cli.verbs import cli
 from conformance.problems import UsageProblem
 from reports.comparison import compare_runs, half_width
 from reports.load.histograms import Histogram
-from reports.load.rate_search import RateTrial, said_of_search, search_rate
+from reports.load.rate_search import RateTrial, search_rate, search_sentence
 from reports.load.result import LoadPhase, LoadResult, write_result
 from reports.load.thresholds import judge_threshold, parse_threshold
 from reports.rendering import write_load_reports, write_search_reports
@@ -71,20 +71,20 @@ def test_the_highest_rate_is_found_to_a_tenth(capacity: float) -> None:
     search = search_rate(a_system_that_keeps_up_to(capacity), 100.0)
     assert search.missed is not None
     assert search.kept <= capacity < search.missed <= search.kept * 1.1
-    assert "does not" in said_of_search(search)
+    assert "does not" in search_sentence(search)
 
 
 def test_a_system_that_keeps_nothing_is_said_to() -> None:
     search = search_rate(a_system_that_keeps_up_to(0.0), 64.0)
     assert (search.kept, len(search.trials)) == (0.0, 7)
-    assert said_of_search(search) == "no rate that was tried keeps the thresholds"
+    assert search_sentence(search) == "no rate that was tried keeps the thresholds"
 
 
 def test_a_harness_at_its_end_is_not_the_system_s() -> None:
     search = search_rate(a_system_that_keeps_up_to(10_000.0, harness=500.0), 100.0)
     assert search.kept <= 500 < (search.missed or 0)
     assert search.limited_by_harness
-    assert "the harness itself is late" in said_of_search(search)
+    assert "the harness itself is late" in search_sentence(search)
 
 
 def runs(folder: Path, **values: list[tuple[int, float]]) -> list[Path]:

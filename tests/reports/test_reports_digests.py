@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from conformance.observe.canonical_rules import OPTS_PARSED_JSON, STACK_TRACE_TEXT, CanonicalContext
 from conformance.observe.tables import Job, Snapshot
-from reports.diff.alike import AlikeJobs, JobDigests
-from reports.diff.broken import JOB_CHECKS, judged
+from reports.diff.bulk_comparison import JOB_TABLES, differences_between
+from reports.diff.check_prefilter import are_json
+from reports.diff.checks import JOB_CHECKS, judged
 from reports.diff.columns import keys_of
-from reports.diff.comparing import JOB_TABLES, differences_between
+from reports.diff.digest_prefilter import DigestPrefilter, JobDigests
 from reports.diff.prefilter import Tables
-from reports.diff.sound import are_json
 from reports.snapshot.digests.library import GOOD, USUAL, job_records, keys_of_columns
 from reports.snapshot.digests.rows import digests_of
 from reports.snapshot.rows import as_bytes, maps, texts
@@ -43,14 +43,14 @@ def digests(side: Snapshot, tables: Tables) -> dict[str, pa.Table]:
     return {table: digests_of(table, rows, as_bytes(side.prefix)) for table, rows in tables.items()}
 
 
-def told(expected: Snapshot, actual: Snapshot, **changes: Any) -> AlikeJobs:
+def told(expected: Snapshot, actual: Snapshot, **changes: Any) -> DigestPrefilter:
     """What the digests of both sides say."""
     facts = settings_for(expected, actual, **changes)
     left, right = (
         JobDigests(digests(side, tables_of(side)), about)
         for side, about in zip((expected, actual), facts.sides, strict=True)
     )
-    return AlikeJobs(left, right, facts)
+    return DigestPrefilter(left, right, facts)
 
 
 def numbers_of(tables: Tables) -> dict[int, bytes]:
@@ -170,8 +170,8 @@ MUTANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "every job is sound": (JobDigests, "is_sound", _all),
     "any container": (JobDigests, "container", lambda side: np.zeros(len(side.keys), np.uint8)),
     "any number of containers": (JobDigests, "members", lambda side: np.ones(len(side.keys), np.int64)),
-    "any events": (AlikeJobs, "_same_events", lambda both: np.ones(len(both._common[0]), np.bool_)),
-    "scores of lists": (AlikeJobs, "_same_scores", lambda both: np.ones(len(both._common[0]), np.bool_)),
+    "any events": (DigestPrefilter, "_same_events", lambda both: np.ones(len(both._common[0]), np.bool_)),
+    "scores of lists": (DigestPrefilter, "_same_scores", lambda both: np.ones(len(both._common[0]), np.bool_)),
 }
 
 

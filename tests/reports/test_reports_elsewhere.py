@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 from conformance.cli.verbs import cli
 from conformance.problems import EnvironmentProblem, Problem, UsageProblem
 from conformance.servers import RedisInstance
-from reports.diff.asked import SnapshotComparison
-from reports.diff.nearby import compare_nearby
+from reports.diff.local_diff import compare_locally
 from reports.diff.plan import compare_snapshots
+from reports.diff.snapshot_comparison import SnapshotComparison
 from reports.diff.summary import DiffSummary
 from reports.history import check_jobs, result_of
 from reports.load.result import LoadResult
@@ -117,7 +117,7 @@ def test_a_planted_change_is_found_between_snapshots_in_s3_and_nothing_else(
     blind = replace(right, manifest=msgspec.structs.replace(right.manifest, digests=""))
     found = compare_snapshots(spark, replace(wanted, actual=blind)).found.collect()
     assert [(row["class"], row["key"]) for row in found] == [("field", "q:3")]
-    nearby = compare_nearby(replace(wanted, folder=folder_at(f"{s3}/nearby")))
+    nearby = compare_locally(replace(wanted, folder=folder_at(f"{s3}/nearby")))
     assert nearby is not None
     assert [(each["class"], each["key"]) for each in nearby.found] == [("field", "q:3")]
     same = compare_snapshots(spark, replace(wanted, actual=left))

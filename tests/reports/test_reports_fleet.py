@@ -13,8 +13,8 @@ from conformance.environment.clients import find_toolchain
 from conformance.problems import EnvironmentProblem
 from conformance.servers import RedisInstance
 from reports.load import run as load_run
-from reports.load.observing import BacklogSeries, FinishListener, counts_of
-from reports.load.producing import add_partition
+from reports.load.backlog import BacklogSeries, FinishListener, counts_of
+from reports.load.production import add_partition
 from reports.load.redis_clock import RedisClock
 from reports.load.run import WorkerGroup, load_workers, wait_for_end
 from reports.load.target import LoadTarget

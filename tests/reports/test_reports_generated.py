@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 from conformance.observe.tables import Snapshot
 from conformance.problems import UsageProblem
 from conformance.servers import RedisInstance
-from reports.diff import asked, generated
-from reports.diff.asked import SnapshotComparison
-from reports.diff.comparing import GENERATED, compare_group
-from reports.diff.generated import without_generated
+from reports.diff import generated_ids, snapshot_comparison
+from reports.diff.bulk_comparison import GENERATED, compare_group
+from reports.diff.generated_ids import without_generated
 from reports.diff.plan import compare_snapshots
+from reports.diff.snapshot_comparison import SnapshotComparison
 from reports.snapshot.folders import folder_at
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.store import StoredSnapshot, save
@@ -120,12 +120,12 @@ def test_generated_ids_in_a_large_queue_refuse_no_diff(
         stored.append(save(spark, RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path / str(number))))
         server.remove_prefix(prefix)
     wanted = SnapshotComparison(expected=stored[0], actual=stored[1], folder=folder_at(tmp_path / "differences"))
-    monkeypatch.setattr(generated, "JOBS_TOGETHER", 2)
-    monkeypatch.setattr(generated, "ROWS_PER_SHARE", 100)
-    monkeypatch.setattr(asked, "MOST_ROWS_OF_A_WHOLE_QUEUE", 5)
+    monkeypatch.setattr(generated_ids, "JOBS_TOGETHER", 2)
+    monkeypatch.setattr(generated_ids, "ROWS_PER_SHARE", 100)
+    monkeypatch.setattr(snapshot_comparison, "MOST_ROWS_OF_A_WHOLE_QUEUE", 5)
     with pytest.raises(UsageProblem, match="rows of jobs with generated ids"):
         compare_snapshots(spark, wanted)
-    monkeypatch.setattr(asked, "MOST_ROWS_OF_A_WHOLE_QUEUE", 50)
+    monkeypatch.setattr(snapshot_comparison, "MOST_ROWS_OF_A_WHOLE_QUEUE", 50)
     compared = compare_snapshots(spark, wanted)
     found = {(row["class"], row["key"], row["field"]) for row in compared.found.collect()}
     alike = [{f"q:{each}" for each in others(0)[three : three + 3]} for three in (0, 27)]

@@ -15,8 +15,8 @@ from benchmarks.planted import CHANGES
 from benchmarks.planted import planted as with_planted
 from benchmarks.stores import QUEUE, fill
 from conformance.servers import RedisInstance
-from reports.diff.asked import SnapshotComparison
 from reports.diff.plan import compare_snapshots
+from reports.diff.snapshot_comparison import SnapshotComparison
 from reports.diff.summary import summarise
 from reports.snapshot import format as stored_format
 from reports.snapshot.folders import folder_at

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from conformance.cli.verbs import cli
 from conformance.environment.clients import Launch
 from conformance.problems import UsageProblem
-from reports import packed
+from reports import executor_archive
 from reports.options import ARCHIVES, UNPACKED
 from reports.session import ROOT, SparkSettings, spark_session
 from tests.reports.bare_executors import JOBS, BareLoad, bare_machine
@@ -46,11 +46,11 @@ def test_without_the_archive_such_an_executor_can_do_nothing(tmp_path: Path) -> 
 
 def test_a_command_is_found_where_it_was_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launch = Launch("node", ["/opt/node", "/kit/driver.mjs", "--x"], {"MODULES": "/cache/npm-1", "LEVEL": "/kitchen"})
-    assert packed.found_here(launch) == launch
+    assert executor_archive.local_launch(launch) == launch
     places = {"/opt/node": "node/bin/node", "/cache/npm-1": "cache/npm-1", "/kit": "kit"}
     (tmp_path / "places.json").write_bytes(msgspec.json.encode(places))
-    monkeypatch.setenv(packed.PACKED_VARIABLE, str(tmp_path))
-    moved = packed.found_here(launch)
+    monkeypatch.setenv(executor_archive.PACKED_VARIABLE, str(tmp_path))
+    moved = executor_archive.local_launch(launch)
     assert moved.command == [f"{tmp_path}/node/bin/node", f"{tmp_path}/kit/driver.mjs", "--x"]
     assert moved.environment == {"MODULES": f"{tmp_path}/cache/npm-1", "LEVEL": "/kitchen"}
 

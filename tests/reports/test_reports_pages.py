@@ -22,8 +22,8 @@ from reports.diff.summary import (
     in_tree_order,
     look_closer,
 )
+from reports.load.backlog import BacklogSample
 from reports.load.histograms import Histogram, merged
-from reports.load.observing import BacklogSample
 from reports.load.rate_search import RateSearch, RateTrial
 from reports.load.result import LoadPhase, LoadResult, write_result
 from reports.load.thresholds import Outcome

@@ -18,9 +18,9 @@ from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers import RedisInstance
-from reports.load import producing
+from reports.load import production
 from reports.load.producers import PlannedJob, producer_for, runs_of
-from reports.load.producing import add_partition, on_schedule
+from reports.load.production import add_partition, on_schedule
 from reports.load.redis_clock import RedisClock
 from reports.load.target import LoadTarget, forget_progress, missing_of, require_unused_queues
 from reports.load.workload import Workload, checked_workload, read_workload
@@ -148,7 +148,7 @@ class Flaky:
 def test_after_a_lost_connection_nothing_is_added_twice(server: RedisInstance, prefix: str) -> None:
     target, wanted = target_on(server, prefix), rows(20)
     with server.connect() as client, producer_for(target) as producer:
-        producing._add_batch(Flaky(producer), client, target, wanted, doubtful=False)
+        production._add_batch(Flaky(producer), client, target, wanted, doubtful=False)
         assert missing_of(client, target, wanted) == []
         names = [fields[b"event"] for queue in "01" for _, fields in client.xrange(f"{prefix}:load-{queue}:events")]
     assert b"duplicated" not in names
@@ -156,7 +156,7 @@ def test_after_a_lost_connection_nothing_is_added_twice(server: RedisInstance, p
 
 
 def test_a_load_goes_on_where_it_broke_off(server: RedisInstance, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producing, "BATCH", 10)
+    monkeypatch.setattr(production, "BATCH", 10)
     wanted = rows(40)
     first = target_on(server, prefix)
     add_partition(batches(wanted[:25]), first, 0)
@@ -174,7 +174,7 @@ def test_a_load_goes_on_where_it_broke_off(server: RedisInstance, prefix: str, m
 def test_a_redis_that_stays_away_ends_the_load_with_a_hint(
     server: RedisInstance, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(producing, "PAUSE_S", 0.0)
+    monkeypatch.setattr(production, "PAUSE_S", 0.0)
     target = target_on(server, prefix)
 
     class Dead:
@@ -185,7 +185,7 @@ def test_a_redis_that_stays_away_ends_the_load_with_a_hint(
             raise RedisConnectionError("gone")
 
     with server.connect() as client, pytest.raises(EnvironmentProblem, match="gave up after 5 attempts") as caught:
-        producing._add_batch(Dead(), client, target, rows(3), doubtful=False)
+        production._add_batch(Dead(), client, target, rows(3), doubtful=False)
     assert "--resume" in caught.value.hint
 
 

@@ -21,13 +21,13 @@ from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import TABLES
 from conformance.problems import EnvironmentProblem, Problem, UsageProblem
 from conformance.servers import RedisInstance, open_server
-from reports.named_stores import BYTES_OF_A_ROW, ROWS_OF_A_KEY, NamedStore, begin_reading, named_stores
 from reports.snapshot.folders import folder_at
 from reports.snapshot.format import read_bucket, read_manifest
 from reports.snapshot.rdb.library import open_rdb
 from reports.snapshot.rdb.replication import fetch_rdb
 from reports.snapshot.rdb.saving import RdbSource
 from reports.snapshot.rows import rows_of
+from reports.store_address import BYTES_OF_A_ROW, ROWS_OF_A_KEY, StoreAddress, start_reading, store_addresses
 from tests.reports.rdb_builders import (
     SETTINGS,
     file_of,
@@ -289,23 +289,23 @@ def test_a_snapshot_is_of_one_store(words: list[str], said: str, tmp_path: Path)
 
 
 def test_a_side_of_a_diff_may_be_a_file(sound_file: Path, tmp_path: Path) -> None:
-    named = NamedStore(text=f"{sound_file}#p", queue="q")
+    named = StoreAddress(text=f"{sound_file}#p", queue="q")
     assert named.source == RdbSource(files=[sound_file], prefix="p", queue="q")
-    assert NamedStore(text=str(sound_file)).source == RdbSource(files=[sound_file], prefix="bull")
-    assert NamedStore(text=str(tmp_path)).source is None
+    assert StoreAddress(text=str(sound_file)).source == RdbSource(files=[sound_file], prefix="bull")
+    assert StoreAddress(text=str(tmp_path)).source is None
     with pytest.raises(UsageProblem, match="give the folder of a snapshot, an RDB file, or redis://"):
-        NamedStore(text=str(tmp_path / "missing.rdb")).rows_about()
+        StoreAddress(text=str(tmp_path / "missing.rdb")).rows_about()
 
 
 def test_a_side_says_how_large_it_is_before_it_is_read(
     own_server: RedisInstance, client: Any, sound_file: Path, tmp_path: Path
 ) -> None:
     write(own_server, "p", plain_store())
-    assert NamedStore(text=f"{own_server.url}#p").rows_about() == ROWS_OF_A_KEY * client.dbsize()
-    assert NamedStore(text=f"{sound_file}#p").rows_about() == sound_file.stat().st_size // BYTES_OF_A_ROW
-    kept = NamedStore(text=f"{own_server.url}#p", replicate=True).read(folder_at(tmp_path / "kept"), tmp_path)
+    assert StoreAddress(text=f"{own_server.url}#p").rows_about() == ROWS_OF_A_KEY * client.dbsize()
+    assert StoreAddress(text=f"{sound_file}#p").rows_about() == sound_file.stat().st_size // BYTES_OF_A_ROW
+    kept = StoreAddress(text=f"{own_server.url}#p", replicate=True).read(folder_at(tmp_path / "kept"), tmp_path)
     assert kept == folder_at(tmp_path / "kept")
-    assert NamedStore(text=str(kept)).rows_about() == len(kept_rows(tmp_path / "kept"))
+    assert StoreAddress(text=str(kept)).rows_about() == len(kept_rows(tmp_path / "kept"))
 
 
 def test_sides_that_run_are_read_by_replication_beside_one_another(
@@ -316,12 +316,12 @@ def test_sides_that_run_are_read_by_replication_beside_one_another(
     client.config_set("repl-diskless-sync", "yes")
     client.config_set("repl-diskless-sync-delay", 1)
     before = client.info("stats")["sync_full"]
-    stores = named_stores(*[f"{own_server.url}#p"] * 2, str(sound_file), replicate=True)
+    stores = store_addresses(*[f"{own_server.url}#p"] * 2, str(sound_file), replicate=True)
     readings = []
     for number, store in enumerate(stores):
         scratch = tmp_path / f"scratch-{number}"
         scratch.mkdir()
-        readings.append(begin_reading(store, folder_at(tmp_path / str(number)), scratch))
+        readings.append(start_reading(store, folder_at(tmp_path / str(number)), scratch))
     for number, reading in enumerate(readings):
         assert reading.result(timeout=60) == folder_at(tmp_path / str(number))
     for number in (0, 1):
@@ -332,15 +332,15 @@ def test_sides_that_run_are_read_by_replication_beside_one_another(
 def test_what_goes_wrong_beside_the_start_of_spark_is_raised_where_the_store_is_wanted(tmp_path: Path) -> None:
     file = tmp_path / "torn.rdb"
     file.write_bytes(b"REDIS0009")
-    reading = begin_reading(NamedStore(text=str(file)), folder_at(tmp_path / "kept"), tmp_path)
+    reading = start_reading(StoreAddress(text=str(file)), folder_at(tmp_path / "kept"), tmp_path)
     with pytest.raises(UsageProblem, match="cannot be read"):
         reading.result(timeout=60)
 
 
 def test_nothing_is_replicated_from_what_does_not_run(sound_file: Path) -> None:
     with pytest.raises(UsageProblem, match="--replicate is for a Redis that runs"):
-        named_stores(str(sound_file), str(sound_file), replicate=True)
-    assert named_stores("redis://127.0.0.1:1", str(sound_file), replicate=True)
+        store_addresses(str(sound_file), str(sound_file), replicate=True)
+    assert store_addresses("redis://127.0.0.1:1", str(sound_file), replicate=True)
 
 
 def test_a_server_that_goes_away_is_told(tmp_path: Path) -> None:

@@ -33,10 +33,10 @@ from reports.snapshot.format import (
     buckets_of,
     claim_folder,
     drop_unclaimed,
-    kept_in,
     lots_for,
     read_bucket,
     read_manifest,
+    versioned_folder,
     write_manifest,
 )
 from reports.snapshot.hashes import hashes_of
@@ -469,7 +469,7 @@ def test_names_of_files_are_asked_for_once_while_a_snapshot_is_the_same(
         return listing(folder)
 
     def ids(of: SnapshotManifest) -> set[str]:
-        folder = kept_in(folder_at(tmp_path), of)
+        folder = versioned_folder(folder_at(tmp_path), of)
         return {job for bucket in range(4) for job in read_bucket(folder, "jobs", bucket, 4)["id"].to_pylist()}
 
     monkeypatch.setattr(Folder, "names", counted)

@@ -27,11 +27,11 @@ from conformance.cli.verbs import cli
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers import RedisInstance, open_server
-from reports.diff.asked import SnapshotComparison
-from reports.diff.checking import broken_in
-from reports.diff.nearby import compare_nearby
+from reports.diff.check_plan import broken_in
+from reports.diff.local_diff import compare_locally
 from reports.diff.plan import compare_snapshots, differences
-from reports.diff.summary import DiffSummary, rollup_of, summarise, summarise_checks, summarise_nearby
+from reports.diff.snapshot_comparison import SnapshotComparison
+from reports.diff.summary import DiffSummary, rollup_of, summarise, summarise_checks, summarise_local
 from reports.diff.values import DIFFERENCE_CLASSES
 from reports.history import HistoryResult, check_jobs, result_of
 from reports.load.result import LoadResult
@@ -115,15 +115,15 @@ def assert_the_same_without_spark(spark: SparkSession, wanted: SnapshotCompariso
     assert wanted.expected.manifest.digests != ""
     blind = replace(wanted.actual, manifest=msgspec.structs.replace(wanted.actual.manifest, digests=""))
     without, with_digests, here = (replace(wanted, folder=wanted.folder / name) for name in ("without", "with", "here"))
-    assert compare_nearby(replace(without, actual=blind)) is None
+    assert compare_locally(replace(without, actual=blind)) is None
     expected = compare_snapshots(spark, replace(without, actual=blind))
     everything = rows_and_hidden(expected.found, expected.hidden)
     compared = compare_snapshots(spark, with_digests)
     assert rows_and_hidden(compared.found, compared.hidden) == everything
-    nearby = compare_nearby(here)
+    nearby = compare_locally(here)
     assert nearby is not None
     assert rows_and_hidden(spark.read.parquet(str(here.folder)), nearby.hidden) == everything
-    assert summarise_nearby(here, nearby) == summarise(with_digests, compared)
+    assert summarise_local(here, nearby) == summarise(with_digests, compared)
 
 
 def rows_and_hidden(found: DataFrame, hidden: dict[str, int]) -> tuple[list[tuple[str, ...]], dict[str, int]]:
@@ -144,7 +144,7 @@ def test_snapshots_in_different_numbers_of_buckets_are_compared(
         wanted = SnapshotComparison(expected=sides[0], actual=sides[1], folder=folder_at(tmp_path / name))
         assert_the_same_without_spark(spark, wanted)
     wanted = SnapshotComparison(expected=left, actual=right, folder=folder_at(tmp_path / "differences"))
-    nearby = compare_nearby(wanted)
+    nearby = compare_locally(wanted)
     assert nearby is not None
     assert {(each["class"], each["key"]) for each in nearby.found} == expected
     for prefix in prefixes:
@@ -157,11 +157,11 @@ def test_what_is_much_is_left_to_spark(
     prefix = server.fresh_prefix()
     left = kept(spark, server, prefix, plain_store(prefix), tmp_path / "left")
     wanted = SnapshotComparison(expected=left, actual=left, folder=folder_at(tmp_path / "differences"))
-    assert compare_nearby(replace(wanted, switched_off=("worker-clock",))) is None
-    assert compare_nearby(replace(wanted, queue="q")) is None
-    assert compare_nearby(wanted) is not None
-    monkeypatch.setattr("reports.diff.nearby.MOST_JOBS", 0)
-    assert compare_nearby(wanted) is None, "some jobs of it are always looked at"
+    assert compare_locally(replace(wanted, switched_off=("worker-clock",))) is None
+    assert compare_locally(replace(wanted, queue="q")) is None
+    assert compare_locally(wanted) is not None
+    monkeypatch.setattr("reports.diff.local_diff.MOST_JOBS", 0)
+    assert compare_locally(wanted) is None, "some jobs of it are always looked at"
     server.remove_prefix(prefix)
 
 

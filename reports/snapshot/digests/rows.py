@@ -1,7 +1,7 @@
 """The digests of rows: for each row that belongs to a job a few numbers, written beside the rows in the same order.
 
-A diff reads these first, and the rows themselves only of what may differ (`reports.diff.alike`). Whatever depends on
-one row alone is worked out here, when the store is read; what needs all rows of a job is left to the diff.
+A diff reads these first, and the rows themselves only for jobs that may differ (`reports.diff.digest_prefilter`). Facts
+about one row are computed here, when the store is read; facts that need all rows of a job are computed by the diff.
 """
 
 from __future__ import annotations

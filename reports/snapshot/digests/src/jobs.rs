@@ -6,7 +6,7 @@ use crate::json;
 
 /// Nothing about the job is unusual: see `reports/diff/prefilter.py`.
 pub const USUAL: u32 = 1;
-/// The required fields are there, numbers are numbers, and JSON is JSON: see `reports/diff/sound.py`.
+/// The required fields are there, numbers are numbers, and JSON is JSON: see `reports/diff/check_prefilter.py`.
 pub const GOOD: u32 = 2;
 pub const HAS_PROCESSED: u32 = 4;
 pub const HAS_FINISHED: u32 = 8;

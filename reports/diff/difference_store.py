@@ -15,7 +15,7 @@ from reports.snapshot.folders import Folder, explained_folder
 _Batches = Iterable[pa.RecordBatch]
 
 
-def keep_differences(spark: SparkSession, found: DataFrame, folder: Folder) -> DataFrame:
+def write_differences(spark: SparkSession, found: DataFrame, folder: Folder) -> DataFrame:
     """Write them, in place of what is there, and give what was written: so nothing is computed twice.
 
     Raises EnvironmentProblem where the folder refuses, Spark's exceptions where an executor fails.

@@ -26,7 +26,7 @@ BYTES_OF_A_ROW = 54
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamedStore:
+class StoreAddress:
     """One side of a comparison. `queue` empty: every queue. `replicate`: a live Redis hands out its RDB file."""
 
     text: str
@@ -94,15 +94,15 @@ def replicated(source: RedisSource, folder: Path) -> RdbSource:
     return RdbSource(files=files, prefix=source.prefix, queue=source.queue, database=address.db, name=address.text)
 
 
-def named_stores(*texts: str, queue: str = "", replicate: bool = False) -> tuple[NamedStore, ...]:
+def store_addresses(*texts: str, queue: str = "", replicate: bool = False) -> tuple[StoreAddress, ...]:
     """The stores that a user names. Raises UsageProblem where one shall be replicated, and none runs."""
-    stores = tuple(NamedStore(text=text, queue=queue, replicate=replicate) for text in texts)
+    stores = tuple(StoreAddress(text=text, queue=queue, replicate=replicate) for text in texts)
     if replicate and not any(isinstance(store.source, RedisSource) for store in stores):
         raise UsageProblem("--replicate is for a Redis that runs", hint="leave it out, or give redis://host:port")
     return stores
 
 
-def begin_reading(store: NamedStore, folder: Folder, scratch: Path) -> Future[Folder | None]:
+def start_reading(store: StoreAddress, folder: Folder, scratch: Path) -> Future[Folder | None]:
     """`store.read`, beside what comes next: Spark takes as long to start as a server to hand out its file.
 
     Nobody waits for its thread: where the command is interrupted, that ends with the process.

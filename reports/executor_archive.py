@@ -1,11 +1,11 @@
 """What executors get that have nothing installed but Java and Spark: Python, the kit, Node and bullmq in one archive.
 
-    python -m reports.packed environment.tar.gz
+    python -m reports.executor_archive environment.tar.gz
     bullmq-conformance load … --master spark://host:7077 --archives environment.tar.gz
 
 Spark unpacks the archive into the folder of each executor. Machines have to be alike: the same system, the same C
 library. A driver's command that was put together here names places of this machine; in the archive stands where each of
-them is now (`found_here`). Clients with environments or builds of their own are not packed.
+them is now (`local_launch`). Clients with environments or builds of their own are not packed.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _add_text(archive: tarfile.TarFile, place: str, text: str, *, mode: int = 0o
     archive.addfile(described, io.BytesIO(data))
 
 
-def found_here(launch: Launch) -> Launch:
+def local_launch(launch: Launch) -> Launch:
     """The same driver where this process runs: in an executor with an archive, what was packed is at another place."""
     unpacked = os.environ.get(PACKED_VARIABLE)
     if not unpacked:

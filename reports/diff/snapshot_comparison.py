@@ -9,14 +9,14 @@ from conformance.observe.canonical import ALL_RULES
 from reports.diff.prefilter import UNDERSTOOD
 from reports.diff.values import DiffSettings, DiffSide
 from reports.snapshot.folders import Folder
-from reports.snapshot.format import KeptSnapshot
+from reports.snapshot.format import SnapshotFolder
 
 MOST_ROWS_OF_A_WHOLE_QUEUE = 100_000
 """Rows that are compared in one piece, of both sides: of a queue with generated ids, or else of its jobs with one."""
 
 DEDUPLICATIONS_PER_GROUP = 500
 
-Side_co = TypeVar("Side_co", bound=KeptSnapshot, covariant=True)
+Side_co = TypeVar("Side_co", bound=SnapshotFolder, covariant=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class SnapshotComparison(Generic[Side_co]):
         return max(side.manifest.rows.get(table, 0) for side in self.sides)
 
 
-def settings_of(comparison: SnapshotComparison[KeptSnapshot]) -> DiffSettings:
+def settings_of(comparison: SnapshotComparison[SnapshotFolder]) -> DiffSettings:
     """What the rules have to know. Raises UsageProblem for a rule that there is not."""
     expected, actual = (
         DiffSide(prefix=kept.manifest.prefix, taken_ms=kept.manifest.taken_ms, reading_ms=kept.manifest.reading_ms)
@@ -66,7 +66,7 @@ def settings_of(comparison: SnapshotComparison[KeptSnapshot]) -> DiffSettings:
     return settings
 
 
-def trimmed_queues(comparison: SnapshotComparison[KeptSnapshot]) -> list[str]:
+def trimmed_queues(comparison: SnapshotComparison[SnapshotFolder]) -> list[str]:
     """Queues whose older events one side has no longer."""
     names = {
         name for side in comparison.sides for name, facts in side.manifest.queues.items() if not facts.events_complete
@@ -74,7 +74,7 @@ def trimmed_queues(comparison: SnapshotComparison[KeptSnapshot]) -> list[str]:
     return sorted(names)
 
 
-def queues_with_generated_ids(comparison: SnapshotComparison[KeptSnapshot]) -> tuple[list[str], list[str]]:
+def queues_with_generated_ids(comparison: SnapshotComparison[SnapshotFolder]) -> tuple[list[str], list[str]]:
     """Queues with ids that rules rename: those to be compared as a whole, and those that are too large for that."""
     sides = [kept.manifest.queues for kept in comparison.sides]
     names = {name for side in sides for name, facts in side.items() if facts.generated_ids}
@@ -84,7 +84,7 @@ def queues_with_generated_ids(comparison: SnapshotComparison[KeptSnapshot]) -> t
     return [name for name in rows if name not in large], large
 
 
-def digests_of_both(comparison: SnapshotComparison[KeptSnapshot], settings: DiffSettings) -> str:
+def digests_of_both(comparison: SnapshotComparison[SnapshotFolder], settings: DiffSettings) -> str:
     """Of which kind the digests are that both sides have; empty where they do not say what is asked.
 
     They are made for all rules together, and for whole stores.

@@ -1,9 +1,8 @@
-"""The diff of two snapshots without Spark, where digests leave little to look at. The rules are the same as ever.
+"""The diff of two snapshots without Spark, for stores whose digests leave few rows to compare. The rules are the same.
 
-Nearly all jobs of two stores that hold the same are told to be the same by their digests (`reports.diff.alike`); what
-is left is read by this process alone, which takes less time than Spark needs to start. Where much is left, or where
-digests say nothing, `compare_nearby` returns None, and `reports.diff.plan` does the same with Spark. A test holds both
-against each other.
+Digests show that nearly all jobs of two equal stores are the same (`reports.diff.digest_prefilter`). This process reads
+the other rows, which takes less time than Spark needs to start. If many rows remain, or if there are no usable digests,
+`compare_locally` returns None, and `reports.diff.plan` does the same with Spark. A test compares their results.
 """
 
 from __future__ import annotations
@@ -22,26 +21,32 @@ import pyarrow as pa
 
 from conformance.observe.differences import severity_of
 from conformance.observe.tables import Job
-from reports.diff import comparing
-from reports.diff.alike import JobDigests, is_of, rows_where, tables_of_jobs, told_apart
-from reports.diff.asked import (
+from reports.diff import bulk_comparison
+from reports.diff.columns import Flags, flags
+from reports.diff.difference_rows import DifferenceRow, by_column, unexplained, write_difference_rows
+from reports.diff.digest_prefilter import JobDigests, is_of, prefilter_bucket, rows_where, tables_of_jobs
+from reports.diff.hidden_values import HiddenCounts
+from reports.diff.representatives import (
+    FirstMember,
+    RepresentativeMembers,
+    StepBack,
+    representative_members,
+    steps_back,
+)
+from reports.diff.snapshot_comparison import (
     DEDUPLICATIONS_PER_GROUP,
     SnapshotComparison,
     digests_of_both,
     queues_with_generated_ids,
     settings_of,
 )
-from reports.diff.columns import Flags, flags
-from reports.diff.hidden import HiddenCounts
-from reports.diff.standing import FirstMember, StandingMembers, StepBack, standing_members, steps_back
 from reports.diff.stored_rows import GroupKey, rows_by_table
-from reports.diff.told import ToldDifference, together, told, write_told
 from reports.diff.values import DiffSettings
 from reports.snapshot.digests.library import Keys, fingerprint_here, keys_of_columns
 from reports.snapshot.folders import Folder
 from reports.snapshot.format import (
     TYPED,
-    KeptSnapshot,
+    SnapshotFolder,
     bucket_of,
     no_rows,
     read_bucket,
@@ -49,44 +54,44 @@ from reports.snapshot.format import (
 from reports.snapshot.rows import as_bytes, as_text, texts
 
 MOST_JOBS = 20_000
-"""Jobs of a bucket that are looked at here; Spark has more processes for more of them."""
+"""Jobs of a bucket that this process compares; for more of them, the many processes of Spark are faster."""
 
 MOST_LOOSE_ROWS = 100_000
-"""Rows that are no job's, of both sides."""
+"""Rows of both sides that belong to no job."""
 
 _Rows: TypeAlias = "list[tuple[str, Any]]"
 """Rows with the names of their tables."""
 
 _Groups: TypeAlias = "defaultdict[GroupKey, tuple[_Rows, _Rows]]"
 
-_LOOSE_TABLES = tuple(table for table in TYPED if table not in comparing.JOB_TABLES)
+_LOOSE_TABLES = tuple(table for table in TYPED if table not in bulk_comparison.JOB_TABLES)
 _ABOUT_SETTINGS = frozenset({"metas", "markers", "limiters", "counters"})
 _OF_ONE_JOB = ("jobs", "memberships")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparedNearby:
-    """What came of a comparison: its differences, and how many values each rule has hidden."""
+class LocalDiff:
+    """The differences of two snapshots, and how many values each rule hides."""
 
-    found: Sequence[ToldDifference]
+    found: Sequence[DifferenceRow]
     hidden: dict[str, int]
 
 
-def compare_nearby(comparison: SnapshotComparison[KeptSnapshot]) -> ComparedNearby | None:
-    """Compare, and store all differences under the folder; None where that is for Spark. Raises OSError."""
+def compare_locally(comparison: SnapshotComparison[SnapshotFolder]) -> LocalDiff | None:
+    """Compare, and store all differences in the folder; None if Spark has to do it. Raises OSError."""
     settings = settings_of(comparison)
     whole, large = queues_with_generated_ids(comparison)
     kind = digests_of_both(comparison, settings)
     loose = sum(side.manifest.rows.get(table, 0) for side in comparison.sides for table in _LOOSE_TABLES)
     if large or not kind or kind != fingerprint_here() or loose > MOST_LOOSE_ROWS:
         return None
-    nearby = _Nearby(comparison, settings, whole)
+    nearby = _LocalComparison(comparison, settings, whole)
     return nearby.compared() if nearby.is_little else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Bucket:
-    """What the digests of a bucket leave: jobs to look at, and what each side has that stands for others.
+    """What the digests of a bucket leave: jobs to compare, and the representative members of each side.
 
     `hidden`: values that rules hide in all other jobs. `largest`: the largest generated id of each queue.
     """
@@ -100,8 +105,8 @@ class _Bucket:
 
 
 @dataclass(frozen=True)
-class _Nearby:
-    comparison: SnapshotComparison[KeptSnapshot]
+class _LocalComparison:
+    comparison: SnapshotComparison[SnapshotFolder]
     settings: DiffSettings
     whole: Sequence[str]
     hidden: HiddenCounts = field(default_factory=Counter)
@@ -113,14 +118,14 @@ class _Nearby:
             return list(pool.map(self._bucket, range(self.comparison.buckets)))
 
     def _bucket(self, number: int) -> _Bucket:
-        told_of = told_apart(self.comparison.folders, number, self.comparison.buckets, self.settings, self.whole)
+        told_of = prefilter_bucket(self.comparison.folders, number, self.comparison.buckets, self.settings, self.whole)
         sides = (told_of.left, told_of.right)
         return _Bucket(
             number=number,
             wanted=told_of.wanted,
             hidden=told_of.hidden(),
             largest=[_largest_ids(side) for side in sides],
-            members=[standing_members(side.tables.get("memberships")) for side in sides],
+            members=[representative_members(side.tables.get("memberships")) for side in sides],
             loose_events=[side.has_loose_events for side in sides],
         )
 
@@ -129,37 +134,37 @@ class _Nearby:
         """Whether the digests leave so little that it is looked at here."""
         return all(len(bucket.wanted) <= MOST_JOBS for bucket in self._buckets)
 
-    def compared(self) -> ComparedNearby:
+    def compared(self) -> LocalDiff:
         """Everything that differs."""
         for bucket in self._buckets:
             self.hidden.update(bucket.hidden)
-        by_job = [told(row) for bucket in self._buckets for row in self._differences_of_jobs(bucket)]
+        by_job = [by_column(row) for bucket in self._buckets for row in self._differences_of_jobs(bucket)]
         groups = self._groups()
         by_queue = [
-            told(row)
+            by_column(row)
             for key in sorted(groups)
-            for row in comparing.compare_group(key, _in_order(groups[key]), self.settings, self.hidden)
+            for row in bulk_comparison.compare_group(key, _in_order(groups[key]), self.settings, self.hidden)
         ]
-        found = together(by_queue, by_job)
-        found += [self._told_of_order(step) for step in steps_back(*self._standing, self._moved(found))]
-        write_told(found, self.comparison.folder)
+        found = unexplained(by_queue, by_job)
+        found += [self._order_difference(step) for step in steps_back(*self._representatives, self._moved(found))]
+        write_difference_rows(found, self.comparison.folder)
         counted = sorted(self.hidden.items(), key=lambda item: (-item[1], item[0]))
-        return ComparedNearby(found=found, hidden={rule: count for rule, count in counted if count})
+        return LocalDiff(found=found, hidden={rule: count for rule, count in counted if count})
 
     def _differences_of_jobs(self, bucket: _Bucket) -> Iterator[tuple[str, ...]]:
         left, right = (
-            self._rows_of(folder, bucket.number, bucket.wanted, comparing.JOB_TABLES)
+            self._rows_of(folder, bucket.number, bucket.wanted, bulk_comparison.JOB_TABLES)
             for folder in self.comparison.folders
         )
-        yield from comparing.differences_between(left, right, self.settings, self.hidden)
+        yield from bulk_comparison.differences_between(left, right, self.settings, self.hidden)
 
     def _rows_of(self, folder: Folder, bucket: int, keys: Keys, tables: Iterable[str]) -> dict[str, pa.Table]:
         return tables_of_jobs(folder, bucket, self.comparison.buckets, keys, tables)
 
     @cached_property
-    def _standing(self) -> tuple[StandingMembers, StandingMembers]:
+    def _representatives(self) -> tuple[RepresentativeMembers, RepresentativeMembers]:
         parts = [[bucket.members[side] for bucket in self._buckets] for side in (0, 1)]
-        expected, actual = (StandingMembers([part for part in side if part is not None]) for side in parts)
+        expected, actual = (RepresentativeMembers([part for part in side if part is not None]) for side in parts)
         return expected, actual
 
     def _groups(self) -> _Groups:
@@ -181,16 +186,16 @@ class _Nearby:
         for table, row in self._loose_rows(side):
             queue = getattr(row, "queue", None) or ""
             if queue in self.whole:
-                groups[queue, comparing.WHOLE][side].append((table, row))
+                groups[queue, bulk_comparison.WHOLE][side].append((table, row))
                 continue
-            name = comparing.SHARED
+            name = bulk_comparison.SHARED
             if table == "deduplications":
                 name = f"dedup-{crc32(as_bytes(row.id)) % shards}"
             groups[queue, name][side].append((table, row))
             if table in ("locks", "deduplications"):
                 asked[queue, row.job].add(name)
             if table in _ABOUT_SETTINGS:
-                groups[queue, comparing.EXAMPLES][side].append((table, row))
+                groups[queue, bulk_comparison.EXAMPLES][side].append((table, row))
 
     def _loose_rows(self, side: int) -> Iterator[tuple[str, Any]]:
         folder, buckets = self.comparison.folders[side], self.comparison.buckets
@@ -198,7 +203,8 @@ class _Nearby:
             tables = {table: read_bucket(folder, table, bucket, buckets) for table in _LOOSE_TABLES}
             if self.whole:
                 tables |= {
-                    table: rows_where(folder, table, bucket, buckets, self._is_whole) for table in comparing.JOB_TABLES
+                    table: rows_where(folder, table, bucket, buckets, self._is_whole)
+                    for table in bulk_comparison.JOB_TABLES
                 }
             if self._buckets[bucket].loose_events[side]:
                 loose = rows_where(folder, "events", bucket, buckets, self._is_loose)
@@ -221,9 +227,9 @@ class _Nearby:
             for queue, number in bucket.largest[side].items():
                 largest[queue] = max(number, largest.get(queue, 0))
         for queue, number in largest.items():
-            groups[queue, comparing.EXAMPLES][side].append(("jobs", Job(queue=queue, id=str(number), fields={})))
-        for first in self._standing[side].firsts():
-            groups[first.queue, comparing.EXAMPLES][side].append(("memberships", self._membership(side, first)))
+            groups[queue, bulk_comparison.EXAMPLES][side].append(("jobs", Job(queue=queue, id=str(number), fields={})))
+        for first in self._representatives[side].firsts():
+            groups[first.queue, bulk_comparison.EXAMPLES][side].append(("memberships", self._membership(side, first)))
 
     def _membership(self, side: int, first: FirstMember) -> Any:
         rows = self._memberships(side, np.array([first.key], np.uint64))
@@ -248,7 +254,7 @@ class _Nearby:
         left, right = ([(table, row) for table, rows in tables.items() for row in rows] for tables in found)
         return left, right
 
-    def _moved(self, found: Sequence[ToldDifference]) -> set[int]:
+    def _moved(self, found: Sequence[DifferenceRow]) -> set[int]:
         """The jobs whose presence or state differs."""
         moved = [
             (each["queue"], each["key"].removeprefix(f"{each['queue']}:"))
@@ -257,7 +263,7 @@ class _Nearby:
         ]
         return set(_keys_of(moved).tolist())
 
-    def _told_of_order(self, step: StepBack) -> ToldDifference:
+    def _order_difference(self, step: StepBack) -> DifferenceRow:
         keys = np.array(step.first, np.uint64)
         ids = {int(key): row.job for row in self._memberships(0, keys) for key in _keys_of([(row.queue, row.job)])}
         before, job = (ids[key] for key in step.first)

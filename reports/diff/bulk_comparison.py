@@ -14,8 +14,7 @@ from conformance.checkers.base import InvariantCheck, SnapshotView
 from conformance.observe.canonical_rules import GENERATED_UUIDS
 from conformance.observe.diff import diff
 from conformance.observe.tables import TABLES, Event, Lock, Membership, Snapshot
-from reports.diff.alike import tables_of_jobs, told_apart
-from reports.diff.broken import (
+from reports.diff.checks import (
     ABOUT_ALL_JOBS,
     JOB_CHECKS,
     KEY_CHECKS,
@@ -24,9 +23,10 @@ from reports.diff.broken import (
     one_sided,
 )
 from reports.diff.columns import keys_of
+from reports.diff.digest_prefilter import prefilter_bucket, tables_of_jobs
 from reports.diff.expiry import with_same_moments
-from reports.diff.generated import without_generated
-from reports.diff.hidden import HiddenCounts, canonical_pair, note_hidden
+from reports.diff.generated_ids import without_generated
+from reports.diff.hidden_values import HiddenCounts, canonical_pair, note_hidden
 from reports.diff.pairing import paired_by_content
 from reports.diff.prefilter import BucketSide, Prefilter, Tables
 from reports.diff.stored_rows import GroupKey, JobRows, rows_by_group, rows_by_table
@@ -47,9 +47,9 @@ _MEANS_PREFIX = "own-prefix"
 class BucketComparison:
     """What executors compare: two stored snapshots in so many buckets, without some queues.
 
-    `cut`: queues of which the jobs with generated ids are compared elsewhere (`reports.diff.generated`).
+    `cut`: queues of which the jobs with generated ids are compared elsewhere (`reports.diff.generated_ids`).
     `queue`, `job`: where not empty, nothing else is compared. `digests`: of which kind both sides have them, empty
-    where they cannot be asked (`reports.diff.alike`).
+    where they cannot be asked (`reports.diff.digest_prefilter`).
     """
 
     folders: tuple[Folder, Folder]
@@ -80,10 +80,13 @@ def differences_in(comparison: BucketComparison, bucket: int, hidden: HiddenCoun
     Where there are digests, only the rows of jobs are read of which these leave something to say.
     """
     if comparison.digests and comparison.digests == fingerprint_here():
-        told = told_apart(comparison.folders, bucket, comparison.buckets, comparison.settings, comparison.left_out)
-        hidden.update(told.hidden())
+        prefilter = prefilter_bucket(
+            comparison.folders, bucket, comparison.buckets, comparison.settings, comparison.left_out
+        )
+        hidden.update(prefilter.hidden())
         sides = [
-            tables_of_jobs(folder, bucket, comparison.buckets, told.wanted, JOB_TABLES) for folder in comparison.folders
+            tables_of_jobs(folder, bucket, comparison.buckets, prefilter.wanted, JOB_TABLES)
+            for folder in comparison.folders
         ]
     else:
         read = [_read_tables(comparison, folder, bucket) for folder in comparison.folders]
@@ -243,7 +246,7 @@ def _explained(key: JobKey, pair: SnapshotPair) -> Iterator[tuple[str, ...]]:
 
 WHOLE = "whole"
 GENERATED = "generated"
-"""A group with the jobs of a large queue that have generated ids, and what names them (`reports.diff.generated`)."""
+"""A group: jobs of a large queue with generated ids, and the rows that name them (`reports.diff.generated_ids`)."""
 
 
 def kind_of(group: str) -> str:
@@ -253,7 +256,7 @@ def kind_of(group: str) -> str:
 
 SHARED = "shared"
 EXAMPLES = "examples"
-"""A group with jobs that stand for all others of their queue (`reports.diff.checking.first_members`)."""
+"""A group with jobs that stand for all others of their queue (`reports.diff.check_plan.first_members`)."""
 
 _ABOUT_JOBS = ("job", "membership", "event", "log", "dependency")
 """Where differences begin that are found job by job."""
@@ -299,7 +302,7 @@ def compare_group(
     labelled = with_same_moments(raw[0], raw[1], settings)
     note_hidden("lock-ttl", raw, labelled, hidden, counted)
     rules = settings.rules(*([] if checks is None else [GENERATED_UUIDS.name]))
-    for both in _alike(*labelled, whole=checks is not None):
+    for both in _matching_parts(*labelled, whole=checks is not None):
         expected, actual = canonical_pair(both, rules, settings.context, hidden, counted)
         pair = SnapshotPair(expected=expected, actual=actual)
         for found in diff(pair.expected, pair.actual):
@@ -330,7 +333,7 @@ def _is_wanted(where: str, *, has_jobs: bool) -> bool:
     return where.partition(".")[0] not in _ABOUT_JOBS
 
 
-def _alike(expected: Snapshot, actual: Snapshot, *, whole: bool) -> Iterator[tuple[Snapshot, Snapshot]]:
+def _matching_parts(expected: Snapshot, actual: Snapshot, *, whole: bool) -> Iterator[tuple[Snapshot, Snapshot]]:
     """The two snapshots; locks that only one side has come apart from the others.
 
     The rule about tokens numbers them, and one lock too few would give all that follow another number.

@@ -30,7 +30,7 @@ def without_generated(sides: Sequence[Mapping[str, pa.Table]], queues: Sequence[
     parents = pa.concat_arrays([_parents_in(side["dependencies"]) for side in sides])
     named = pa.array([as_bytes(queue) for queue in queues], pa.binary())
     return [
-        {table: rows.filter(_is_told_by_id(rows, named, parents)) for table, rows in side.items()} for side in sides
+        {table: rows.filter(_is_known_by_id(rows, named, parents)) for table, rows in side.items()} for side in sides
     ]
 
 
@@ -42,13 +42,13 @@ def _parents_in(dependencies: pa.Table) -> pa.Array:
     )
 
 
-def _is_told_by_id(rows: pa.Table, queues: pa.Array, parents: pa.Array) -> pa.Array:
+def _is_known_by_id(rows: pa.Table, queues: pa.Array, parents: pa.Array) -> pa.Array:
     queue, job = (rows.column(name).combine_chunks().view(pa.binary()) for name in ("queue", "id"))
     generated = pc.or_(pc.match_substring_regex(job, GENERATED_ID), pc.is_in(keys_of(rows), value_set=parents))
     return pc.invert(pc.and_(pc.is_in(queue, value_set=queues), generated))
 
 
-def tell_apart(rows: DataFrame, queues: Sequence[str]) -> tuple[DataFrame, DataFrame]:
+def split_generated(rows: DataFrame, queues: Sequence[str]) -> tuple[DataFrame, DataFrame]:
     """The rows of both sides that belong to the jobs told apart, and all others. `rows`: with the column `side`.
 
     The schedulers of these queues go with their iterations, whose times tell which is which.

@@ -28,7 +28,7 @@ _ALONE = ("logs", "dependencies")
 
 
 @dataclass(frozen=True)
-class SoundJobs:
+class CheckPrefilter:
     """The jobs of a bucket that the gate's checks would have nothing to say of.
 
     As in a diff, the checks themselves look at one row after the other. This takes out what is certainly in order, and

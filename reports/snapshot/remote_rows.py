@@ -21,18 +21,18 @@ def rows_for_spark(spark: SparkSession, folder: Folder, buckets: int) -> DataFra
     """All wide rows of a snapshot in so many buckets."""
     if folder.is_here:
         return spark.read.schema(DDL).parquet(str(folder / ROWS)).select(*ARROW.names)
-    spark.dataSource.register(KeptRows)
-    return spark.read.format(KeptRows.name()).options(**asdict(folder), buckets=str(buckets)).load()
+    spark.dataSource.register(RemoteRows)
+    return spark.read.format(RemoteRows.name()).options(**asdict(folder), buckets=str(buckets)).load()
 
 
 @dataclass
-class BucketToRead(InputPartition):
+class BucketPartition(InputPartition):
     """A bucket on its way to an executor."""
 
     bucket: int
 
 
-class KeptRows(DataSource):
+class RemoteRows(DataSource):
     """`spark.read.format("bullmq-kept-rows")`: wide rows of the snapshot in a folder."""
 
     @classmethod
@@ -48,10 +48,10 @@ class KeptRows(DataSource):
         """A reader of this folder."""
         del schema
         folder = Folder(**{each.name: self.options[each.name] for each in fields(Folder)})
-        return KeptRowsReader(folder, int(self.options["buckets"]))
+        return RemoteRowsReader(folder, int(self.options["buckets"]))
 
 
-class KeptRowsReader(DataSourceReader):
+class RemoteRowsReader(DataSourceReader):
     """Reads a snapshot bucket by bucket, and only the tables that are asked for."""
 
     def __init__(self, folder: Folder, buckets: int) -> None:
@@ -70,11 +70,11 @@ class KeptRowsReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """A task for each bucket."""
-        return [BucketToRead(bucket) for bucket in range(self._buckets)]
+        return [BucketPartition(bucket) for bucket in range(self._buckets)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one bucket."""
-        assert isinstance(partition, BucketToRead)
+        assert isinstance(partition, BucketPartition)
         for table in self._tables:
             for batch in read_bucket(self._folder, table, partition.bucket, self._buckets).to_batches():
                 named = pa.array([table] * len(batch), pa.string())

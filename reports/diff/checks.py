@@ -16,9 +16,9 @@ from conformance.findings import Finding
 from conformance.observe.tables import Deduplication, Snapshot, as_number
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.protocol.versions import in_range
+from reports.diff.check_prefilter import ADDED_TOLERANCE_MS, CheckPrefilter
 from reports.diff.columns import keys_of
 from reports.diff.prefilter import BucketSide
-from reports.diff.sound import ADDED_TOLERANCE_MS, SoundJobs
 from reports.diff.stored_rows import rows_by_table
 from reports.diff.values import DiffSide
 from reports.snapshot.rows import snapshot_of
@@ -121,7 +121,7 @@ STORE_CHECKS = (*ABOUT_ALL_JOBS, *KEY_CHECKS, *ODD_KEY_CHECKS)
 
 def broken_jobs(side: BucketSide) -> Iterator[Finding]:
     """What is wrong with the jobs of a bucket."""
-    sound = SoundJobs(side).keys()
+    sound = CheckPrefilter(side).keys()
     rest = {
         name: rows.filter(pc.invert(pc.is_in(keys_of(rows), value_set=sound))) for name, rows in side.tables.items()
     }

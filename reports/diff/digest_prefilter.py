@@ -1,9 +1,9 @@
-"""Which jobs of two snapshots are certainly the same, told by their digests alone, a bucket at a time. No Spark.
+"""Jobs of two snapshots that are certainly the same, by their digests alone, a bucket at a time. No Spark.
 
-The same as `reports.diff.prefilter` and `reports.diff.sound` find by looking at all rows, from a few numbers that were
-written for each row when the store was read. Here too, to say "certain" too seldom costs time, and to say it wrongly
-would be a bug; property tests hold both against the rules and the checks. Two texts have the same 64 bits by chance
-once in 10^19 pairs.
+`reports.diff.prefilter` and `reports.diff.check_prefilter` decide the same from all rows. This module only needs the
+numbers that were written for each row when the store was read. A job that is wrongly left undecided costs time; a job
+that is wrongly called the same would be a bug. Property tests compare both with the rules and the checks. Two different
+texts have the same 64-bit digest once in 10^19 pairs.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 
 from conformance.observe.canonical_rules import CLOCK_TOLERANCE_MS, PLAUSIBLE_SINCE_MS
 from conformance.protocol.states import DELAY_FACTOR, JOB_CONTAINERS, PRIORITY_FACTOR
+from reports.diff.check_prefilter import ADDED_TOLERANCE_MS
 from reports.diff.columns import UNKNOWN, Flags, Positions, flags
 from reports.diff.prefilter import Numbers
-from reports.diff.sound import ADDED_TOLERANCE_MS
 from reports.diff.values import DiffSettings, DiffSide
 from reports.snapshot.digests.library import (
     GOOD,
@@ -305,7 +305,7 @@ class JobDigests:
 
 
 @dataclass(frozen=True)
-class AlikeJobs:
+class DigestPrefilter:
     """Both sides of a bucket, by their digests."""
 
     left: JobDigests
@@ -384,15 +384,15 @@ class AlikeJobs:
         """How many values of the jobs that nobody looks at differ and are hidden, by rule."""
         found: Counter[str] = Counter()
         # Of a job that is gone nothing is compared but events, of which nothing is hidden.
-        told = self.certain & self._all("is_usual") & ~np.isin(self._common[0], self.wanted)
+        same = self.certain & self._all("is_usual") & ~np.isin(self._common[0], self.wanted)
         rules = {
             "opts": "opts-parsed-json",
             "stacktrace": "stack-trace-text",
             **dict.fromkeys(("timestamp", "processed", "finished"), "worker-clock"),
         }
         for name, rule in rules.items():
-            found[rule] += int((told & ~self._jobs_equal(name)).sum())
-        found["worker-clock"] += int((told & ~self._same_scores).sum())
+            found[rule] += int((same & ~self._jobs_equal(name)).sum())
+        found["worker-clock"] += int((same & ~self._same_scores).sum())
         return +found
 
 
@@ -420,12 +420,12 @@ def rows_where(folder: Folder, table: str, bucket: int, buckets: int, choose: Ca
     return pa.concat_tables(found)
 
 
-def told_apart(
+def prefilter_bucket(
     folders: Sequence[Folder], bucket: int, buckets: int, settings: DiffSettings, left_out: Collection[str]
-) -> AlikeJobs:
+) -> DigestPrefilter:
     """What the digests of a bucket of both sides say, without those of some queues. Raises OSError."""
     left, right = (
         JobDigests(without_queues(read_bucket_digests(folder, bucket, buckets), left_out), facts)
         for folder, facts in zip(folders, settings.sides, strict=True)
     )
-    return AlikeJobs(left, right, settings)
+    return DigestPrefilter(left, right, settings)

@@ -18,7 +18,7 @@ from reports.snapshot.digests.rows import CONTAINERS
 _LISTS = [CONTAINERS.index(name) for name in LIST_CONTAINERS]
 _DELAYED, _PRIORITIZED = (CONTAINERS.index(name) for name in ("delayed", "prioritized"))
 # No array of pyarrow: making one imports pandas, which not every verb that imports this needs.
-_STANDING = (*_LISTS, _DELAYED, _PRIORITIZED)
+_REPRESENTATIVE = (*_LISTS, _DELAYED, _PRIORITIZED)
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,15 @@ class StepBack:
     steps: int
 
 
-def standing_members(digests: pa.Table | None) -> pa.Table | None:
+def representative_members(digests: pa.Table | None) -> pa.Table | None:
     """The members of lists, and of containers with jobs that are due later. None where there are none."""
     if digests is None:
         return None
-    found = digests.filter(pc.is_in(digests.column("container"), value_set=pa.array(_STANDING, pa.uint8())))
+    found = digests.filter(pc.is_in(digests.column("container"), value_set=pa.array(_REPRESENTATIVE, pa.uint8())))
     return found.set_column(0, "queue", found.column("queue").cast(pa.string())) if len(found) else None
 
 
-class StandingMembers:
+class RepresentativeMembers:
     """Such members of a whole store, as columns."""
 
     def __init__(self, parts: Sequence[pa.Table]) -> None:
@@ -97,7 +97,9 @@ class StandingMembers:
         return keys[counts == 1], self._number("position")[here][rows[counts == 1]]
 
 
-def steps_back(expected: StandingMembers, actual: StandingMembers, moved: Collection[int]) -> list[StepBack]:
+def steps_back(
+    expected: RepresentativeMembers, actual: RepresentativeMembers, moved: Collection[int]
+) -> list[StepBack]:
     """Each list in which the jobs that both have in it, but those that moved, stand in another order."""
     lists = [(queue, name) for queue in expected.queues for name in LIST_CONTAINERS]
     found = (_steps_back(queue, name, expected, actual, moved) for queue, name in lists)
@@ -105,7 +107,7 @@ def steps_back(expected: StandingMembers, actual: StandingMembers, moved: Collec
 
 
 def _steps_back(
-    queue: str, container: str, expected: StandingMembers, actual: StandingMembers, moved: Collection[int]
+    queue: str, container: str, expected: RepresentativeMembers, actual: RepresentativeMembers, moved: Collection[int]
 ) -> StepBack | None:
     left, right = (side.positions(queue, container) for side in (expected, actual))
     keys, rows, others = np.intersect1d(left[0], right[0], assume_unique=True, return_indices=True)

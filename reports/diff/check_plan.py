@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from conformance.protocol.states import PRIORITY_FACTOR
-from reports.diff.broken import broken_jobs, broken_queue, broken_row
+from reports.diff.checks import broken_jobs, broken_queue, broken_row
 from reports.diff.prefilter import BucketSide
 from reports.diff.stored_rows import rows_by_group
 from reports.diff.values import DIFFERENCE_DDL, DiffSide, batch_of_rows
