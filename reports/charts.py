@@ -1,4 +1,4 @@
-"""The charts of the reports: SVG elements that stand in a page, without a script and without a file of their own."""
+"""The charts of the reports: SVG elements inside a page, without a script or a separate file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TICKS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
 
 
 class _Chart:
-    """Axes to draw on, and what has come of them when all is drawn."""
+    """Axes to draw on, and the SVG when the drawing is finished."""
 
     def __init__(self, axes: Any) -> None:
         self.axes = axes
@@ -49,8 +49,8 @@ class _Chart:
 
 @contextmanager
 def _chart(title: str, *, size: tuple[float, float] = _SIZE, **labels: Any) -> Iterator[_Chart]:
-    """Draw inside the block. The style holds for axes and lines only where these are made under it."""
-    # Half a second of processor time: only who draws pays for it, and not every verb that may write a report.
+    """Draw inside the block. The style applies only to axes and lines that are made in it."""
+    # matplotlib takes half a second to import, and most commands draw no chart.
     import matplotlib as mpl  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
 
@@ -66,7 +66,7 @@ def _chart(title: str, *, size: tuple[float, float] = _SIZE, **labels: Any) -> I
 
 
 def _write_plain_numbers(axes: Any) -> None:
-    """On a logarithmic axis, write 1, 2 and 5 of each power of ten as people do, and not as powers."""
+    """On a logarithmic axis, label 1, 2 and 5 of each power of ten with plain numbers, not powers."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter  # noqa: PLC0415 - see _chart
 
     for axis in (axes.xaxis, axes.yaxis):
@@ -89,7 +89,7 @@ def rate_chart(slices: Sequence[TimeSlice]) -> Markup:
 
 
 def throughput_chart(points: Sequence[BacklogSample]) -> Markup:
-    """Jobs added and finished per second over time, as sampled: for loads whose events were trimmed."""
+    """Jobs added and finished per second over time, from samples: for loads whose events were trimmed."""
     seconds = [point.at_ms / 1000 for point in points]
     added = [point.added for point in points]
     finished = [point.counts.get("completed", 0) + point.counts.get("failed", 0) for point in points]
@@ -128,7 +128,7 @@ def over_time_chart(slices: Sequence[TimeSlice], name: str) -> Markup:
 
 
 def latency_chart(latencies: Mapping[str, Latency]) -> Markup:
-    """Every latency by percentile; both axes are logarithmic, that of percentiles in jobs of which one is slower."""
+    """Every latency by percentile. Both axes are logarithmic; the x axis is 1 / (share of slower jobs)."""
     labels: dict[str, Any] = {"xlabel": "percentile", "ylabel": "latency (ms)", "yscale": "log", "xscale": "log"}
     with _chart("Latency percentiles in milliseconds", **labels) as chart:
         rarest = 1.0
@@ -150,7 +150,7 @@ def latency_chart(latencies: Mapping[str, Latency]) -> Markup:
 
 
 def _one_of(percentile: float, count: int) -> float:
-    """One of how many jobs is slower than this percentile; of the slowest one there is one among all."""
+    """Return N such that one of N jobs is slower than this percentile; at most the number of jobs."""
     return min(100.0 / (100.0 - percentile), float(max(count, 1))) if percentile < 100 else float(max(count, 1))
 
 
@@ -165,7 +165,7 @@ class TrendPoint:
 
 
 def trend_chart(points: Sequence[TrendPoint], title: str, unit: str, *, of: str) -> Markup:
-    """One value of loads over the days on which they were made."""
+    """One value of several loads by the date of each load."""
     with _chart(title, ylabel=f"{title.partition(' of')[0].partition(',')[0]}, {unit}", ylim=(0, None)) as chart:
         for label, colour in zip(sorted({point.label for point in points}), _COLOURS, strict=False):
             own = sorted(
@@ -193,7 +193,7 @@ def comparison_chart(groups: Sequence[ComparedGroup], measure: str) -> Markup:
 
 
 def search_chart(search: RateSearch, threshold: str) -> Markup:
-    """What was measured for a threshold at each rate that was tried, and its bound as a line."""
+    """The value of a threshold at each tried rate, and its bound as a line."""
     wanted = parse_threshold(threshold)
     measured = f"p{wanted.percentile} (ms)" if wanted.percentile else f"{wanted.measure} (jobs/s)"
     labels: dict[str, Any] = {"xlabel": "offered rate (jobs/s)", "ylabel": measured, "xscale": "log", "yscale": "log"}
@@ -227,13 +227,13 @@ def rates(seconds: Sequence[float], totals: Sequence[int]) -> list[float]:
 
 
 def _times(slices: Sequence[TimeSlice]) -> tuple[list[float], float]:
-    """When each slice begins, and how long it lasts, in s."""
+    """The start of each slice and the length of a slice, in s."""
     seconds = [part.at_ms / 1000 for part in slices]
     return seconds, (seconds[1] - seconds[0] if len(seconds) > 1 else 1.0)
 
 
 def _svg(figure: Figure, title: str) -> Markup:
-    """A figure as an SVG element with a title for those who do not see it; it is as wide as its place."""
+    """A figure as an SVG element with a title for screen readers; it fills the width of its parent."""
     written = io.StringIO()
     figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
     text = written.getvalue()

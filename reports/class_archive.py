@@ -2,7 +2,7 @@
 
 A JVM can map classes from an archive that another one has left behind (JEP 350, dynamic archives of class data).
 An archive suits one installation of Java and one of Spark: it is named after both, and without one that suits, Spark
-starts as ever. `python -m reports.prepare_spark` makes it.
+starts without it. `python -m reports.prepare_spark` makes it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Loads beside each other: the mean of each measure over repetitions, its interval, and what has become worse. Pure."""
+"""Comparison of loads: the mean of each measure over repetitions, its interval, and regressions. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ComparedMeasure(msgspec.Struct, frozen=True, kw_only=True):
 
     `ratio`: to the baseline's mean. `change`: `worse` and `better` only where the means are further apart than the
     tolerance and the interval of their difference leaves out zero; `undecided` where they are further apart and the
-    repetitions are too few, or too different, to tell.
+    repetitions are too few, or too different, to decide.
     """
 
     measure: str
@@ -102,7 +102,7 @@ def compare_runs(folders: Sequence[Path], *, by: Grouping = "client", tolerance:
 
 
 def _label_of_clients(_: Path, result: LoadResult) -> str:
-    return f"{result.producer} → {', '.join(result.workers) or 'nobody'}"
+    return f"{result.producer} → {', '.join(result.workers) or 'no workers'}"
 
 
 _LABELS: Mapping[Grouping, Callable[[Path, LoadResult], str]] = {

@@ -1,4 +1,4 @@
-"""What executors get that have nothing installed but Java and Spark: Python, the kit, Node and bullmq in one archive.
+"""An archive for executors that have only Java and Spark installed: Python, the kit, Node and bullmq.
 
     python -m reports.executor_archive environment.tar.gz
     bullmq-conformance load … --master spark://host:7077 --archives environment.tar.gz

@@ -1,4 +1,4 @@
-"""The checks of a history that look at one job at a time, in Spark: what there is of each job comes together."""
+"""The checks of a history that concern one job at a time, in Spark: all records of a job are grouped first."""
 
 from __future__ import annotations
 
@@ -157,7 +157,9 @@ def header_of(history: Path) -> HistoryHeader:
         with history.open("rb") as lines:
             return msgspec.json.decode(lines.readline(), type=HistoryHeader)
     except (OSError, msgspec.MsgspecError) as error:
-        raise UsageProblem(f"{history} is no history: {error}", hint="give the history.jsonl of a chaos run") from error
+        raise UsageProblem(
+            f"{history} is not a history: {error}", hint="give the history.jsonl of a chaos run"
+        ) from error
 
 
 def _cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""The page that lists all runs in the folders below it, and shows what has become of loads from day to day."""
+"""The page that lists all runs in the folders below it, and charts loads over time."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def runs_under(folder: Path) -> Iterator[ListedRun]:
 
 
 def trend_under(folder: Path) -> Iterator[TrendPoint]:
-    """Each load below, as a point in time; loads of other work have lines of their own."""
+    """Each load below, as a point in time; each workload is a separate line of the chart."""
     for child in sorted(folder.iterdir()):
         try:
             result = read_result(child)
@@ -73,7 +73,7 @@ def _point(result: LoadResult) -> TrendPoint:
     found = result.latencies.get(whole_way(result))
     phase = result.finished if result.workers else result.produced
     return TrendPoint(
-        label=f"{result.producer} → {', '.join(result.workers) or 'nobody'} ({result.workload.digest[:4]})",
+        label=f"{result.producer} → {', '.join(result.workers) or 'no workers'} ({result.workload.digest[:4]})",
         taken_at=result.taken_at,
         ms=found.percentiles[TREND_PERCENTILE] if found and not result.spoilt_by_harness else None,
         per_second=phase.per_second,

@@ -37,8 +37,8 @@ from reports.load.run import SEEN, SERVICE
 
 LOAD_PAGE = "load.html"
 _OTHER_MEANINGS = {
-    SERVICE: "how long the client took for one call that adds a batch of at most 1,000 jobs",
-    SEEN: "from the event of the end to the moment at which a reader of the stream had it",
+    SERVICE: "duration of one call of the client that adds a batch of at most 1,000 jobs",
+    SEEN: "from the event of the end until a reader of the stream received it",
 }
 
 
@@ -62,7 +62,7 @@ def write_load_reports(folder: Path, result: LoadResult) -> list[Path]:
 
 
 def load_cases(result: LoadResult) -> list[JunitCase]:
-    """What a load has to achieve: all jobs added, and where there are workers, nothing left to do."""
+    """Requirements of a load: all jobs are added and, if there are workers, finished."""
     planned, added = result.workload.jobs, result.produced.jobs
     left = {name: count for name, count in result.final.items() if name in UNFINISHED_CONTAINERS and count}
     return [
@@ -106,7 +106,7 @@ def load_page(result: LoadResult) -> str:
 
 
 def _groups(result: LoadResult) -> dict[str, dict[str, dict[str, Latency]]]:
-    """The latencies of each group, where there is more than one."""
+    """The latencies of each group, if there is more than one."""
     found = {"kind of job": result.by_kind, "queue": result.by_queue}
     return {title: groups for title, groups in found.items() if len(groups) > 1}
 
@@ -116,27 +116,27 @@ def _has(result: LoadResult, name: str) -> bool:
 
 
 def load_notes(result: LoadResult) -> list[str]:
-    """What a reader has to know before believing the numbers."""
+    """Limits of the numbers that a reader has to know."""
     notes = []
     if result.schedule:
         notes.append(
             f"All producers were connected after {result.waited_s:.1f} s, the last one {result.apart_s:.1f} s behind "
-            "the first; the schedule began then, and no latency includes this."
+            "the first; the schedule started then, and no latency includes this."
         )
     if len(result.schedule) > 1:
         notes.append(
-            f"The load was resumed ({len(result.schedule) - 1} times): the schedule went on where it had broken off, "
+            f"The load was resumed ({len(result.schedule) - 1} times): the schedule continued where it had stopped, "
             "and the time between is in no latency and in no rate."
         )
     if result.timed < result.produced.jobs:
         notes.append(
             f"Redis has trimmed older events: latencies are those of the {result.timed:,} of {result.produced.jobs:,} "
-            "jobs whose events are left, and nothing is said over time. A larger --events keeps all."
+            "jobs whose events remain, and there are no charts over time. A larger --events keeps all events."
         )
     if not result.workload.rate:
         notes.append(
             "The load had no rate: jobs were added as fast as possible, so only service times are given. How long a "
-            "job waited would tell its place in the run, and no more."
+            "job waited would only show its place in the run."
         )
     return notes
 
@@ -146,7 +146,7 @@ def verdict_of_comparison(comparison: LoadComparison) -> str:
     if comparison.worse:
         return f"Worse than the first: {'; '.join(f'{measure} of {label}' for label, measure in comparison.worse)}."
     if comparison.undecided:
-        return f"Nothing is certainly worse; {len(comparison.undecided)} measures need more repetitions to tell."
+        return f"Nothing is certainly worse; {len(comparison.undecided)} measures need more repetitions to decide."
     return "Nothing is worse than the first."
 
 
@@ -265,8 +265,8 @@ def print_diff(summary: DiffSummary, console: Console) -> None:
     """Show the outcome, the classes, and one example of each."""
     console.print(verdict_of(summary), style="bold red" if summary.total else "bold green", highlight=False)
     if summary.hidden:
-        told = ", ".join(f"{rule} {count:,}" for rule, count in summary.hidden.items())
-        console.print(f"Hidden by rules, in values: {told}.", highlight=False)
+        counts = ", ".join(f"{rule} {count:,}" for rule, count in summary.hidden.items())
+        console.print(f"Values hidden by rules: {counts}.", highlight=False)
     if not summary.total:
         return
     table = Table("class", "count", "example", "expected", "actual", box=None, pad_edge=False)
@@ -346,7 +346,9 @@ def write_history_reports(folder: Path, result: HistoryResult) -> list[Path]:
 
 def print_history(result: HistoryResult, console: Console) -> None:
     """Show the outcome and an example of each check that failed."""
-    verdict = f"{result.total:,} findings" if result.total else "No findings: every job had a life that it may have."
+    verdict = (
+        f"{result.total:,} findings" if result.total else "No findings: every job went through allowed states only."
+    )
     console.print(verdict, style="bold red" if result.total else "bold green", highlight=False)
     table: Any = Table("check", "findings", "job", "example", box=None, pad_edge=False)
     for check, count in result.by_check.items():

@@ -1,4 +1,4 @@
-"""Where the reports of a verb go: they are written on this machine, and brought to any other folder at the end."""
+"""The folder for the reports of a verb: they are written on this machine, and copied to a remote folder at the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ReportFolder:
         return ReportFolder(out=self.out / name, local=self.local / name)
 
     def addresses_of(self, written: Iterable[Path]) -> Iterator[str]:
-        """Where files that were written are in the end; the index of all runs is kept on this machine only."""
+        """The final addresses of written files; the index of all runs stays on this machine."""
         for path in written:
             if self.out.is_here:
                 yield str(path)
@@ -38,9 +38,9 @@ class ReportFolder:
 
 @contextmanager
 def report_folder(out: Folder) -> Iterator[ReportFolder]:
-    """The folder for the duration of the block; if that ends well, everything is there.
+    """The folder for the duration of the block; a remote folder gets the files when the block ends without an error.
 
-    Raises UsageProblem where a folder of this machine cannot be made, EnvironmentProblem for everything else.
+    Raises UsageProblem if a local folder cannot be made, EnvironmentProblem for everything else.
     """
     if out.is_here:
         make_folder(out.path)
@@ -48,7 +48,7 @@ def report_folder(out: Folder) -> Iterator[ReportFolder]:
         return
     prove_room(out)
     with tempfile.TemporaryDirectory(prefix=_OWN) as room:
-        # One below, because the index of all runs is written beside it.
+        # One level below, because the index of all runs is written next to it.
         local = Path(room) / "reports"
         make_folder(local)
         yield ReportFolder(out=out, local=local)
@@ -58,7 +58,7 @@ def report_folder(out: Folder) -> Iterator[ReportFolder]:
 
 @contextmanager
 def passing_folder() -> Iterator[ReportFolder]:
-    """A folder of this machine for what nobody wants to keep."""
+    """A temporary folder of this machine."""
     with tempfile.TemporaryDirectory(prefix=_OWN, ignore_cleanup_errors=True) as room:
         yield ReportFolder(out=folder_at(room), local=Path(room))
 

@@ -1,7 +1,7 @@
-"""The Spark session of one command: local by default, a cluster where `--master` says so.
+"""The Spark session of one command: local by default, on a cluster with `--master`.
 
-What a cluster needs beside its address is set here once, so that nothing else differs: executors run this very Python
-interpreter, and find this package where the driver found it (`PYTHONPATH`).
+All settings of a cluster but its address are made here, so that nothing else depends on the master. Executors run the
+same Python interpreter, and import this package from the same path as the driver (`PYTHONPATH`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SparkSettings:
     """How to reach Spark. `master`: Spark's own master URL. `memory`: of the driver, as in `2g`.
 
     `properties`: further Spark properties, which win over those set here. `rows`: over about how many it will be asked,
-    None where nobody knows.
+    None if unknown.
     """
 
     master: str = "local[*]"

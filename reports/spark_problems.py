@@ -1,4 +1,4 @@
-"""What may be wrong with Spark, said in one line: no Java that it runs on, and the cause behind its exceptions."""
+"""Problems of Spark in one line: no suitable Java, and the causes behind its exceptions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def require_java() -> int:
     said = done.stderr or done.stdout
     found = _VERSION.search(said)
     if found is None:
-        raise EnvironmentProblem(f"{java} does not tell its version: {said.strip()[:200]}", hint=_hint())
+        raise EnvironmentProblem(f"{java} does not print its version: {said.strip()[:200]}", hint=_hint())
     major = int(found.group(1))
     if major < OLDEST_JAVA:
         raise EnvironmentProblem(f"{java} is Java {major}; Spark needs {OLDEST_JAVA} or newer", hint=_hint())
@@ -64,7 +64,7 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
     ("No space left on device", "the disk is full", "free some space, or give --out a folder on another disk"),
     ("OutOfMemoryError", "Spark ran out of memory", "give it more with --memory, as in --memory 4g"),
     ("MemoryError", "a Python worker of Spark ran out of memory", "free some, or use fewer cores: --master local[1]"),
-    ("ExecutorLostFailure", "an executor was lost", "look at its log; often it had too little memory"),
+    ("ExecutorLostFailure", "an executor was lost", "see its log; often it had too little memory"),
     ("Python worker exited unexpectedly", "a Python worker of Spark died", "often it had too little memory"),
     ("Answer from Java side is empty", "the JVM of Spark died", "often it had too little memory: --memory 4g"),
     ("PATH_NOT_FOUND", "a folder of the snapshot is missing", "take the snapshot again"),

@@ -1,4 +1,4 @@
-"""A store as users name it for `diff` and `check`: the folder of a snapshot, a live Redis, or an RDB file."""
+"""The address of a store for `diff` and `check`: the folder of a snapshot, a live Redis, or an RDB file."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from reports.snapshot.rdb.saving import RdbSource, save_rdb
 from reports.snapshot.store import StoredSnapshot, open_stored, save
 
 ROWS_OF_A_KEY = 6
-"""What a job of a real run leaves beside its hash: its place in a container, and four events."""
+"""Typical rows of a job: its hash, its place in a container, and four events."""
 
 BYTES_OF_A_ROW = 54
-"""In an RDB file with compression, where four rows of six are events."""
+"""In a compressed RDB file, in which four rows of six are events."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreAddress:
-    """One side of a comparison. `queue` empty: every queue. `replicate`: a live Redis hands out its RDB file."""
+    """One side of a comparison. `queue` empty: every queue. `replicate`: fetch the RDB file of a live Redis."""
 
     text: str
     queue: str = ""
@@ -35,7 +35,7 @@ class StoreAddress:
 
     @property
     def source(self) -> RedisSource | RdbSource | None:
-        """A store by its URL, or an RDB file, with the prefix after `#`; None where it is a folder."""
+        """A store by its URL, or an RDB file, with the prefix after `#`; None for a folder."""
         place, _, prefix = self.text.partition("#")
         if is_elsewhere(self.text):
             return None
@@ -51,9 +51,9 @@ class StoreAddress:
         return isinstance(self.source, RedisSource) and not self.replicate
 
     def rows_about(self) -> int:
-        """How many rows it has, roughly where it is not a snapshot yet; before anything slow is started.
+        """The number of rows, an estimate unless it is a snapshot; known before anything slow starts.
 
-        Raises UsageProblem for a name that means no store, EnvironmentProblem for a Redis that cannot be reached.
+        Raises UsageProblem for an invalid address, EnvironmentProblem for a Redis that cannot be reached.
         """
         source = self.source
         if source is None:
@@ -63,9 +63,9 @@ class StoreAddress:
         return sum(file.stat().st_size for file in source.files) // BYTES_OF_A_ROW
 
     def read(self, folder: Folder, scratch: Path) -> Folder | None:
-        """Read it as far as that needs no Spark; returns where it then lies as a snapshot, None: Spark has to read it.
+        """Read it if that needs no Spark; returns the folder of the snapshot, or None if Spark has to read it.
 
-        `folder`: where it is kept unless it is a snapshot already. `scratch`: an empty folder for an RDB file.
+        `folder`: for the snapshot, unless it is one already. `scratch`: an empty folder for an RDB file.
         Raises Problems.
         """
         source = self.source
@@ -79,7 +79,7 @@ class StoreAddress:
         return folder
 
     def opened(self, session: SparkSession, folder: Folder, read: Folder | None) -> StoredSnapshot:
-        """The store ready to be compared, where `read` is what `read` returned. Raises Problems."""
+        """Open the store for a comparison; `read`: the result of `read`. Raises Problems."""
         if read is not None:
             return open_stored(session, read)
         source = self.source
@@ -88,24 +88,24 @@ class StoreAddress:
 
 
 def replicated(source: RedisSource, folder: Path) -> RdbSource:
-    """Have a store hand out its RDB files into this folder. Raises Problems."""
+    """Fetch the RDB files of a store into this folder. Raises Problems."""
     address = source.address
     files = fetch_rdb(address, folder)
     return RdbSource(files=files, prefix=source.prefix, queue=source.queue, database=address.db, name=address.text)
 
 
 def store_addresses(*texts: str, queue: str = "", replicate: bool = False) -> tuple[StoreAddress, ...]:
-    """The stores that a user names. Raises UsageProblem where one shall be replicated, and none runs."""
+    """Parse addresses. Raises UsageProblem for --replicate without a live Redis."""
     stores = tuple(StoreAddress(text=text, queue=queue, replicate=replicate) for text in texts)
     if replicate and not any(isinstance(store.source, RedisSource) for store in stores):
-        raise UsageProblem("--replicate is for a Redis that runs", hint="leave it out, or give redis://host:port")
+        raise UsageProblem("--replicate needs a live Redis", hint="leave it out, or give redis://host:port")
     return stores
 
 
 def start_reading(store: StoreAddress, folder: Folder, scratch: Path) -> Future[Folder | None]:
-    """`store.read`, beside what comes next: Spark takes as long to start as a server to hand out its file.
+    """Start `store.read` in a thread: Spark takes as long to start as a server to send its file.
 
-    Nobody waits for its thread: where the command is interrupted, that ends with the process.
+    The thread is a daemon, so an interrupted command does not wait for it.
     """
     reading: Future[Folder | None] = Future()
 

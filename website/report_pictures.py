@@ -1,9 +1,9 @@
-"""Pictures of the sample report for the page that explains it, made by a browser while the site is built.
+"""Screenshots of the sample report for the page that explains it, taken by Chromium while the site is built.
 
 python -m website.report_pictures PAGES
 
-PAGES is the folder that `website.assembly` has written. The page has a mark where they belong. Without Chromium it
-stays without pictures, unless BULLMQ_SITE_PICTURES says `required`, as in CI.
+PAGES is the folder that `website.assembly` has written. A mark in the page is replaced. Without Chromium the page has
+no pictures; with BULLMQ_SITE_PICTURES=required, as in CI, that is an error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TIMEOUT_S = 120.0
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 Photographer = Callable[[Path, Path, "Picture"], None]
-"""Takes a picture of a page: the page, where the picture belongs, which."""
+"""Takes a picture of a page; arguments: page, file of the picture, size and text."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ PICTURES = (
 
 
 class NoPictures(Problem):
-    """A browser that is required is not there, or takes no picture."""
+    """Chromium is required but missing, or it took no picture."""
 
     exit_code = 3
 
 
 def with_chromium(page: Path, picture: Path, wanted: Picture) -> None:
-    """Let Chromium take a picture. Raises NoPictures where it takes none."""
+    """Take a picture with Chromium. Raises NoPictures if there is no picture."""
     with tempfile.TemporaryDirectory(prefix="bullmq-conformance-") as profile:
         done = subprocess.run(
             [
@@ -88,7 +88,7 @@ def illustrate(pages: Path, photographer: Photographer) -> None:
     page = pages / PAGE
     before, mark, after = page.read_text("utf-8").partition(MARK)
     if not mark:
-        raise NoPictures(f"{PAGE} has no place for pictures", hint=f"its place is the line {MARK}")
+        raise NoPictures(f"{PAGE} has no place for pictures", hint=f"add the line {MARK}")
     for picture in PICTURES:
         photographer(report, pages / picture.name, picture)
     shown = "\n\n".join(f"![{picture.text}](../{picture.name})" for picture in PICTURES)

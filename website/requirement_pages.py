@@ -19,7 +19,7 @@ from website.markdown import anchor_of
 
 @dataclass(frozen=True, kw_only=True)
 class RequirementSources:
-    """All that the kit knows about its requirements.
+    """The sources of the pages about requirements.
 
     `scenarios` by id (`area/name`). `vectors`: how many calls of each operation are recorded. `proven`: rows with a
     proof that runs on the oracle.
@@ -77,16 +77,16 @@ def _facts(row: Requirement, profile: Profile | None) -> Iterator[str]:
     if profile is not None:
         facts["Profile"] = f"[{profile.name}](../profiles.md#{profile.name}), {profile.title}"
     if row.owns:
-        facts["Differences at"] = ", ".join(f"`{pattern}`" for pattern in row.owns) + " speak against it"
+        facts["Differences at"] = ", ".join(f"`{pattern}`" for pattern in row.owns) + " count against it"
     yield from (f"- {name}: {text}" for name, text in facts.items())
 
 
 def _scenarios(row: Requirement, scenarios: Mapping[str, Scenario]) -> Iterator[str]:
-    yield "## Who looks at it\n"
+    yield "## Scenarios\n"
     if not scenarios:
-        yield "No scenario of `run`.\n"
+        yield "No scenario tests it.\n"
         return
-    yield f"`bullmq-conformance run --select {row.id} -- ./my-driver` plays:\n"
+    yield f"`bullmq-conformance run --select {row.id} -- ./my-driver` runs:\n"
     for name, scenario in scenarios.items():
         yield f'??? example "{_quoted(name)}: {_quoted(scenario.title)} (tier {scenario.tier})"'
         yield "    ```python"
@@ -101,7 +101,7 @@ def _quoted(text: str) -> str:
 def _mutants(mutants: Sequence[Mutant]) -> Iterator[str]:
     if not mutants:
         return
-    yield "## Clients broken on purpose that it catches\n"
+    yield "## Mutants that it catches\n"
     yield from (f"- `{found.name}`: {found.what}" for found in mutants)
     yield ""
 
@@ -110,8 +110,8 @@ def _recorded(row: Requirement, sources: RequirementSources) -> Iterator[str]:
     recorded = sorted(name for name in sources.operations.about(row.id) if name in sources.vectors)
     if not recorded:
         return
-    yield "## What Node does, recorded\n"
-    yield "The [test vectors](../how-to/vectors.md) of the operations that it is about, whichever rule they show:\n"
+    yield "## Recorded calls of Node\n"
+    yield "The [test vectors](../how-to/vectors.md) of its operations, for any rule:\n"
     yield "| operation | recorded calls |"
     yield "|---|---:|"
     for name in recorded:
@@ -120,7 +120,7 @@ def _recorded(row: Requirement, sources: RequirementSources) -> Iterator[str]:
 
 
 def vectors_path(operation: str) -> str:
-    """Where the vectors of an operation stand on the site."""
+    """The place of the vectors of an operation on the site."""
     return f"files/vectors/calls/{operation}.json"
 
 

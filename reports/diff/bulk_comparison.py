@@ -45,11 +45,11 @@ _MEANS_PREFIX = "own-prefix"
 
 @dataclass(frozen=True, kw_only=True)
 class BucketComparison:
-    """What executors compare: two stored snapshots in so many buckets, without some queues.
+    """The work of executors: two stored snapshots in `buckets` buckets, without some queues.
 
     `cut`: queues of which the jobs with generated ids are compared elsewhere (`reports.diff.generated_ids`).
-    `queue`, `job`: where not empty, nothing else is compared. `digests`: of which kind both sides have them, empty
-    where they cannot be asked (`reports.diff.digest_prefilter`).
+    `queue`, `job`: if not empty, only these are compared. `digests`: the kind that both sides have, empty if they
+    cannot be used (`reports.diff.digest_prefilter`).
     """
 
     folders: tuple[Folder, Folder]

@@ -1,4 +1,4 @@
-"""Find at once the jobs of one store that certainly break no check, a bucket of jobs at a time. No Spark."""
+"""Find the jobs of one store that certainly pass every check, a bucket of jobs at a time. No Spark."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _ALONE = ("logs", "dependencies")
 class CheckPrefilter:
     """The jobs of a bucket that the gate's checks would have nothing to say of.
 
-    As in a diff, the checks themselves look at one row after the other. This takes out what is certainly in order, and
-    never says that something is wrong; flows, iterations, logs and chosen timestamps stay in.
+    The checks are slow because they process one row at a time. This removes jobs that certainly pass all checks, and
+    never reports a failure itself. Jobs with flows, iterations, logs or chosen timestamps are left to the checks.
     """
 
     side: BucketSide

@@ -1,4 +1,4 @@
-"""What is wrong with a store by itself: the gate's own checks, job by job and queue by queue. No Spark."""
+"""The gate's checks of one store, job by job and queue by queue. No Spark."""
 
 from __future__ import annotations
 

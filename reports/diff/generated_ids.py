@@ -1,9 +1,9 @@
-"""Jobs with generated ids in queues that are too large to be compared as a whole: told apart from all others.
+"""Jobs with generated ids in queues that are too large to be compared as a whole.
 
-Their ids differ between two stores that are the same (uuids, iterations of schedulers), so that they have to be seen
-together to tell which is which (`reports.diff.pairing`). With them goes what names them: parents, locks, deduplication
-keys. Jobs with uuids of which both sides have equally many with the same content, and that nothing else names, are
-looked at in shares. Every other job of such a queue is compared by its id.
+Generated ids (uuids, iterations of schedulers) differ between two equal stores, so these jobs are compared in one
+piece, where `reports.diff.pairing` matches them by content. Rows that name them (parents, locks, deduplication keys)
+are in the same piece. Jobs with uuids that no other row names, and of which both sides have equally many with the same
+content, are compared in shares. Every other job of such a queue is compared by its id.
 """
 
 from __future__ import annotations

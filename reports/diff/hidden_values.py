@@ -1,7 +1,7 @@
-"""What the canonical rules hide between two stores, counted by rule: how much differs, and is no difference. No Spark.
+"""Values that differ between two stores and that a canonical rule hides, counted by rule. No Spark.
 
-Counted are values: fields of hashes and events, scores, times to live, tokens, members. Not counted are the ids of
-stream entries, which differ between any two stores.
+Values are fields of hashes and events, scores, times to live, tokens and members. The ids of stream entries are not
+counted: they differ between any two stores.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def compare_locally(comparison: SnapshotComparison[SnapshotFolder]) -> LocalDiff
 
 @dataclass(frozen=True, kw_only=True)
 class _Bucket:
-    """What the digests of a bucket leave: jobs to compare, and the representative members of each side.
+    """The rest of a bucket after the digests: jobs to compare, and the representative members of each side.
 
     `hidden`: values that rules hide in all other jobs. `largest`: the largest generated id of each queue.
     """

@@ -1,8 +1,8 @@
 """Which jobs with generated ids are the same on both sides: those with the same content. No Spark.
 
-The gate tells uuids by the order in which they appear, and a job too few gives all that follow another number. Between
-two stores a job is therefore known by what it is: its hash, containers, events and logs, its place in its flow, and
-only among jobs that are alike in all of this by its place in the order.
+The gate numbers uuids in the order in which they appear, so a missing job would change the number of all later ones.
+Between two stores a job is therefore identified by its content: hash, containers, events, logs and place in its flow.
+Only jobs with the same content are matched by their order.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def paired_by_content(
 
 @dataclass(frozen=True)
 class JobContents:
-    """What the jobs with uuids of one side are, in the order in which they appear. `side`: in canonical form."""
+    """The jobs with uuids of one side, in the order in which they appear. `side`: in canonical form."""
 
     side: Snapshot
 

@@ -88,7 +88,7 @@ def _as_differences(found: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class ComparedRows:
-    """The rows of both sides (column `side`), told apart by how they are compared.
+    """The rows of both sides (column `side`), grouped by how they are compared.
 
     `both`: all of them. `apart`: those of jobs with generated ids in queues too large to be compared as a whole, with
     the column `group`. `rest`: all others. `whole`: the queues that are compared as a whole.
@@ -107,7 +107,7 @@ class ComparedRows:
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """What came of a comparison: its differences as Spark rows, and how many values each rule has hidden."""
+    """The differences of two snapshots as Spark rows, and how many values each rule hides."""
 
     found: DataFrame
     hidden: dict[str, int]
@@ -195,12 +195,12 @@ def _without_retyped(by_queue: DataFrame, retyped: DataFrame) -> DataFrame:
     """Without the keys that stand in the place of a job: they are told there."""
     places = retyped.where(sql.col("kind") == _RETYPED).where("locator = 'job'").select("key").distinct()
     foreign = sql.col("locator").startswith("unknown.")
-    told = by_queue.join(places.withColumn("told", sql.lit(True)), "key", "left")
-    return told.where(~foreign | sql.col("told").isNull()).select(*DIFFERENCE_COLUMNS)
+    marked = by_queue.join(places.withColumn("is_retyped", sql.lit(True)), "key", "left")
+    return marked.where(~foreign | sql.col("is_retyped").isNull()).select(*DIFFERENCE_COLUMNS)
 
 
 def _unexplained(by_queue: DataFrame, by_job: DataFrame) -> DataFrame:
-    """Without the markers and counters of queues in which a job is missing or too many: that explains them."""
+    """Remove markers and counters of queues with a missing or extra job, which explains them."""
     uneven = by_job.where("kind in ('missing-job', 'extra-job')").select("queue").distinct()
     marked = by_queue.join(sql.broadcast(uneven.withColumn("uneven", sql.lit(True))), "queue", "left")
     locator = sql.col("locator")
@@ -262,12 +262,12 @@ def _insist_on_few(apart: DataFrame, large: list[str]) -> None:
             raise UsageProblem(
                 f"queue {row['queue']!r} has {row['count']} rows of jobs with generated ids that belong to flows or "
                 "have no equal on the other side",
-                hint="give the jobs ids of your own: only then jobs of two stores can be told to be the same",
+                hint="give the jobs ids of your own: jobs of two stores can then be matched by id",
             )
 
 
 def _groups(comparison: SnapshotComparison[StoredSnapshot], rows: ComparedRows, settings: DiffSettings) -> DataFrame:
-    """Rows that are compared by queue, with the column `group`, and the jobs that rules look at beside them.
+    """Rows that are compared by queue, with the column `group`, and the jobs that rules need next to them.
 
     Jobs are most of a store, and so they are looked through only where something asks for one of them.
     """

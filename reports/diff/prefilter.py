@@ -226,12 +226,12 @@ class BucketSide:
 class Prefilter:
     """Takes out of a bucket the jobs of which rules and comparison would find nothing to say.
 
-    The rules and the comparison of the gate are the only ones that say what differs. They look at one row after the
-    other, which is too slow for millions of jobs that are alike. So this first takes out those of which every text is
-    the same byte by byte, and every time passes on both sides the very relation that the rule `worker-clock` asks for.
-    All that is unusual (a prefix in a text, a flow, a log, a chosen timestamp, a time out of its relation) stays in. To
-    say "certain" too seldom costs time; to say it wrongly would be a bug, and a property test holds the prefilter
-    against the rules. `rows`: of the jobs that both have, where they stand on each side.
+    Only the gate's rules and comparison decide what differs. They process one row at a time, which is too slow for
+    millions of equal jobs. So this first removes jobs whose texts are all the same byte by byte, and whose times have
+    on both sides the relation that the rule `worker-clock` requires. Everything unusual (a prefix in a text, a flow, a
+    log, a chosen timestamp, a time out of its relation) is left to the comparison. A job that is wrongly left in costs
+    time; a job that is wrongly removed would be a bug, and a property test compares the prefilter with the rules.
+    `rows`: positions on each side of the jobs that both have.
     """
 
     left: BucketSide

@@ -1,4 +1,4 @@
-"""Members of containers that stand for others, and the order of lists, from digests alone. No Spark."""
+"""Members that represent a whole container, and the order of lists, from digests alone. No Spark."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class FirstMember:
 
 @dataclass(frozen=True)
 class StepBack:
-    """A list in which jobs of both sides stand in another order.
+    """A list in which the common jobs have another order on each side.
 
-    `first`: the first job, from the left of the expected side, that stands before its left neighbour on the other, with
-    that neighbour in front. `steps`: how many such there are.
+    `first`: a pair of neighbours of the expected side that the other side has in reverse order, the leftmost one, with
+    the left neighbour in front. `steps`: how many such pairs there are.
     """
 
     queue: str

@@ -1,4 +1,4 @@
-"""What a diff is asked for: two snapshots, and what follows from their manifests before a row is read. No Spark."""
+"""Two snapshots to compare, and all that follows from their manifests before a row is read. No Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reports.snapshot.folders import Folder
 from reports.snapshot.format import SnapshotFolder
 
 MOST_ROWS_OF_A_WHOLE_QUEUE = 100_000
-"""Rows that are compared in one piece, of both sides: of a queue with generated ids, or else of its jobs with one."""
+"""Rows of both sides that are compared in one piece: of a queue with generated ids, or only of its jobs with one."""
 
 DEDUPLICATIONS_PER_GROUP = 500
 

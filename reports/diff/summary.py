@@ -135,7 +135,7 @@ class BrokenExample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store breaks by itself, counted by check, with examples of each."""
+    """The places of one store that break a check, counted by check, with examples of each."""
 
     snapshot: str
     jobs: int

@@ -111,7 +111,7 @@ _BY_KIND = {
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotPair:
-    """What both sides have of one job (or of one group of keys)."""
+    """The tables of both sides about one job (or about one group of keys)."""
 
     expected: Snapshot
     actual: Snapshot

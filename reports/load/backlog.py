@@ -1,4 +1,4 @@
-"""What is seen of a load while it runs: the backlog from time to time, and how soon a reader of the events has them."""
+"""Samples of a running load: the backlog over time, and how soon a reader receives the events."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""All producers of a load begin at one instant: when the last of them is connected, and not before.
+"""All producers of a load start at the same instant: when the last of them is connected.
 
-An executor needs seconds to start its Python, and a driver to start its client. Were the schedule to begin without
-them, the time they need would stand in every latency. So each producer says in Redis that it is ready, and waits; the
-driver of Spark sets the instant at which the schedule begins, in the clock of Redis.
+An executor needs seconds to start its Python, and a driver to start its client. If the schedule started without them,
+every latency would include that time. So each producer reports in Redis that it is ready, and waits. The driver of
+Spark sets the instant at which the schedule starts, in the clock of Redis.
 """
 
 from __future__ import annotations
@@ -137,17 +137,17 @@ def wait_for_start(client: Client, target: LoadTarget, partition: int) -> int:
     untyped: Any = client
     untyped.sadd(target.barrier_key, partition)
     untyped.expire(target.barrier_key, KEPT_S)
-    told: list[bytes] = []
+    start: list[bytes] = []
 
-    def is_told() -> bool:
-        told[:] = [answer] if (answer := untyped.get(target.start_key)) else []
-        return bool(told)
+    def is_set() -> bool:
+        start[:] = [answer] if (answer := untyped.get(target.start_key)) else []
+        return bool(start)
 
-    wait_until(is_told, deadline_s=2 * DEADLINE_S, step_s=_LOOK_EVERY_S)
-    if not told or told[0].startswith(_GIVEN_UP):
-        ready = told[0].removeprefix(_GIVEN_UP).decode().strip() if told else "?"
+    wait_until(is_set, deadline_s=2 * DEADLINE_S, step_s=_LOOK_EVERY_S)
+    if not start or start[0].startswith(_GIVEN_UP):
+        ready = start[0].removeprefix(_GIVEN_UP).decode().strip() if start else "?"
         raise EnvironmentProblem(
-            f"{ready} of {target.partitions} producers were connected after {DEADLINE_S:g} s, and none has begun",
+            f"{ready} of {target.partitions} producers were connected after {DEADLINE_S:g} s, and none has started",
             hint="every partition needs a core of its own at the same time: lower --partitions",
         )
-    return int(told[0])
+    return int(start[0])

@@ -30,7 +30,7 @@ Name = TypeVar("Name")
 
 
 class Latency(msgspec.Struct, frozen=True, kw_only=True):
-    """What a histogram says, in ms. `early`: values below zero (clocks that differ), counted as zero."""
+    """The summary of a histogram, in ms. `early`: values below zero (clocks that differ), counted as zero."""
 
     count: int
     mean: float

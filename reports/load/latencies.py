@@ -1,6 +1,6 @@
 """Latencies, rates and backlog of a load, computed in Spark from the events that its queues have kept.
 
-The times are those of the ids of events: the clock of Redis, and nobody else's.
+All times are those of event ids, that is, of the clock of Redis.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ MEANINGS: Mapping[str, str] = {
     "due-to-active": "from due (added, or the end of the delay) to the event `active`, jobs that ran once",
     "active-to-finished": "from the event `active` to `completed` or `failed`, jobs that ran once",
     "delayed-late": "how long after its due time a delayed job became active, jobs that ran once",
-    "scheduled-to-finished": "from the scheduled instant to the event of the end, whatever happened between",
+    "scheduled-to-finished": "from the scheduled instant to the event of the end, retries and delays included",
 }
 """Every latency that is read from events."""
 
 WITHOUT_SCHEDULE = ("active-to-finished",)
-"""The only one that a load without a rate has: the others would tell the place of a job in the run."""
+"""The only one of a load without a rate: the others would only show the place of a job in the run."""
 
 OVER_TIME = ("scheduled-to-added", "scheduled-to-finished")
 """Latencies that are also given for each slice of time."""
@@ -53,7 +53,7 @@ ROWS_AT_A_TIME = 500_000
 
 @dataclass(frozen=True, kw_only=True)
 class LoadTimes:
-    """What the events say about a load. `timed`: jobs whose event `added` is still there."""
+    """The times of a load, from its events. `timed`: jobs whose event `added` is still there."""
 
     timed: int
     produced: LoadPhase
@@ -151,7 +151,7 @@ def _measured(jobs: DataFrame, workload: Workload, schedule: Sequence[ScheduleSe
 
 @dataclass(frozen=True, kw_only=True)
 class _SegmentWindow:
-    """What one segment of the schedule began and ended with, Unix ms; None where there was nothing."""
+    """Counts of one segment of the schedule, and its first and last times, Unix ms; None if there was no such event."""
 
     scheduled: int
     added: int

@@ -74,7 +74,7 @@ def runs_of(rows: Sequence[PlannedJob]) -> Iterator[tuple[str, bool, list[Planne
 class ReferenceProducer:
     """The reference: scripts are cached, commands pipelined by node.
 
-    Jobs go in as `Queue.addBulk` sends them, but without a Job object for each, which nobody would look at here; flows
+    Jobs go in as `Queue.addBulk` sends them, but without a Job object for each, which a load does not need; flows
     go through `FlowProducer.addBulk`.
     """
 

@@ -47,11 +47,11 @@ _LOST = (RedisError, OSError, DriverBroken, OperationIndeterminate)
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerCounts:
-    """What one producer did. `before`: jobs that were added before a load was resumed; `added`: those since then.
+    """Counts and times of one producer. `before`: jobs that were added before a load was resumed; `added`: later ones.
 
     `first_ms`, `last_ms`: when its first batch was sent and its last one confirmed, Unix ms of Redis' clock. `late_ms`:
     how far it was behind the schedule at most. `service`: how long the client took for a batch, an encoded histogram of
-    microseconds; `harness`: how late each job was sent for which nobody but the producer's own process is to blame.
+    microseconds; `harness`: by how much each job was late because of the producer's own process, not of the client.
     """
 
     partition: int
@@ -65,7 +65,7 @@ class ProducerCounts:
 
 
 class ProducerWatch:
-    """What a producer measures. All instants are Unix ms of Redis' clock."""
+    """The measurements of a producer. All instants are Unix ms of Redis' clock."""
 
     def __init__(self, now_ms: Callable[[], float], start_ms: float) -> None:
         self.service, self.harness = Histogram(MICROSECONDS), Histogram(MICROSECONDS)
@@ -163,7 +163,7 @@ def _connect(producer: LoadProducer) -> None:
     try:
         producer.connect()
     except (OperationFailed, OperationIndeterminate) as error:
-        raise EnvironmentProblem(f"the producer cannot open its queues: {error}", hint="look at its log") from error
+        raise EnvironmentProblem(f"the producer cannot open its queues: {error}", hint="see its log") from error
 
 
 def _rows_in(batches: Iterable[pa.RecordBatch]) -> Iterator[PlannedJob]:
@@ -215,7 +215,7 @@ def _add_batch(
                 raise _gave_up(error, target) from error
             time.sleep(PAUSE_S * attempt)
         except OperationFailed as error:
-            raise EnvironmentProblem(f"the producer refused a batch: {error}", hint="look at its log") from error
+            raise EnvironmentProblem(f"the producer refused a batch: {error}", hint="see its log") from error
         else:
             return
 

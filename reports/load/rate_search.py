@@ -90,12 +90,12 @@ def _next_rate(kept: float, missed: float | None) -> float | None:
 
 
 def search_sentence(search: RateSearch) -> str:
-    """What was found, in one sentence."""
+    """The result in one sentence."""
     if not search.kept:
         return "no rate that was tried keeps the thresholds"
     highest = f"{search.kept:,.0f} jobs/s keeps the thresholds"
     if search.missed is None:
         return f"{highest}; no higher rate was tried"
     if search.limited_by_harness:
-        return f"{highest}; at {search.missed:,.0f} jobs/s the harness itself is late, so that nothing can be told"
+        return f"{highest}; at {search.missed:,.0f} jobs/s the harness itself is late, so this rate is undecided"
     return f"{highest}, {search.missed:,.0f} jobs/s does not"

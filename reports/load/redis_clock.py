@@ -18,7 +18,7 @@ class RedisClock:
     """`ahead_s`: by how much the server's clock is ahead of this machine's monotonic one.
 
     Ids of events are taken from the server's clock: an instant of this clock and the id of an event can be compared,
-    whatever the clocks of executors say.
+    independent of the clocks of executors.
     """
 
     ahead_s: float
@@ -45,11 +45,11 @@ def clock_from(ask: Callable[[], float]) -> RedisClock:
     answers: list[tuple[float, float]] = []
     for _ in range(PROBES):
         before = time.monotonic()
-        told = ask()
+        reply = ask()
         after = time.monotonic()
-        answers.append((after - before, told - (before + after) / 2))
+        answers.append((after - before, reply - (before + after) / 2))
     return RedisClock(ahead_s=min(answers)[1])
 
 
-def _seconds(told: tuple[int, int]) -> float:
-    return told[0] + told[1] / 1_000_000
+def _seconds(reply: tuple[int, int]) -> float:
+    return reply[0] + reply[1] / 1_000_000

@@ -16,13 +16,13 @@ LOAD_FILE = "load.json"
 
 HARNESS_SHARE = 0.5
 HARNESS_LEAST_MS = 10.0
-"""The harness spoils a measurement where its own lateness is more than this share of it, and more than so many ms."""
+"""The harness spoils a measurement if its own lag is more than this share of it, and more than this number of ms."""
 
 _JUDGED = ("50", "99")
 
 
 class LoadPhase(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs, and the window in which they went in, or were worked off."""
+    """Jobs, and the window in which they were added or finished."""
 
     jobs: int
     seconds: float
@@ -53,13 +53,13 @@ class TimeSlice(msgspec.Struct, frozen=True, kw_only=True):
 class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
     """One load.
 
-    `clients`: who took part, with all versions; `taken_at`: the start as a date. `start_ms`: when its schedule began,
-    Unix ms of Redis' clock; `schedule`: its segments, more than one where it was resumed. `waited_s`, `apart_s`: how
+    `clients`: who took part, with all versions; `taken_at`: the start as a date. `start_ms`: when its schedule started,
+    Unix ms of Redis' clock; `schedule`: its segments, more than one if it was resumed. `waited_s`, `apart_s`: how
     long it took until all producers were connected, and how long the last one was behind the first; no latency
-    includes it. `late_ms`: how far a producer fell behind the schedule at most, whoever was to blame; `harness`: the
-    part of that which the kit itself is to blame for. `final`: members by container. `latencies`: of all jobs, by
+    includes it. `late_ms`: how far a producer fell behind the schedule at most, for any reason; `harness`: the
+    part of that which the kit itself caused. `final`: members by container. `latencies`: of all jobs, by
     name; `by_kind`, `by_queue`: the same for each kind of job and each queue. `timed`: how many of the jobs still had
-    the event of having been added; where it is less than all, older events were trimmed, and there are no `slices`.
+    the event `added`; if it is less than all, older events were trimmed, and there are no `slices`.
     """
 
     kit: str
@@ -89,13 +89,13 @@ class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def offered_per_second(self) -> float:
-        """Jobs per second that the schedule asked for on the whole; 0 where it asked for as many as possible."""
+        """Jobs per second of the whole schedule; 0 if jobs were added as fast as possible."""
         due_s = self.workload.due_ms(self.workload.jobs) / 1000
         return self.workload.jobs / due_s if due_s else 0.0
 
     @property
     def spoilt_by_harness(self) -> str:
-        """Why the latencies say nothing about the client; empty where they do say something."""
+        """Why the latencies say nothing about the client; empty if they are valid."""
         whole = self.latencies.get("scheduled-to-added")
         if self.harness is None or whole is None:
             return ""
@@ -115,7 +115,7 @@ def write_result(folder: Path, result: LoadResult) -> None:
 
 
 def read_result(folder: Path) -> LoadResult:
-    """The result of a load that was kept. Raises UsageProblem where the folder holds none."""
+    """The result of a load that was kept. Raises UsageProblem if the folder has none."""
     try:
         return msgspec.json.decode((folder / LOAD_FILE).read_bytes(), type=LoadResult)
     except OSError as error:
@@ -123,4 +123,6 @@ def read_result(folder: Path) -> LoadResult:
             f"{folder} holds no {LOAD_FILE}: {error.strerror}", hint="give the --out of a load"
         ) from error
     except msgspec.MsgspecError as error:
-        raise UsageProblem(f"{folder / LOAD_FILE} is not of this kit: {error}", hint="run the load again") from error
+        raise UsageProblem(
+            f"{folder / LOAD_FILE} is not a load of this version of the kit: {error}", hint="run the load again"
+        ) from error

@@ -60,7 +60,7 @@ class WorkerGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadPlan:
-    """What to do. `workers` may be empty: then jobs are only added. `patience_s`: how long workers may do nothing.
+    """A load to run. `workers` may be empty: then jobs are only added. `patience_s`: how long workers may do nothing.
 
     `out`: the folder for results. `kept`: the one for the snapshot of the final state.
     """
@@ -93,7 +93,7 @@ def run_load(
         forget_progress(target)
     stored = _keep(spark, plan, target, announce)
     times = measure(stored.table("events"), jobs, target.workload, barrier.segments)
-    seen = _Seen(barrier=barrier, counts=counts, series=series, finishes=listener.histogram, clients=clients)
+    seen = _Measurements(barrier=barrier, counts=counts, series=series, finishes=listener.histogram, clients=clients)
     result = _result(plan, seen, times)
     _export(plan.out / EXPORTS, seen, times)
     write_result(plan.out, result)
@@ -101,8 +101,8 @@ def run_load(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Seen:
-    """What was seen of a load while it ran."""
+class _Measurements:
+    """Measurements of a load while it ran."""
 
     barrier: StartBarrier
     counts: Sequence[ProducerCounts]
@@ -123,12 +123,12 @@ class _Seen:
 
 def _start_sentence(barrier: StartBarrier, target: LoadTarget) -> str:
     return (
-        f"the schedule began when all {target.partitions} producers were connected, after {barrier.waited_s:.1f} s "
+        f"the schedule started when all {target.partitions} producers were connected, after {barrier.waited_s:.1f} s "
         f"(the last one {barrier.apart_s:.1f} s behind the first); no latency includes this"
     )
 
 
-def _result(plan: LoadPlan, seen: _Seen, times: LoadTimes) -> LoadResult:
+def _result(plan: LoadPlan, seen: _Measurements, times: LoadTimes) -> LoadResult:
     target, start_ms = plan.target, seen.barrier.segments[0].start_ms
     is_complete, has_schedule = times.timed >= seen.jobs, bool(target.workload.rate)
     return LoadResult(
@@ -159,7 +159,7 @@ def _result(plan: LoadPlan, seen: _Seen, times: LoadTimes) -> LoadResult:
     )
 
 
-def _produced(seen: _Seen) -> LoadPhase:
+def _produced(seen: _Measurements) -> LoadPhase:
     """What the producers say, where Redis has trimmed the events; without what was added before a load was resumed."""
     first, last = min(each.first_ms for each in seen.counts), max(each.last_ms for each in seen.counts)
     return LoadPhase(jobs=seen.jobs, seconds=(last - first) / 1000)
@@ -181,7 +181,7 @@ SERVICE = "add-service"
 SEEN = "finished-to-seen"
 
 
-def _latencies(seen: _Seen, times: LoadTimes) -> dict[str, Latency]:
+def _latencies(seen: _Measurements, times: LoadTimes) -> dict[str, Latency]:
     measured = {SERVICE: seen.service.latency(), SEEN: seen.finishes.latency()}
     return {**times.latencies, **{name: latency for name, latency in measured.items() if latency.count}}
 
@@ -193,7 +193,7 @@ def _summed(encoded: Iterable[bytes]) -> Histogram:
     return whole
 
 
-def _export(folder: Path, seen: _Seen, times: LoadTimes) -> None:
+def _export(folder: Path, seen: _Measurements, times: LoadTimes) -> None:
     """Write every histogram as a file that HdrHistogram's plotter reads. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = {**times.exports, SERVICE: seen.service.hgrm(), SEEN: seen.finishes.hgrm()}
@@ -284,7 +284,7 @@ def wait_for_end(
         elif time.monotonic() - since > patience_s:
             left = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
             raise EnvironmentProblem(
-                f"the workers have done nothing for {patience_s:g} s; left: {left}", hint="look at the workers' logs"
+                f"the workers have done nothing for {patience_s:g} s; left: {left}", hint="see the workers' logs"
             )
         time.sleep(WAIT_SAMPLE_EVERY_S)
 

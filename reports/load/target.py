@@ -1,4 +1,4 @@
-"""Where a load goes, and how far it has come. Sent to executors. No Spark."""
+"""The queues of a load, and its progress. Sent to executors. No Spark."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ KEEP_ALL_EVENTS = 1_000_000_000
 class LoadTarget:
     """A load on its way to executors.
 
-    `barrier`: name of the barrier behind which the schedule begins (`reports.load.barrier`), new for each attempt.
-    Empty: there is none, and the schedule begins at `start_ms`, Unix ms of Redis' clock.
+    `barrier`: name of the barrier that starts the schedule (`reports.load.barrier`), new for each attempt.
+    Empty: there is none, and the schedule starts at `start_ms`, Unix ms of Redis' clock.
     """
 
     address: RedisUrl

@@ -1,4 +1,4 @@
-"""What a load consists of, as a user writes it, and each of its jobs, as Spark computes it from the seed."""
+"""The workload of a load as the user specifies it, and each of its jobs as Spark computes it from the seed."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class WorkloadBackoff(WorkloadPart, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class FlowShare(WorkloadPart, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A share of the jobs are parents of so many children, in the same queue; children are extra jobs."""
+    """A share of the jobs are parents of `children` children, in the same queue; children are extra jobs."""
 
     share: float = 0.0
     children: int = 3
 
 
 class RampUp(WorkloadPart, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The rate grows evenly from `first` jobs per second to the workload's `rate`, within so many `seconds`."""
+    """The rate grows evenly from `first` jobs per second to the workload's `rate`, within `seconds`."""
 
     first: float = 0.0
     seconds: float = 0.0

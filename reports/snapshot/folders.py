@@ -1,4 +1,4 @@
-"""A folder on any file system that pyarrow knows: of this machine, in S3, in HDFS. What a snapshot does with it.
+"""A folder on any file system of pyarrow (local, S3, HDFS), with the operations that a snapshot needs.
 
 Executors get it as a value and open the file system themselves: with variables and roles of their own, but at the
 address of S3 (`AWS_ENDPOINT_URL`) that the command was given.
@@ -42,8 +42,8 @@ def is_elsewhere(named: str) -> bool:
 class Folder:
     """A folder, whether it is there or not. `address`: a path, or as in `s3://bucket/run`. `endpoint`: of S3.
 
-    `version`: of what lies there, where that changes no more; empty while it may. Everything raises OSError where the
-    file system refuses.
+    `version`: of the content if that no longer changes, else empty. All methods raise OSError if the file system
+    refuses.
     """
 
     address: str
@@ -202,11 +202,11 @@ def folder_at(named: str | Path) -> Folder:
         return Folder(str(Path(rest if is_url else text)))
     if not is_elsewhere(text):
         raise UsageProblem(
-            f"{text}: {scheme}:// is no file system that a snapshot can lie in",
+            f"{text}: unsupported file system {scheme}:// for a snapshot",
             hint="give a folder, s3://bucket/folder, hdfs://host:port/folder, gs:// or abfs://",
         )
     if not rest.partition("/")[2].strip("/"):
-        raise UsageProblem(f"{text} names no folder", hint=f"as in {scheme}://{rest.strip('/') or 'bucket'}/run")
+        raise UsageProblem(f"{text} does not name a folder", hint=f"as in {scheme}://{rest.strip('/') or 'bucket'}/run")
     return Folder(text.rstrip("/"), endpoint=os.environ.get(ENDPOINT, "") if scheme == _S3 else "")
 
 

@@ -249,7 +249,7 @@ MANIFEST = "manifest.json"
 
 
 class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a diff has to know of a queue before it begins.
+    """Facts about a queue that a diff needs before it starts.
 
     `rows`: of all tables. `events_complete`: no event has been trimmed yet. `generated_ids`: it has jobs whose ids are
     uuids or times of schedulers, which differ between two stores that are the same.
@@ -263,11 +263,11 @@ class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
 class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about a snapshot.
 
-    `taken_ms`: the Redis server's clock when reading began, Unix ms; `reading_ms`: how long it took. `rows`: number
+    `taken_ms`: the Redis server's clock when reading started, Unix ms; `reading_ms`: how long it took. `rows`: number
     of rows by table. `moving`: queues whose event stream grew while it was read, so that the tables are of different
     instants. `queues`: by name.
-    `buckets`: how many the rows lie in (`reports.snapshot.format`).
-    `digests`: of which kind those beside the rows are (`reports.snapshot.digests`), empty where there are none.
+    `buckets`: number of buckets that hold the rows (`reports.snapshot.format`).
+    `digests`: kind of the digests next to the rows (`reports.snapshot.digests`), empty if there are none.
     `scripts_sha256`: over the SHA-1 of all pinned scripts, in the order of their names. `seed`, `workload`: of the load
     that filled the store, where there was one.
     """
@@ -313,11 +313,11 @@ def read_manifest(folder: Folder) -> SnapshotManifest:
         content = folder.read(MANIFEST) if is_there else None
     if not is_there:
         raise UsageProblem(
-            f"{folder} is no folder", hint="give the folder of a snapshot, an RDB file, or redis://host:port#prefix"
+            f"{folder} is not a folder", hint="give the folder of a snapshot, an RDB file, or redis://host:port#prefix"
         )
     if content is None:
         raise UsageProblem(
-            f"{folder} holds no {MANIFEST}: it is no snapshot, or one that was not finished",
+            f"{folder} holds no {MANIFEST}: it is not a snapshot, or not a complete one",
             hint="take it again with `bullmq-conformance snapshot`",
         )
     try:
@@ -336,7 +336,7 @@ def read_manifest(folder: Folder) -> SnapshotManifest:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotFolder:
-    """A snapshot that lies in a folder, and what it is called."""
+    """A stored snapshot: its name, folder and manifest."""
 
     name: str
     folder: Folder
@@ -344,26 +344,26 @@ class SnapshotFolder:
 
 
 def open_snapshot_folder(folder: Folder) -> SnapshotFolder:
-    """A snapshot that was kept. Raises as `read_manifest`."""
+    """Open a stored snapshot. Raises as `read_manifest`."""
     manifest = read_manifest(folder)
     return SnapshotFolder(name=str(folder), folder=versioned_folder(folder, manifest), manifest=manifest)
 
 
 def versioned_folder(folder: Folder, manifest: SnapshotManifest) -> Folder:
-    """The same folder, in which nothing changes as long as this is the manifest there."""
+    """The same folder with a version, so that its files may be cached while the manifest stays the same."""
     return replace(folder, version=f"{manifest.taken_ms}+{manifest.reading_ms}")
 
 
 def claim_folder(folder: Folder) -> None:
-    """Make a folder ready for a new snapshot: an old snapshot in it is no longer one from here on.
+    """Prepare a folder for a new snapshot: removes an old snapshot.
 
-    Raises UsageProblem for a folder with anything else in it, EnvironmentProblem where it cannot be made.
+    Raises UsageProblem if the folder has other content, EnvironmentProblem if it cannot be made.
     """
     with explained_folder(folder):
         folder.make()
         foreign = sorted(set(folder.names()) - {ROWS, DIGESTS, MANIFEST, f"{MANIFEST}{UNFINISHED}"})
         if not foreign:
-            # The manifest first: stopped half-way, the rest of an old snapshot must not pass for a whole one.
+            # The manifest first: if this is interrupted, the rest of the old snapshot must not pass for a complete one.
             folder.remove(MANIFEST)
             for name in (ROWS, DIGESTS):
                 (folder / name).clear()

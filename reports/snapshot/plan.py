@@ -1,4 +1,4 @@
-"""What is to be read by whom: the parts of a store, cut so that any number of executors can read them at once.
+"""The parts of a store, cut so that any number of executors can read them at the same time.
 
 Three kinds of part. A *scan* part walks a share of a node's keyspace and reads every key there that belongs to a job
 (or to nothing): jobs that no container knows are found too, which ranges of ids would miss. A share is all cursors of
@@ -45,7 +45,7 @@ SCAN_COUNT = 5000
 
 @dataclass(frozen=True, kw_only=True)
 class RedisSource:
-    """What a reader is asked for. `queue` empty: every queue under the prefix."""
+    """A live store to read. `queue` empty: every queue under the prefix."""
 
     redis: str
     prefix: str
@@ -57,7 +57,8 @@ class RedisSource:
         setting = parse_setting(self.redis)
         if not isinstance(setting, RedisUrl):
             raise UsageProblem(
-                f"{self.redis!r} is no address of a Redis", hint="a snapshot needs a URL, as in redis://127.0.0.1:6379"
+                f"invalid address of a Redis: {self.redis!r}",
+                hint="a snapshot needs a URL, as in redis://127.0.0.1:6379",
             )
         return setting
 
@@ -164,9 +165,9 @@ def _next_share(index: int, shares: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeKeyspace:
-    """What a node holds. `expires`: any of its keys has a time to live.
+    """The keyspace of a node. `expires`: any of its keys has a time to live.
 
-    `slots`: of a node of a cluster. `slotted`: it has a dictionary for each of them; None: nobody knows.
+    `slots`: of a node of a cluster. `slotted`: it has a dictionary for each of them; None: unknown.
     """
 
     node: str

@@ -20,7 +20,7 @@ _DIGITS = 10
 
 @dataclass(frozen=True)
 class RespLines:
-    """Where the lines of some replies begin and end, as arrays of positions."""
+    """The first and last positions of the lines of some replies, as arrays."""
 
     replies: memoryview
     data: Any

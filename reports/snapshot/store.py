@@ -65,7 +65,7 @@ class RowCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WrittenPart(msgspec.Struct, frozen=True, kw_only=True):
-    """What an attempt at a part has written: files below the folder of rows, counts, and whether all have digests."""
+    """The output of one attempt at a part: files below the folder of rows, counts, and whether all have digests."""
 
     files: list[str]
     counts: list[RowCount]
@@ -74,7 +74,7 @@ class WrittenPart(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class RowPlace:
-    """Where rows go: the folder of a snapshot, in so many buckets. `prefix`: the keys of all of them begin with it."""
+    """The destination of rows: the folder of a snapshot, in `buckets` buckets. `prefix`: common to all keys."""
 
     folder: Folder
     buckets: int

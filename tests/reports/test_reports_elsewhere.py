@@ -167,7 +167,7 @@ def test_an_unfinished_snapshot_is_refused_in_s3_too(spark: SparkSession, server
     whole.folder.remove(MANIFEST)
     with pytest.raises(UsageProblem, match="was not finished"):
         open_stored(spark, whole.folder)
-    with pytest.raises(UsageProblem, match="is no folder"):
+    with pytest.raises(UsageProblem, match="is not a folder"):
         read_manifest(folder_at(f"{s3}/nowhere"))
     again = stored(spark, server, f"{s3}/kept")
     assert again.rows.count() == sum(whole.manifest.rows.values())
@@ -254,7 +254,7 @@ def _ask_after(address: str, calls: int) -> None:
 
 @pytest.mark.parametrize("named", ["s3://", "s3://kit", "s3://kit/", "ftp://host/run", "s3a://kit/run"])
 def test_an_address_of_no_folder_is_a_mistake_of_the_command_line(named: str) -> None:
-    with pytest.raises(UsageProblem, match=r"names no folder|no file system"):
+    with pytest.raises(UsageProblem, match=r"does not name a folder|unsupported file system"):
         folder_at(named)
 
 

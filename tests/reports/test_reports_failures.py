@@ -34,7 +34,7 @@ def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_java_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path, "hello")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(EnvironmentProblem, match="does not tell its version"):
+    with pytest.raises(EnvironmentProblem, match="does not print its version"):
         require_java()
 
 
@@ -116,7 +116,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
     (tmp_path / "letter.txt").write_text("dear")
     with pytest.raises(UsageProblem, match=r"letter\.txt"):
         claim_folder(folder_at(tmp_path))
-    with pytest.raises(UsageProblem, match="is no folder"):
+    with pytest.raises(UsageProblem, match="is not a folder"):
         read_manifest(folder_at(tmp_path / "nowhere"))
 
 
@@ -127,7 +127,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 def test_a_source_has_to_be_a_url() -> None:
-    with pytest.raises(UsageProblem, match="is no address of a Redis"):
+    with pytest.raises(UsageProblem, match="invalid address of a Redis"):
         RedisSource(redis="bundled", prefix="p").address  # noqa: B018 - it raises
 
 
@@ -140,12 +140,12 @@ def test_a_property_has_a_name_and_a_value() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("diff", "NOWHERE", "NOWHERE"), "is no folder"),
+        (("diff", "NOWHERE", "NOWHERE"), "is not a folder"),
         (("diff", "NOWHERE", "NOWHERE", "--job", "1"), "--job needs --queue"),
         (("diff", "redis://127.0.0.1:1", "NOWHERE", "--no-rule", "x"), "no canonical rule"),
-        (("snapshot", "--redis", "bundled", "--out", "NOWHERE"), "is no address"),
+        (("snapshot", "--redis", "bundled", "--out", "NOWHERE"), "invalid address"),
         (("load", "--jobs", "5", "--worker", "nobody", "--out", "NOWHERE"), "unknown client"),
-        (("history", "NOWHERE"), "is no history"),
+        (("history", "NOWHERE"), "is not a history"),
         (("load", "--resume", "--out", "NOWHERE"), "--resume needs --redis and --prefix"),
         (("load", "--workload", "NOWHERE", "--out", "NOWHERE"), "cannot be read"),
     ],

@@ -1,4 +1,4 @@
-"""What is wrong with the links of a built site is told with its page."""
+"""Problems of a built site are reported with their page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def site_of(folder: Path, body: str) -> Path:
         '<!-- <a href="gone.html">old</a> --> <script>var text = \'<a href="gone.html">\'</script>',
     ],
 )
-def test_what_leads_somewhere_is_no_complaint(tmp_path: Path, body: str) -> None:
+def test_a_link_with_a_target_is_not_reported(tmp_path: Path, body: str) -> None:
     assert list(complaints(site_of(tmp_path, body))) == []
 
 
@@ -48,7 +48,7 @@ def test_what_leads_somewhere_is_no_complaint(tmp_path: Path, body: str) -> None
         ('<link rel="stylesheet" href="//fonts.example/a.css">', "loads //fonts.example/a.css from another host"),
     ],
 )
-def test_what_leads_nowhere_or_comes_from_elsewhere_is_told(tmp_path: Path, body: str, said: str) -> None:
+def test_broken_links_and_foreign_resources_are_reported(tmp_path: Path, body: str, said: str) -> None:
     assert list(complaints(site_of(tmp_path, body))) == [f"index.html: {said}"]
 
 
@@ -62,5 +62,5 @@ def test_a_complaint_fails_the_build(tmp_path: Path, body: str, code: int, monke
 
 def test_a_folder_without_a_site_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["built_site", str(tmp_path)])
-    with pytest.raises(SystemExit, match="no site is there; `make site` builds it"):
+    with pytest.raises(SystemExit, match="no site found; `make site` builds it"):
         built_site.main()

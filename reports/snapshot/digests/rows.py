@@ -1,4 +1,4 @@
-"""The digests of rows: for each row that belongs to a job a few numbers, written beside the rows in the same order.
+"""The digests of rows: for each row that belongs to a job a few numbers, written next to the rows in the same order.
 
 A diff reads these first, and the rows themselves only for jobs that may differ (`reports.diff.digest_prefilter`). Facts
 about one row are computed here, when the store is read; facts that need all rows of a job are computed by the diff.

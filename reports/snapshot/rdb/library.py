@@ -1,7 +1,7 @@
 """The compiled parser of RDB files: built once, and called through C.
 
-The source in Rust lies beside this module. A parser in Python takes 100 times as long, and the packages that read RDB
-files leave out streams, where most of BullMQ's data lies.
+The Rust source is next to this module. A parser in Python takes 100 times as long, and the packages that read RDB
+files skip streams, which hold most of BullMQ's data.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ WRITERS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class RdbSource:
-    """What is read: the files of one store, one from each node of a cluster. `queue` empty: all under the prefix.
+    """RDB files to read: the files of one store, one from each node of a cluster. `queue` empty: all under the prefix.
 
     `name` is what the manifest calls the store; empty: the files.
     """
