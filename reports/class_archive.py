@@ -26,15 +26,15 @@ _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 """A JVM that cannot map an archive does without, and would say so in the middle of the command's output."""
 
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""For a JVM that ends before its second compiler has paid for itself; others can map what it leaves all the same."""
+"""For a JVM that ends before its second compiler pays off. JVMs with other options can map the archive as well."""
 
 
 def archive_path() -> Path:
-    """Where the archive for this Java and this Spark is, or would be. Raises EnvironmentProblem without Java."""
+    """The path of the archive for this Java and this Spark, existing or not. Raises EnvironmentProblem without Java."""
     java = Path(find_java()).resolve()
     built = java.stat()
-    told_apart = f"{java} {built.st_size} {built.st_mtime_ns} {SPARK_HOME}"
-    key = hashlib.sha256(told_apart.encode()).hexdigest()[:12]
+    identity = f"{java} {built.st_size} {built.st_mtime_ns} {SPARK_HOME}"
+    key = hashlib.sha256(identity.encode()).hexdigest()[:12]
     return cache_folder() / f"spark-{pyspark.__version__}-{key}.jsa"
 
 

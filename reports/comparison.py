@@ -69,7 +69,7 @@ class LoadComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def undecided(self) -> list[tuple[str, str]]:
-        """Label and measure of everything that may be worse or better, and nobody can tell."""
+        """Label and measure of every undecided comparison."""
         return [
             (group.label, each.measure)
             for group in self.groups

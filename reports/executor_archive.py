@@ -114,7 +114,7 @@ def _of_distribution(found: Distribution) -> Iterator[tuple[Path, str]]:
 
 
 def _distributions() -> list[Distribution]:
-    """What the kit stands on with its extra `spark`, but Spark itself and what only the command uses."""
+    """The dependencies of the kit with its extra `spark`, without Spark and packages that only the command uses."""
     found: dict[str, Distribution] = {}
     waiting = ["bullmq-conformance[spark]"]
     while waiting:

@@ -120,7 +120,7 @@ def judge_jobs(
 LINES_PER_TASK = 100_000
 
 SNAPSHOT_TABLES = ("jobs", "memberships")
-"""What the checks ask a snapshot for."""
+"""The tables of a snapshot that the checks need."""
 
 _LINE_DDL = "queue string, job string, name string, line string, row string, shared boolean, number bigint"
 _TEXTS = ("queue", "job", "name", "line", "row")
@@ -128,14 +128,14 @@ _LINE_SCHEMA = pa.schema([*((name, pa.string()) for name in _TEXTS), ("shared", 
 
 
 def check_jobs(spark: SparkSession, history: Path, stored: StoredSnapshot | None = None) -> DataFrame:
-    """The findings of all checks that look at one job at a time.
+    """The findings of all checks that concern one job at a time.
 
-    What there is of each job comes together by its name. An id alone is not enough: a call that wants a job knows only
+    The records of each job are grouped by its name. An id alone is not enough: a call that wants a job knows only
     its name. The pairs of both are taken from what has both, and joined to what has one. Lines of the same ms mean
     something in their order, which is that of the file.
 
     `stored`: the snapshot of the end. Without one, nothing is said of what is there in the end. Raises UsageProblem
-    where the file does not begin with the header of a history.
+    if the file does not start with the header of a history.
     """
     header = header_of(history)
     text = spark.read.text(str(history)).withColumn("number", sql.monotonically_increasing_id())
@@ -177,7 +177,7 @@ def _cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _kept(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of a snapshot, beside the lines of their jobs. The row is JSON in ASCII, which carries bytes of any kind."""
+    """Rows of a snapshot, next to the lines of their jobs. A row is JSON in ASCII, which can hold any bytes."""
     for batch in batches:
         yield _batch([
             {
@@ -195,7 +195,7 @@ def _name_in(wide: WideRow) -> str:
 
 
 def _printable(text: str) -> str:
-    """Names are only compared with each other here; bytes that are no text must not stop that."""
+    """Names are only compared with each other here; bytes that are not valid text must not fail."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -71,7 +71,7 @@ class SparkSettings:
         return self.properties.get(ARCHIVES, "").endswith(f"#{UNPACKED}")
 
     def with_threads(self, least: int) -> SparkSettings:
-        """The same, with so many tasks at a time at least where the number is left to Spark (`local[*]`).
+        """The same settings, with at least this many parallel tasks if the number is left to Spark (`local[*]`).
 
         Producers of a load wait for each other: each needs a place, also on a machine with one core.
         """
@@ -104,7 +104,7 @@ def spark_session(settings: SparkSettings) -> Iterator[SparkSession]:
 def _jvm_of_its_own(settings: SparkSettings) -> Iterator[SparkSettings]:
     """The same settings, for a JVM that ends with the block, and whose temporary files lie in a folder that goes then.
 
-    A JVM does not heed TMPDIR. Spark leaves folders behind, and one that has died leaves everything.
+    A JVM ignores TMPDIR. Spark leaves folders behind, and a killed JVM leaves everything.
     """
     with interruption.postponed():
         room = tempfile.TemporaryDirectory(prefix="bullmq-conformance-", ignore_cleanup_errors=True)
@@ -165,7 +165,7 @@ TELL_OF_CALLS = ("", "py4j.clientserver", "py4j.java_gateway")
 def says_more_than_an_interruption(record: logging.LogRecord) -> bool:
     """Whether a log record is about anything but the end that the user, or a signal, has asked for.
 
-    A signal to the whole group ends the JVM as well. That a call has found it gone is raised to whoever made the call.
+    A signal to the whole group ends the JVM as well. The caller of a method gets an error if the JVM is gone.
     """
     error = record.exc_info[1] if record.exc_info else None
     return not (interruption.is_behind(error) or isinstance(error, Py4JNetworkError))
@@ -204,7 +204,7 @@ def _started(builder: SparkSession.Builder) -> SparkSession:
     """Start it in a thread of its own: there it leaves Ctrl-C to the main thread.
 
     Its own way with Ctrl-C makes a call over the connection on which the main thread may wait for a reply. A start that
-    nobody wants any more is waited for, some seconds: its end takes away what it has put into the temporary folder.
+    is no longer needed gets some seconds to end: it then removes its files from the temporary folder.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="spark-starts") as starter:
         starting = starter.submit(builder.getOrCreate)
@@ -267,13 +267,13 @@ def size_queries(session: SparkSession, rows: int) -> None:
 
 
 def properties_for(rows: int, chosen: Collection[str]) -> dict[str, str]:
-    """Properties that suit queries about so many rows, without those that the user has chosen."""
+    """Properties that suit queries of this size, without those that the user has set."""
     fitting = _FOR_FEW_ROWS if rows <= MOST_ROWS_TO_INTERPRET else {}
     return {name: value for name, value in fitting.items() if name not in chosen}
 
 
 def _nearby(master: str) -> dict[str, str]:
-    """Loopback only, where Spark is on this machine: its name may resolve to an address that nobody can reach."""
+    """Use loopback if Spark runs on this machine: its host name may resolve to an unreachable address."""
     is_here = master.startswith("local") or "//127.0.0.1:" in master
     return {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} if is_here else {}
 

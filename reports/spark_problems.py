@@ -107,7 +107,7 @@ def _line_with(text: str, sign: str) -> str:
 
 
 def _last_line(text: str) -> str:
-    """Python tracebacks end with what happened; Spark's own messages begin with it."""
+    """The error is the last line of a Python traceback, but the first line of Spark's own messages."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
     return (errors or lines or ["no message"])[-1 if errors else 0][:300]

@@ -61,7 +61,7 @@ def standalone_cluster(
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on."""
+    """A free port of loopback."""
     # It may be taken before Spark listens on it: then the master ends, and the wait for workers says so.
     with socket.socket() as probe:
         probe.bind((HOST, 0))

@@ -77,7 +77,7 @@ def job_comparer(comparison: BucketComparison) -> Callable[[Iterable[pa.RecordBa
 def differences_in(comparison: BucketComparison, bucket: int, hidden: HiddenCounts) -> Iterator[tuple[str, ...]]:
     """The differences of all jobs of one bucket; what rules hide there is added to `hidden`.
 
-    Where there are digests, only the rows of jobs are read of which these leave something to say.
+    If there are digests, only the rows of jobs that they leave undecided are read.
     """
     if comparison.digests and comparison.digests == fingerprint_here():
         prefilter = prefilter_bucket(
@@ -148,7 +148,7 @@ def unequal_jobs(
 ) -> Iterator[tuple[JobKey, SnapshotPair]]:
     """The canonical rows of each job that is not the same on both sides. `left`, `right`: rows by table.
 
-    What rules hide is added to `hidden`. The rule about the prefix is left out where nothing mentions one.
+    Counts of values that rules hide are added to `hidden`. The rule about the prefix is skipped if no text has one.
     """
     raw = [_in_order(rows, facts) for rows, facts in zip((left, right), settings.sides, strict=True)]
     unneeded = ["opts-parsed-json"] if _same_options(left, right) else []
@@ -167,7 +167,7 @@ def unequal_jobs(
 def _same_options(left: Mapping[str, list[Any]], right: Mapping[str, list[Any]]) -> bool:
     """Whether both sides have the very same texts in the fields that hold the JSON which Lua wrote.
 
-    The rule about them looks at nothing else (`conformance.observe.canonical_rules`), so
+    The rule about them reads nothing else (`conformance.observe.canonical_rules`), so
     equal texts stay equal without it.
     """
     texts = [
@@ -190,7 +190,7 @@ def _without_position(row: Membership) -> Membership:
 
 
 def _mentions(snapshot: Snapshot, text: str) -> bool:
-    """Whether a text stands in any value of any row."""
+    """Whether any value of any row contains a text."""
     return (
         any(text in value for job in snapshot.jobs for value in job.fields.values())
         or any(text in value for event in snapshot.events for _, value in event.fields)
@@ -250,16 +250,16 @@ GENERATED = "generated"
 
 
 def kind_of(group: str) -> str:
-    """What a group holds; of some there are several, with a number behind (`generated-3`)."""
+    """The content of a group; if there are several of a kind, they are numbered (`generated-3`)."""
     return group.partition("-")[0]
 
 
 SHARED = "shared"
 EXAMPLES = "examples"
-"""A group with jobs that stand for all others of their queue (`reports.diff.check_plan.first_members`)."""
+"""A group with jobs that represent all others of their queue (`reports.diff.check_plan.first_members`)."""
 
 _ABOUT_JOBS = ("job", "membership", "event", "log", "dependency")
-"""Where differences begin that are found job by job."""
+"""The beginnings of locators that the comparison by job covers."""
 
 
 def queue_comparer(settings: DiffSettings) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -280,11 +280,11 @@ def compare_group(
     settings: DiffSettings,
     hidden: HiddenCounts,
 ) -> Iterator[tuple[str, ...]]:
-    """The differences of one group; its rows are pairs of table and row. What rules hide is added to `hidden`.
+    """The differences of one group; its rows are pairs of table and row. Adds values that rules hide to `hidden`.
 
-    All rows of a group come to one place, with the jobs that rules need to see beside them. What the comparison says
+    All rows of a group are in one task, together with the jobs that rules need. What the comparison says
     about those is dropped: they are compared elsewhere. A group marked `whole` is a complete queue, one marked
-    `generated` has complete jobs; where a stream was trimmed, nobody can tell which of their events both still have.
+    `generated` has complete jobs; if a stream was trimmed, it is unknown which of their events both sides still have.
     """
     queue, group = key
     raw = [snapshot_of(facts.prefix, facts.taken_ms, rows) for rows, facts in zip(sides, settings.sides, strict=True)]
@@ -313,7 +313,7 @@ def compare_group(
 
 
 _CHECKS = {WHOLE: (*JOB_CHECKS, *KEY_CHECKS, *ABOUT_ALL_JOBS), GENERATED: (*JOB_CHECKS, *KEY_CHECKS)}
-"""What a group with jobs is checked for; every other group holds single keys."""
+"""The locators that a group with jobs is checked for; every other group has single keys."""
 
 
 _NOT_OF_JOBS = tuple(table for table in TABLES if table not in JOB_TABLES)
@@ -327,7 +327,7 @@ def _broken_on_one_side(
 
 
 def _is_wanted(where: str, *, has_jobs: bool) -> bool:
-    """Of complete jobs everything but the order in which parallel workers happened to write; else what is no job's."""
+    """For complete jobs everything but the order in which parallel workers wrote; else only what belongs to no job."""
     if has_jobs:
         return where != "event.order"
     return where.partition(".")[0] not in _ABOUT_JOBS
@@ -352,7 +352,7 @@ def _locks(side: Snapshot, common: set[GroupKey], *, inside: bool) -> tuple[Lock
 
 
 def _only_locks(side: Snapshot, locks: tuple[Lock, ...]) -> Snapshot:
-    """These locks with the jobs beside them, and nothing that has been compared already."""
+    """These locks with their jobs, without what has been compared already."""
     bare = Snapshot(prefix=side.prefix, taken_ms=side.taken_ms, jobs=side.jobs, memberships=side.memberships)
     return replace(bare, locks=locks)
 

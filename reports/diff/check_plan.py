@@ -29,7 +29,7 @@ ONCE = (
 """Tables of what a queue has once, and of what belongs to none."""
 
 OWNERS_PER_GROUP = 2000
-"""Deduplication keys that are looked at together, with the jobs that own them."""
+"""Deduplication keys that are checked together, with the jobs that own them."""
 
 
 def broken_in(spark: SparkSession, stored: StoredSnapshot) -> DataFrame:
@@ -42,7 +42,7 @@ def broken_in(spark: SparkSession, stored: StoredSnapshot) -> DataFrame:
 
 
 def facts_of(stored: StoredSnapshot) -> DiffSide:
-    """What the checks have to know of a snapshot."""
+    """The facts about a snapshot that the checks need."""
     manifest = stored.manifest
     return DiffSide(prefix=manifest.prefix, taken_ms=manifest.taken_ms, reading_ms=manifest.reading_ms)
 
@@ -83,7 +83,7 @@ def _queue_checker(facts: DiffSide) -> Callable[[Iterable[pa.RecordBatch]], Iter
 
 
 def queue_groups(stored: StoredSnapshot) -> DataFrame:
-    """What each queue has once, with the jobs that its checks look at; columns `owner` and `group` beside the rows.
+    """The single keys of each queue, with the jobs that its checks need; adds the columns `owner` and `group`.
 
     Of the jobs these are the owners of locks and deduplication keys, and of each queue one that waits, one that is
     active, the delayed one that is due first, and those with the largest generated id and priority counter: what a
@@ -111,7 +111,7 @@ def _shard(shards: int) -> Column:
 
 
 def examples(rows: DataFrame, *by: str) -> DataFrame:
-    """The members and jobs that stand for all others of their queue. `by`: further columns to tell queues apart."""
+    """The members and jobs that represent all others of their queue. `by`: further columns that identify a queue."""
     numbered = rows.where("table = 'jobs'").where(_is_numbered())
     return first_members(rows, *by).unionByName(_first(numbered, -sql.col("id").cast("bigint"), by))
 

@@ -21,7 +21,7 @@ ADDED_TOLERANCE_MS = 60_000
 
 _FINISHED = {b"completed": b"returnvalue", b"failed": b"failedReason"}
 _JSON_FIELDS = {b"data": b"", b"opts": b"{", b"returnvalue": b"", b"progress": b"", b"stacktrace": b"["}
-"""Fields that hold JSON, and how the text begins where it must be an object or an array."""
+"""Fields that hold JSON, and the first character if it must be an object or an array."""
 
 _SET_APART = (b"parent", b"parentKey", b"rjk")
 _ALONE = ("logs", "dependencies")
@@ -137,7 +137,7 @@ class CheckPrefilter:
 
 
 def are_json(texts: pa.Array, beginning: bytes) -> Flags:
-    """Whether each text is JSON that begins so, or is not there. Each different text is read once."""
+    """Whether each text is absent, or JSON with this beginning. Each different text is parsed once."""
     coded = texts.dictionary_encode()
     good = np.array([_is_json(text, beginning) for text in coded.dictionary.to_pylist()], np.bool_)
     codes = np.asarray(pc.fill_null(coded.indices, -1)).astype(np.int64)

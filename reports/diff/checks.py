@@ -51,7 +51,7 @@ def _added_in_time(view: SnapshotView) -> Iterator[ViolationDetail]:
 def _deduplication_ttl(view: SnapshotView) -> Iterator[ViolationDetail]:
     """A deduplication key lives for as long as its owner asked for, from the moment at which the owner was added.
 
-    It may live longer: a duplicate may have begun the time anew (option `extend`).
+    It may live longer: a duplicate may have restarted the time (option `extend`).
     """
     for row in view.snapshot.deduplications:
         owner = view.jobs.get((row.queue, row.job))
@@ -94,8 +94,8 @@ JOB_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
 )
 """Checks that need no more than what there is of one job.
 
-Not among them: whether a pending child exists, which looks at another job, and where a paused queue parks its jobs,
-which its settings tell.
+Not among them: whether a pending child exists, which needs another job, and where a paused queue parks its jobs,
+which needs its settings.
 """
 
 _ABOUT_ALL = frozenset({"base-marker", "delay-marker", "id-counter", "priority-counter"}) | _NEEDS_SETTINGS
@@ -104,7 +104,7 @@ _ABOUT_ODD_KEYS = frozenset({"no-expiry", "no-unknown-keys"})
 ABOUT_ALL_JOBS: tuple[InvariantCheck[SnapshotView], ...] = tuple(
     check for check in (*QUEUE_CHECKS, *STATE_CHECKS) if check.name in _ABOUT_ALL
 )
-"""Checks of a queue's markers, counters and lists, for which a few jobs stand for all others."""
+"""Checks of a queue's markers, counters and lists, for which a few jobs represent all others."""
 
 KEY_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
     *(check for check in QUEUE_CHECKS if check.name not in _ABOUT_ALL | _ABOUT_ODD_KEYS),
@@ -116,11 +116,11 @@ ODD_KEY_CHECKS = tuple(check for check in QUEUE_CHECKS if check.name in _ABOUT_O
 """Checks of keys that expire or mean nothing; a comparison names these one by one anyway."""
 
 STORE_CHECKS = (*ABOUT_ALL_JOBS, *KEY_CHECKS, *ODD_KEY_CHECKS)
-"""Everything beside the checks of jobs."""
+"""All checks but those of jobs."""
 
 
 def broken_jobs(side: BucketSide) -> Iterator[Finding]:
-    """What is wrong with the jobs of a bucket."""
+    """The findings about the jobs of a bucket."""
     sound = CheckPrefilter(side).keys()
     rest = {
         name: rows.filter(pc.invert(pc.is_in(keys_of(rows), value_set=sound))) for name, rows in side.tables.items()
@@ -130,7 +130,7 @@ def broken_jobs(side: BucketSide) -> Iterator[Finding]:
 
 
 def broken_queue(rows: Iterable[tuple[str, object]], facts: DiffSide) -> Iterator[Finding]:
-    """What is wrong with a queue. `rows`: what it has once, and the jobs that the checks look at beside that."""
+    """The findings about a queue. `rows`: its single keys, and the jobs that the checks need."""
     yield from judged(snapshot_of(facts.prefix, facts.taken_ms, rows), STORE_CHECKS)
 
 
@@ -171,9 +171,9 @@ def broken_row(found: Finding) -> tuple[str, ...]:
 def one_sided(
     expected: Sequence[Finding], actual: Sequence[Finding], explained: Collection[str]
 ) -> Iterator[tuple[str, ...]]:
-    """What only one side breaks, in the columns of a difference, where no difference of that key explains it.
+    """Findings of only one side, in the columns of a difference, unless a difference of that key explains them.
 
-    What both break alike is no difference between them: `check` tells it of each.
+    A finding of both sides is not a difference; `check` reports it for each.
     """
     left, right = ({(found.kind, found.place, found.key): found for found in side} for side in (expected, actual))
     for place in sorted(left.keys() ^ right.keys()):

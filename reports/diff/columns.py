@@ -28,7 +28,7 @@ def keys_of(rows: pa.Table) -> pa.Array:
 
 
 def positions_in(keys: pa.Array, known: pa.Array) -> Positions:
-    """Where each key stands among those known."""
+    """The position of each key among the known ones."""
     found = pc.fill_null(pc.index_in(keys, value_set=known), -1)
     return np.asarray(found).astype(np.int64)
 
@@ -51,7 +51,7 @@ class HashColumn:
 
     @cached_property
     def offsets(self) -> Positions:
-        """Where the pairs of each row begin, and the end of the last one."""
+        """The first position of the pairs of each row, and the end of the last one."""
         raw: Positions = np.asarray(self.maps.offsets).astype(np.int64)
         from_start: Positions = raw - raw[0]
         return from_start
@@ -90,7 +90,7 @@ class HashColumn:
         return np.asarray(self._coded.indices).astype(np.int64)
 
     def where(self, name: bytes) -> Positions:
-        """Where the value of a field stands among the texts, for each row."""
+        """The position of the value of a field among the texts, for each row."""
         found = np.full(len(self.maps), -1, np.int64)
         if name in self.known:
             pairs = np.flatnonzero(self._codes == self.known[name])
@@ -98,7 +98,7 @@ class HashColumn:
         return found
 
     def rows_with_other_names(self, names: set[bytes]) -> Flags:
-        """Rows that have a field beside these."""
+        """Rows that have a field other than these."""
         others = [code for name, code in self.known.items() if name not in names]
         return self._rows_of(np.isin(self._codes, others))
 
@@ -119,7 +119,7 @@ def _holds(texts: pa.Array, pattern: bytes) -> Flags:
 
 
 def holds(texts: pa.Array, *patterns: str) -> Flags:
-    """Whether any of some texts stands in each value."""
+    """Whether each value contains any of some texts."""
     found: Flags = np.logical_or.reduce([_holds(texts, pattern.encode()) for pattern in patterns])
     return found
 

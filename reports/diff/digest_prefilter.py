@@ -374,14 +374,14 @@ class DigestPrefilter:
 
     @cached_property
     def wanted(self) -> Keys:
-        """Keys of all jobs whose rows have to be looked at, in order: they may differ, or be wrong by themselves."""
+        """Sorted keys of all jobs whose rows have to be compared: they may differ, or fail a check."""
         keys = self._common[0]
         unsure = np.union1d(np.setxor1d(self.left.keys, self.right.keys, assume_unique=True), keys[~self.certain])
         unsound = [side.keys[~side.is_sound] for side in self._sides]
         return np.unique(np.concatenate([unsure, *unsound]))
 
     def hidden(self) -> Counter[str]:
-        """How many values of the jobs that nobody looks at differ and are hidden, by rule."""
+        """How many values of the jobs that are not compared differ and are hidden, by rule."""
         found: Counter[str] = Counter()
         # Of a job that is gone nothing is compared but events, of which nothing is hidden.
         same = self.certain & self._all("is_usual") & ~np.isin(self._common[0], self.wanted)
@@ -423,7 +423,7 @@ def rows_where(folder: Folder, table: str, bucket: int, buckets: int, choose: Ca
 def prefilter_bucket(
     folders: Sequence[Folder], bucket: int, buckets: int, settings: DiffSettings, left_out: Collection[str]
 ) -> DigestPrefilter:
-    """What the digests of a bucket of both sides say, without those of some queues. Raises OSError."""
+    """The prefilter of a bucket of both sides, without the jobs of some queues. Raises OSError."""
     left, right = (
         JobDigests(without_queues(read_bucket_digests(folder, bucket, buckets), left_out), facts)
         for folder, facts in zip(folders, settings.sides, strict=True)

@@ -14,9 +14,9 @@ SAME_MOMENT = "<the same moment>"
 def with_same_moments(expected: Snapshot, actual: Snapshot, settings: DiffSettings) -> tuple[Snapshot, Snapshot]:
     """Both sides, with one label for the times to live of locks that end at the same moment.
 
-    A time to live was read at some moment between the beginning and the end of a snapshot, and tells the moment of its
+    A time to live was read at some moment between the start and the end of a snapshot, and gives the moment of its
     end as exactly as that. Locks that never expire stay as they are; so do those that end at different moments, which
-    the rule `lock-ttl` looks at: each has to lie in the band of lockDuration.
+    the rule `lock-ttl` checks: each has to lie in the band of lockDuration.
     """
     if not settings.has_rule("lock-ttl"):
         return expected, actual

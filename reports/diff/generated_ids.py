@@ -21,9 +21,9 @@ from reports.snapshot.rows import as_bytes
 
 
 def without_generated(sides: Sequence[Mapping[str, pa.Table]], queues: Sequence[str]) -> list[dict[str, pa.Table]]:
-    """The rows of a bucket, by table, without the jobs of these queues that are told apart.
+    """The rows of a bucket, by table, without the jobs of these queues that are compared separately.
 
-    A parent is told apart on both sides if one of them has a child of it with a generated id.
+    A parent is separated on both sides if it has a child with a generated id on one of them.
     """
     if not queues:
         return [dict(side) for side in sides]
@@ -49,9 +49,9 @@ def _is_known_by_id(rows: pa.Table, queues: pa.Array, parents: pa.Array) -> pa.A
 
 
 def split_generated(rows: DataFrame, queues: Sequence[str]) -> tuple[DataFrame, DataFrame]:
-    """The rows of both sides that belong to the jobs told apart, and all others. `rows`: with the column `side`.
+    """The rows of both sides that belong to the separated jobs, and all others. `rows`: with the column `side`.
 
-    The schedulers of these queues go with their iterations, whose times tell which is which.
+    Schedulers are separated together with their iterations, which are matched by time.
     """
     if not queues:
         return rows.limit(0), rows
@@ -59,10 +59,10 @@ def split_generated(rows: DataFrame, queues: Sequence[str]) -> tuple[DataFrame, 
     parents = parents.where(sql.col("key").rlike(GENERATED_CHILD)).select("queue", "id").distinct()
     marked = rows.join(parents.withColumn("is_parent", sql.lit(True)), ["queue", "id"], "left")
     is_apart = sql.col("queue").isin(*queues) & (sql.col("is_parent").isNotNull() | _names_generated())
-    told = marked.withColumn("is_apart", sql.coalesce(is_apart, sql.lit(False)))
+    split = marked.withColumn("is_apart", sql.coalesce(is_apart, sql.lit(False)))
     return (
-        told.where("is_apart").select(rows.columns),
-        told.where("not is_apart").select(rows.columns),
+        split.where("is_apart").select(rows.columns),
+        split.where("not is_apart").select(rows.columns),
     )
 
 
@@ -79,7 +79,7 @@ _NOT_CONTENT = ("timestamp", "processedOn", "finishedOn", "stacktrace", "opts")
 
 
 def with_shares(apart: DataFrame, rows: int, group: str) -> DataFrame:
-    """The rows of the jobs told apart with the column `group`: which of them are compared together.
+    """The rows of the separated jobs with the column `group`: which of them are compared together.
 
     Of jobs with the same content both sides have as many in the same share (`group` and a number), so that each meets
     its partner there. Flows, iterations, holders of locks and deduplication keys, and jobs that only one side has in
@@ -99,7 +99,7 @@ def with_shares(apart: DataFrame, rows: int, group: str) -> DataFrame:
 
 
 def _content_of_jobs(apart: DataFrame) -> DataFrame:
-    """What each job is that nothing else names, as a checksum: hash without times, containers, names of events, logs.
+    """A checksum of each job that no other row names: hash without times, containers, names of events, logs.
 
     Columns: `side`, `queue`, `id`, `content`, and `first_ms`, its timestamp.
     """

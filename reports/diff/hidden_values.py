@@ -24,7 +24,7 @@ _Value: TypeAlias = "tuple[Any, ...]"
 """A place, and the value there."""
 
 _NAMED_BY = ("job", "id", "parent", "name", "member", "kind", "key", "queue")
-"""Columns that say which row it is, beside its queue; the first that a row has."""
+"""Columns that identify a row within its queue; the first that a row has."""
 
 _NOT_COUNTED = frozenset({("memberships", "position"), ("events", "id")})
 

@@ -118,12 +118,14 @@ class _LocalComparison:
             return list(pool.map(self._bucket, range(self.comparison.buckets)))
 
     def _bucket(self, number: int) -> _Bucket:
-        told_of = prefilter_bucket(self.comparison.folders, number, self.comparison.buckets, self.settings, self.whole)
-        sides = (told_of.left, told_of.right)
+        prefilter = prefilter_bucket(
+            self.comparison.folders, number, self.comparison.buckets, self.settings, self.whole
+        )
+        sides = (prefilter.left, prefilter.right)
         return _Bucket(
             number=number,
-            wanted=told_of.wanted,
-            hidden=told_of.hidden(),
+            wanted=prefilter.wanted,
+            hidden=prefilter.hidden(),
             largest=[_largest_ids(side) for side in sides],
             members=[representative_members(side.tables.get("memberships")) for side in sides],
             loose_events=[side.has_loose_events for side in sides],
@@ -131,7 +133,7 @@ class _LocalComparison:
 
     @property
     def is_little(self) -> bool:
-        """Whether the digests leave so little that it is looked at here."""
+        """Whether the digests leave few enough jobs to compare them in this process."""
         return all(len(bucket.wanted) <= MOST_JOBS for bucket in self._buckets)
 
     def compared(self) -> LocalDiff:
@@ -168,7 +170,7 @@ class _LocalComparison:
         return expected, actual
 
     def _groups(self) -> _Groups:
-        """What is compared queue by queue, as `reports.diff.plan` brings it together."""
+        """The groups that are compared queue by queue, as in `reports.diff.plan`."""
         groups: _Groups = defaultdict(lambda: ([], []))
         asked: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         for side in (0, 1):
@@ -181,7 +183,7 @@ class _LocalComparison:
         return groups
 
     def _add_loose(self, groups: _Groups, asked: defaultdict[tuple[str, str], set[str]], side: int) -> None:
-        """Rows that are no job's, whole queues, and the jobs that locks and deduplication keys name."""
+        """Rows that belong to no job, whole queues, and the jobs that locks and deduplication keys name."""
         shards = max(1, self.comparison.rows("deduplications") // DEDUPLICATIONS_PER_GROUP)
         for table, row in self._loose_rows(side):
             queue = getattr(row, "queue", None) or ""
@@ -221,7 +223,7 @@ class _LocalComparison:
         return ~flags(digests.column("is_owned")) & ~self._is_whole(digests)
 
     def _add_examples(self, groups: _Groups, side: int) -> None:
-        """Jobs that stand for all others of their queue."""
+        """Jobs that represent all others of their queue."""
         largest: dict[str, int] = {}
         for bucket in self._buckets:
             for queue, number in bucket.largest[side].items():
@@ -299,6 +301,6 @@ def _largest_ids(side: JobDigests) -> dict[str, int]:
 
 
 def _in_order(sides: tuple[_Rows, _Rows]) -> tuple[_Rows, _Rows]:
-    """Rows of lists as they stand there."""
+    """Rows of lists in the order of the lists."""
     left, right = (sorted(rows, key=lambda pair: getattr(pair[1], "position", None) or 0) for rows in sides)
     return left, right

@@ -32,7 +32,7 @@ def paired_by_content(
 ) -> list[Snapshot]:
     """Both sides, jobs that are the same with the uuid that the expected side has for them.
 
-    What differed before and does not any more is added to `hidden`. Nothing changes without uuids, or where the rule
+    Values that differ only before the pairing are added to `hidden`. Nothing changes without uuids, or where the rule
     about them is switched off.
     """
     has_uuids = any(UUID.fullmatch(job) for side in sides for job in ids_by_appearance(side))
@@ -67,7 +67,7 @@ class JobContents:
         return {job: place for place, job in enumerate(self.ids)}
 
     def place(self, job: str) -> int:
-        """Where a job stands in the order of appearance."""
+        """The position of a job in the order of appearance."""
         return self._places[job]
 
     @cached_property
@@ -94,7 +94,7 @@ class JobContents:
 
     @cached_property
     def _traces(self) -> Mapping[str, list[str]]:
-        """Where a job is, and what happened to it."""
+        """The containers and events of a job."""
         found: defaultdict[str, list[str]] = defaultdict(list)
         for event in self.side.events:
             found[event.job].append(f"event {event.queue} {event.fields}")
@@ -145,7 +145,7 @@ class JobContents:
 
 
 _Likeness: TypeAlias = Callable[[JobContents, str, Uuids], Hashable]
-"""What two jobs must have in common to be the same one; None: it says nothing of this job."""
+"""A value that two jobs must share to be the same job; None: not usable for this job."""
 
 
 def _flow(side: JobContents, job: str, names: Uuids) -> Hashable:
@@ -201,9 +201,9 @@ def _pairs(
         first = _grouped(sides[0], left[0], {}, likeness)
         second = _grouped(sides[1], left[1], names, likeness)
         pairs = [pair for what, jobs in first.items() for pair in zip(jobs, second.get(what, ()), strict=False)]
-        told = {job for pair in pairs for job in pair}
+        paired = {job for pair in pairs for job in pair}
         for waiting in left:
-            waiting[:] = [job for job in waiting if job not in told]
+            waiting[:] = [job for job in waiting if job not in paired]
         yield from pairs
 
 

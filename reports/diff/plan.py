@@ -32,7 +32,7 @@ from reports.snapshot.store import StoredSnapshot
 
 
 def compare_order(rows: DataFrame, moved: DataFrame) -> DataFrame:
-    """One difference per list in which jobs that are in it on both sides stand in another order.
+    """One difference per list in which the common jobs have another order on each side.
 
     `rows`: wide rows of both sides. `moved`: queue and id of the jobs whose state differs, or that one side lacks. The
     example shows the first job, from the left, that stands before its left neighbour on the actual side.
@@ -121,12 +121,12 @@ def differences(spark: SparkSession, comparison: SnapshotComparison[StoredSnapsh
 def compare_snapshots(spark: SparkSession, comparison: SnapshotComparison[StoredSnapshot]) -> Compared:
     """Compare, and store all differences under the folder.
 
-    1. Everything that belongs to a job lies in the bucket of its id. Each bucket is read by one task, from the files of
+    1. All rows of a job are in the bucket of its id. Each bucket is read by one task, from the files of
        both snapshots, and compared (`job_comparer`).
-    2. What belongs to a queue is brought together by queue, and compared (`queue_comparer`).
+    2. Rows of a queue are grouped by queue, and compared (`queue_comparer`).
     3. The order of lists is compared inside Spark (`compare_order`).
 
-    What the rules hide in 1. and 2. is counted, and each store is also checked by itself: what only
+    Values that the rules hide in 1. and 2. are counted, and each store is also checked by itself: what only
     one of them breaks, although the rules find it the same, is a difference of the class `broken`.
 
     Jobs to which a rule has to give other names (generated uuids, iterations of schedulers) cannot be cut by job id. A
@@ -136,17 +136,17 @@ def compare_snapshots(spark: SparkSession, comparison: SnapshotComparison[Stored
     """
     both = _both_sides(comparison)
     whole, large = queues_with_generated_ids(comparison)
-    rows = _told_apart(comparison, both, whole, large)
+    rows = _split_rows(comparison, both, whole, large)
     _insist_on_few(rows.apart, large)
     settings = settings_of(comparison)
     work = _work(comparison, settings, whole, large)
     by_job = _buckets(spark, work).mapInArrow(bulk_comparison.job_comparer(work), DIFFERENCE_DDL)
     groups = _groups(comparison, rows, settings)
     by_queue = groups.repartition("owner", "group").mapInArrow(bulk_comparison.queue_comparer(settings), DIFFERENCE_DDL)
-    told = [frame.persist(StorageLevel.DISK_ONLY) for frame in (by_job, by_queue)]
-    kept = [frame.where(~_is_hidden()) for frame in told]
+    differences = [frame.persist(StorageLevel.DISK_ONLY) for frame in (by_job, by_queue)]
+    kept = [frame.where(~_is_hidden()) for frame in differences]
     # First, because it computes everything: what follows reads what is kept.
-    hidden = _hidden_by_rules(told[0].unionByName(told[1]))
+    hidden = _hidden_by_rules(differences[0].unionByName(differences[1]))
     found = [_unexplained(kept[1], kept[0]), kept[0]]
     if comparison.rows("unknown"):
         retyped = _retyped(kept[0], kept[1])
@@ -154,7 +154,7 @@ def compare_snapshots(spark: SparkSession, comparison: SnapshotComparison[Stored
     if not comparison.job:
         found.append(compare_order(rows.by_id, _moved_jobs(found[1])))
     written = write_differences(spark, reduce(DataFrame.unionByName, found), comparison.folder)
-    for frame in told:
+    for frame in differences:
         frame.unpersist()
     return Compared(found=written, hidden=hidden)
 
@@ -163,9 +163,11 @@ def _is_hidden() -> Column:
     return sql.col("class") == HIDDEN
 
 
-def _hidden_by_rules(told: DataFrame) -> dict[str, int]:
+def _hidden_by_rules(differences: DataFrame) -> dict[str, int]:
     """How many values are hidden by each rule, the most first."""
-    counted = told.where(_is_hidden()).groupBy("kind").agg(sql.sum(sql.col("expected").cast("bigint")).alias("n"))
+    counted = (
+        differences.where(_is_hidden()).groupBy("kind").agg(sql.sum(sql.col("expected").cast("bigint")).alias("n"))
+    )
     return {row["kind"]: row["n"] for row in sorted(counted.collect(), key=lambda row: (-row["n"], row["kind"]))}
 
 
@@ -192,7 +194,7 @@ def _retyped(by_job: DataFrame, by_queue: DataFrame) -> DataFrame:
 
 
 def _without_retyped(by_queue: DataFrame, retyped: DataFrame) -> DataFrame:
-    """Without the keys that stand in the place of a job: they are told there."""
+    """Remove keys in the place of a job: the difference of the job reports them."""
     places = retyped.where(sql.col("kind") == _RETYPED).where("locator = 'job'").select("key").distinct()
     foreign = sql.col("locator").startswith("unknown.")
     marked = by_queue.join(places.withColumn("is_retyped", sql.lit(True)), "key", "left")
@@ -243,7 +245,7 @@ def _buckets(spark: SparkSession, work: bulk_comparison.BucketComparison) -> Dat
     return spark.range(bucket, bucket + 1, 1, 1)
 
 
-def _told_apart(
+def _split_rows(
     comparison: SnapshotComparison[StoredSnapshot], both: DataFrame, whole: list[str], large: list[str]
 ) -> ComparedRows:
     apart, rest = split_generated(both, large)
@@ -291,13 +293,13 @@ def _jobs_in(rows: DataFrame) -> DataFrame:
 
 
 def _examples(rows: DataFrame) -> DataFrame:
-    """Jobs that stand for all others of their queue, and its settings."""
+    """Jobs that represent all others of their queue, and its settings."""
     parts = (first_members(rows, "side"), largest_ids(rows, "side"), _settings_of(rows))
     return reduce(DataFrame.unionByName, parts).withColumns(_place(bulk_comparison.EXAMPLES))
 
 
 def _settings_of(rows: DataFrame) -> DataFrame:
-    """What the checks of a queue's markers and counters look at beside its jobs."""
+    """Rows that the checks of a queue's markers and counters need, other than its jobs."""
     return rows.where(sql.col("table").isin("metas", "markers", "limiters", "counters"))
 
 
@@ -306,7 +308,7 @@ def _place(group: str) -> dict[str, Column]:
 
 
 def _loose(rows: ComparedRows, shards: int) -> DataFrame:
-    """Rows that are no job's. Deduplication keys, of which there may be many, come in several groups."""
+    """Rows that belong to no job. Deduplication keys are split into several groups: there may be many."""
     about_queues = sql.col("table").isin(*(table for table in TYPED if table not in bulk_comparison.JOB_TABLES))
     elsewhere = sql.col("queue").isin(rows.whole) & sql.col("queue").isNotNull()
     # Apart, and compared with constants: so Parquet leaves out nearly all events by what it knows of their ids.
@@ -318,7 +320,7 @@ def _loose(rows: ComparedRows, shards: int) -> DataFrame:
 
 
 def _asked_for(loose: DataFrame, candidates: DataFrame, *, few: bool) -> DataFrame:
-    """The jobs that locks and deduplication keys name, with their containers, beside these."""
+    """The jobs that locks and deduplication keys name, with their containers, in addition to these."""
     holders = loose.where("table = 'locks'").select("owner", "group", sql.col("id").alias("wanted_id"))
     owners = loose.where("table = 'deduplications'").select("owner", "group", sql.col("value").alias("wanted_id"))
     seen = holders.unionByName(owners).distinct()

@@ -94,7 +94,7 @@ class _JobEvents:
 
     @cached_property
     def plain(self) -> Flags:
-        """Jobs without an event that a rule looks at: one with a time in it, with the prefix, or with an odd id."""
+        """Jobs without an event that a rule concerns: one with a time in it, with the prefix, or with an odd id."""
         odd = flags(pc.equal(self._name, b"delayed")) | self.fields.rows_that_mention(f"{self.prefix}:")
         return ~self._jobs_of(odd | (self._id[0] < 0))
 
@@ -144,7 +144,7 @@ def _same_in_order(left: _JobEvents, right: _JobEvents, wanted: Flags) -> Flags:
 
 
 def _pairs_of(fields: HashColumn, rows: Positions, lengths: Positions) -> Positions:
-    """Where the pairs of these rows stand, row after row."""
+    """The positions of the pairs of these rows, row by row."""
     ends = np.cumsum(lengths)
     within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
     found: Positions = np.repeat(fields.offsets[:-1][rows], lengths) + within
@@ -156,7 +156,7 @@ TEXT_RULES = {"opts": "opts-parsed-json", "parent": "opts-parsed-json", "stacktr
 
 
 def same_by_rule(field: str, left: pa.Array, right: pa.Array, settings: DiffSettings) -> Flags:
-    """Whether the rule of the field makes the same text of both. Each different text is looked at once."""
+    """Whether the rule of the field makes the same text of both. Each different text is compared once."""
     rules = [rule for rule in settings.rules() if rule.name == TEXT_RULES[field]]
     both_there = flags(pc.and_(pc.is_valid(left), pc.is_valid(right)))
     if not rules or not both_there.any():
@@ -182,10 +182,10 @@ UNDERSTOOD = frozenset({
     "opts-parsed-json", "own-prefix", "generated-uuids", "lock-token", "lock-ttl", "dedup-ttl", "limiter-ttl",
     "stalled-check-ttl", "stream-ids", "stack-trace-text", "library-version", "worker-clock", "worker-traces",
 })  # fmt: skip
-"""Rules that the prefilter was written for. Where there is another one, nothing is certain."""
+"""Rules that the prefilter was written for. With any other rule, no job is certain."""
 
 MOST_NAMES = 64
-"""Names of fields that are looked at; jobs with others stay in."""
+"""The most names of fields that are compared; jobs with other fields are left in."""
 
 _TIMES = (b"timestamp", b"processedOn", b"finishedOn")
 _ALONE = ("logs", "dependencies")
@@ -240,7 +240,7 @@ class Prefilter:
 
     @cached_property
     def rows(self) -> tuple[Positions, Positions]:
-        """Where the jobs that both sides have stand on each of them."""
+        """The positions on each side of the jobs that both have."""
         found = positions_in(self.left.keys, self.right.keys)
         both = np.flatnonzero(found >= 0)
         return both, found[both]
@@ -303,11 +303,11 @@ class Prefilter:
 
     def _same_fields(self) -> Flags:
         names = set(self.left.fields.known) | set(self.right.fields.known)
-        looked_at = set(sorted(names)[:MOST_NAMES])
+        compared = set(sorted(names)[:MOST_NAMES])
         same = np.ones(len(self.common), np.bool_)
         for side, rows in self._sides:
-            same &= ~side.fields.rows_with_other_names(looked_at)[rows]
-        for name in looked_at:
+            same &= ~side.fields.rows_with_other_names(compared)[rows]
+        for name in compared:
             if not (self._clock_is_masked and name in _TIMES):
                 same &= self._same_field(name)
         return same & self._same_times() if self._clock_is_masked else same
@@ -323,7 +323,7 @@ class Prefilter:
         return same
 
     def _same_times(self) -> Flags:
-        """Whether all times stand in their relation on both sides, and are there on both or on neither."""
+        """Whether all times have their relation on both sides, and exist on both or on neither."""
         kept: Flags = np.ones(len(self.common), np.bool_)
         there: list[Flags] = []
         for side, rows in self._sides:

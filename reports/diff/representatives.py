@@ -100,7 +100,7 @@ class RepresentativeMembers:
 def steps_back(
     expected: RepresentativeMembers, actual: RepresentativeMembers, moved: Collection[int]
 ) -> list[StepBack]:
-    """Each list in which the jobs that both have in it, but those that moved, stand in another order."""
+    """Each list in which the common jobs, without those that moved, have another order on each side."""
     lists = [(queue, name) for queue in expected.queues for name in LIST_CONTAINERS]
     found = (_steps_back(queue, name, expected, actual, moved) for queue, name in lists)
     return [each for each in found if each is not None]

@@ -37,7 +37,7 @@ class SnapshotComparison(Generic[Side_co]):
 
     @property
     def folders(self) -> tuple[Folder, Folder]:
-        """Where the two are."""
+        """The folders of both."""
         return self.expected.folder.absolute(), self.actual.folder.absolute()
 
     @property
@@ -51,7 +51,7 @@ class SnapshotComparison(Generic[Side_co]):
 
 
 def settings_of(comparison: SnapshotComparison[SnapshotFolder]) -> DiffSettings:
-    """What the rules have to know. Raises UsageProblem for a rule that there is not."""
+    """The facts that the rules need. Raises UsageProblem for an unknown rule."""
     expected, actual = (
         DiffSide(prefix=kept.manifest.prefix, taken_ms=kept.manifest.taken_ms, reading_ms=kept.manifest.reading_ms)
         for kept in comparison.sides

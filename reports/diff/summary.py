@@ -29,11 +29,11 @@ EXAMPLES = 20
 """Differences of each class that reports show in full."""
 
 MOST_ROLLUP_LINES = 2000
-"""Lines of the roll-up that a report takes; more than that nobody reads, and the counts above them still sum."""
+"""Lines of the roll-up in a report. If there are more, they are left out; the counts above them still sum."""
 
 
 _ABOUT_JOBS = frozenset({"job", "lock", "event", "log", "dependency"})
-"""Where locators begin that are about one job."""
+"""The beginnings of locators that are about one job."""
 
 
 class RollupLine(msgspec.Struct, frozen=True, kw_only=True):

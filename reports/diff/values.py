@@ -142,7 +142,7 @@ def _has_left_something(side: Snapshot, queue: str, job: str) -> bool:
 
 
 def difference_row(found: Difference, pair: SnapshotPair, queue: str = "") -> tuple[str, ...]:
-    """A difference as a row. `queue`: where the key does not begin with it."""
+    """A difference as a row. `queue`: needed if the key does not start with it."""
     name, _, job = found.key.partition(":")
     states = pair.expected.containers_of(name, job) or pair.actual.containers_of(name, job)
     return (
@@ -160,7 +160,7 @@ def difference_row(found: Difference, pair: SnapshotPair, queue: str = "") -> tu
 
 
 HIDDEN = "hidden"
-"""The class of a row that counts what a rule hides (column `kind`), in the column `expected`; it is no difference."""
+"""The class of a row that counts what a rule hides (column `kind`), in the column `expected`; not a difference."""
 
 
 def hidden_rows(hidden: Mapping[str, int]) -> Iterator[tuple[str, ...]]:

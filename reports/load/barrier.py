@@ -28,7 +28,7 @@ DEADLINE_S = 300.0
 """How long producers may take to connect."""
 
 KEPT_S = 24 * 3600
-"""After so long Redis forgets a barrier that nobody has taken away."""
+"""The time to live of the keys of a barrier, for the case that it is never removed."""
 
 _LOOK_EVERY_S = 0.005
 _GIVEN_UP = b"given up"
@@ -60,11 +60,11 @@ class StartBarrier:
 
     @property
     def is_open(self) -> bool:
-        """Whether the schedule has begun."""
+        """Whether the schedule has started."""
         return bool(self.segments)
 
     def open_when_ready(self, client: Client, ended: threading.Event) -> None:
-        """Wait for all producers; where some stay away for DEADLINE_S, tell the others. Raises redis errors."""
+        """Wait for all producers; if some are missing after DEADLINE_S, release the others. Raises redis errors."""
         began = time.monotonic()
         first: float | None = None
         ready = 0
@@ -86,7 +86,7 @@ class StartBarrier:
         segments = [*(_earlier_segments(client, target) if target.resume else []), _segment(start_ms, done)]
         client.set(target.schedule_key, msgspec.json.encode(segments))
         self.segments = segments
-        # Last: whoever hears of it finds everything else in place.
+        # The start key is written last: a producer that reads it then finds all other keys in place.
         client.set(target.start_key, start_ms, ex=KEPT_S)
 
 
@@ -130,7 +130,7 @@ def start_barrier(target: LoadTarget) -> Iterator[StartBarrier]:
 
 
 def wait_for_start(client: Client, target: LoadTarget, partition: int) -> int:
-    """Say that this partition's producer is connected and return when the schedule begins, Unix ms of Redis' clock.
+    """Say that this partition's producer is connected and return the start of the schedule, Unix ms of Redis' clock.
 
     Raises EnvironmentProblem where others stay away; redis errors.
     """

@@ -23,7 +23,7 @@ SHOWN = ("50", "90", "99", "99.9", "100")
 """Those that tables show."""
 
 _EXACT_BITS = 11
-"""Numbers of so many bits are counted as they are: three digits need 2,000 steps."""
+"""Numbers of this many bits are counted exactly: three digits need 2,000 steps."""
 
 WholeNumbers: TypeAlias = npt.NDArray[np.int64]
 Name = TypeVar("Name")
@@ -51,7 +51,7 @@ class Histogram:
         self.record_all([value])
 
     def record_all(self, values: Sequence[int] | WholeNumbers) -> None:
-        """Count many values, in units; those that the histogram cannot tell apart at once."""
+        """Count many values, in units; grouped by the step that they fall into."""
         given = np.asarray(values, np.int64)
         self.early += int((given < 0).sum())
         kept = np.clip(given, 0, LARGEST_MS * self._per_ms)

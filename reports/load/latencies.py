@@ -39,10 +39,10 @@ OVER_TIME = ("scheduled-to-added", "scheduled-to-finished")
 """Latencies that are also given for each slice of time."""
 
 KINDS = ("flow", "delayed", "prioritized", "lifo", "plain")
-"""What a job is, the first that holds."""
+"""Kinds of a job; the first that applies."""
 
 MOST_QUEUES = 16
-"""With more queues than that, nobody reads the latencies of each."""
+"""With more queues than that, latencies by queue are left out."""
 
 MOST_SLICES = 120
 _WIDTHS_MS = (250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000)
@@ -79,8 +79,8 @@ def measure(
 def job_times(events: DataFrame, planned: DataFrame, schedule: Sequence[ScheduleSegment]) -> DataFrame:
     """One row per planned job, all times in Unix ms: when it was `scheduled`, `added`, `due`, `active`, `finished`.
 
-    `runs`: how often it became active; `kind`: one of KINDS; `segment`: number of its part of the schedule. What there
-    is no event of is null. Children of flows are not in it: nobody has scheduled them.
+    `runs`: how often it became active; `kind`: one of KINDS; `segment`: number of its part of the schedule. A time
+    without an event is null. Children of flows are left out: they have no scheduled time.
     """
     name, at_ms = sql.col("event"), sql.split("id", "-")[0].cast("bigint")
 
@@ -107,7 +107,7 @@ def job_times(events: DataFrame, planned: DataFrame, schedule: Sequence[Schedule
 
 
 def _segment_of(schedule: Sequence[ScheduleSegment]) -> tuple[Column, Column]:
-    """When the schedule of a job's segment began, and the number of that segment."""
+    """The start of the schedule of a job's segment, and the number of that segment."""
     start, segment = sql.lit(schedule[0].start_ms), sql.lit(0)
     for number, later in enumerate(schedule[1:], 1):
         partitions = len(later.done)
@@ -214,7 +214,7 @@ class _Slicing:
     width_ms: int
 
     def of(self, time: Column) -> Column:
-        """Number of the slice that a time lies in; what came before the start is in the first."""
+        """Number of the slice of a time; times before the start are in the first slice."""
         return sql.greatest(sql.floor((time - self.start_ms) / self.width_ms), sql.lit(0)).cast("int")
 
 
@@ -241,7 +241,7 @@ _HISTOGRAM_SCHEMA = pa.schema(
     ]
 )
 HistogramKey = tuple[str, str, str]
-"""What is grouped by, the group, and the latency."""
+"""The grouping, the group, and the latency."""
 
 
 def _histograms_of(jobs: DataFrame, names: Sequence[str], slicing: _Slicing) -> Mapping[HistogramKey, Histogram]:

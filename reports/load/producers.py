@@ -62,7 +62,7 @@ def producer_for(target: LoadTarget) -> Iterator[LoadProducer]:
 
 
 def runs_of(rows: Sequence[PlannedJob]) -> Iterator[tuple[str, bool, list[PlannedJob]]]:
-    """The rows cut where the queue changes or flows begin or end: queue, whether these are flows, rows.
+    """The rows cut whenever the queue changes, or flows start or end: queue, whether these are flows, rows.
 
     Rows of different queues come in turns, so they are brought together first; the order within each queue stays.
     """

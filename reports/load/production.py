@@ -131,7 +131,7 @@ def add_partition(batches: Iterable[pa.RecordBatch], target: LoadTarget, partiti
     with explained(target.address), connect(target.address) as client, producer_for(target) as producer:
         key = target.progress_key(partition)
         before = int(client.get(key) or 0)
-        # Spark works out the first jobs, and the client connects, before the schedule begins.
+        # Spark computes the first jobs, and the client connects, before the schedule starts.
         rows = _peekable(islice(_rows_in(batches), before, None))
         _connect(producer)
         clock = read_redis_clock(target.address)
@@ -181,9 +181,9 @@ def _peekable(rows: Iterator[PlannedJob]) -> Iterator[PlannedJob]:
 def on_schedule(
     rows: Iterator[PlannedJob], workload: Workload, start_ms: float, clock: RedisClock
 ) -> Iterator[list[PlannedJob]]:
-    """Batches of at most BATCH rows, each when its first job is due: an open loop waits for nobody else.
+    """Batches of at most BATCH rows, each when its first job is due: an open loop never waits for the client.
 
-    What is due already goes along, so that a producer that is late catches up in full batches.
+    Jobs that are already due are included, so that a late producer catches up in full batches.
     """
     held = next(rows, None)
     while held is not None:

@@ -1,4 +1,4 @@
-"""Search for the highest rate at which a load keeps its thresholds: doubled until it misses, then bisected. Pure."""
+"""Search for the highest rate at which a load keeps its thresholds: double until one is missed, then bisect. Pure."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class RateSearch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def trial_of(rate: float, run: str, result: LoadResult, judged: Sequence[JudgedThreshold]) -> RateTrial:
-    """What a load at one rate has shown. A threshold that is missed counts before one that is undecided.
+    """The trial of one rate. A missed threshold counts before an undecided one.
 
-    A load that a late harness has spoilt is undecided, whatever was measured.
+    A load that harness lag has spoilt is undecided.
     """
     outcomes = {each.outcome for each in judged}
     worst: Outcome = "failed" if "failed" in outcomes else "undecided" if "undecided" in outcomes else "passed"

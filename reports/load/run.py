@@ -160,13 +160,13 @@ def _result(plan: LoadPlan, seen: _Measurements, times: LoadTimes) -> LoadResult
 
 
 def _produced(seen: _Measurements) -> LoadPhase:
-    """What the producers say, where Redis has trimmed the events; without what was added before a load was resumed."""
+    """The phase from the counts of producers, if Redis has trimmed the events; without jobs from before a resume."""
     first, last = min(each.first_ms for each in seen.counts), max(each.last_ms for each in seen.counts)
     return LoadPhase(jobs=seen.jobs, seconds=(last - first) / 1000)
 
 
 def _finished(series: BacklogSeries) -> LoadPhase:
-    """What the samples say, where Redis has trimmed the events: jobs that are kept, until their number was reached."""
+    """The phase from samples, if Redis has trimmed the events: until the number of finished jobs was reached."""
     done = [sample.counts.get("completed", 0) + sample.counts.get("failed", 0) for sample in series.samples]
     changed = [number for number in range(1, len(done)) if done[number] != done[number - 1]]
     if not changed:
@@ -202,7 +202,7 @@ def _export(folder: Path, seen: _Measurements, times: LoadTimes) -> None:
 
 
 def _producers(target: LoadTarget) -> set[str]:
-    """Who adds the jobs, with all versions. The reference is part of the kit, whose version is told anyway."""
+    """The producer, with all versions. The reference is part of the kit, whose version is recorded separately."""
     return {introduced(target.producer)} if target.producer else set()
 
 
@@ -261,7 +261,7 @@ def wait_for_end(
     patience_s: float,
     on_progress: OnProgress,
 ) -> None:
-    """Wait until no job is left that somebody has to work on; `on_progress` gets every sample.
+    """Wait until no unfinished job is left; `on_progress` gets every sample.
 
     `patience_s`: how long nothing may happen. Raises DriverBroken for a worker that died, EnvironmentProblem when
     nothing happens any more.

@@ -54,7 +54,7 @@ class LoadTarget:
 
     @property
     def schedule_key(self) -> str:
-        """The key that holds when the schedule began, for a load that is resumed."""
+        """The key with the start of the schedule, for a load that is resumed."""
         return f"{self._keys}:schedule"
 
     @property
@@ -64,12 +64,12 @@ class LoadTarget:
 
     @property
     def start_key(self) -> str:
-        """The key that says to all of them when the schedule begins."""
+        """The key with the start of the schedule, for all producers."""
         return f"{self._keys}:start:{self.barrier}"
 
     @property
     def own_keys(self) -> list[str]:
-        """Every key that the load keeps beside its queues."""
+        """Every key of the load other than its queues."""
         progress = [self.progress_key(partition) for partition in range(self.partitions)]
         return [*progress, self.schedule_key, self.barrier_key, self.start_key]
 
@@ -90,13 +90,13 @@ def require_unused_queues(target: LoadTarget) -> None:
     """
     with connect(target.address) as client:
         used = [queue for queue in target.workload.queue_names if _is_used(client, f"{target.prefix}:{queue}")]
-        begun = any(client.exists(target.progress_key(partition)) for partition in range(target.partitions))
+        was_started = any(client.exists(target.progress_key(partition)) for partition in range(target.partitions))
     if used and not target.resume:
         raise UsageProblem(
             f"queue {used[0]!r} under {target.prefix!r} is already in use",
             hint="choose another --prefix, or --resume if an earlier load with the same workload broke off",
         )
-    if target.resume and used and not begun:
+    if target.resume and used and not was_started:
         raise UsageProblem(
             f"queue {used[0]!r} was not filled by this workload (or by a load that has ended)",
             hint="--resume needs the same workload, seed, prefix and partitions as the load that broke off",

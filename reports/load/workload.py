@@ -115,7 +115,7 @@ class Workload(WorkloadPart, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def around_number(self) -> tuple[str, str]:
-        """What stands before and after the number in the name of a queue."""
+        """The text before and after the number in the name of a queue."""
         return (f"{{{self.name}-", "}") if self.tagged else (f"{self.name}-", "")
 
     @property
@@ -202,7 +202,7 @@ def _check_ranges(workload: Workload) -> None:
 
 _FILLING = "abcdefghijklmnopqrstuvwxyz0123456789"
 _STEPS = 2**53
-"""A draw is one of so many equal steps: as many as a double can tell apart."""
+"""A draw is one of this number of equal steps: as many as a double can represent."""
 
 
 def jobs_of(spark: SparkSession, workload: Workload, partitions: int) -> DataFrame:
@@ -215,7 +215,7 @@ def jobs_of(spark: SparkSession, workload: Workload, partitions: int) -> DataFra
     job, so that a producer that is started again, or on another executor, adds what the first one would have added.
 
     Columns: `index`; `queue`; `id`; `name`; `data` and `opts`, JSON; `scheduled_ms` since the start of the load; and
-    `children`, how many children the job is added with as a flow (0: it is no flow).
+    `children`, how many children the job is added with as a flow (0: not a flow).
     """
     index = sql.col("index")
     draws = _Draws(workload.seed)

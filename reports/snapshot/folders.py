@@ -63,7 +63,7 @@ class Folder:
 
     @property
     def path(self) -> Path:
-        """Where it is on this machine."""
+        """Its path on this machine."""
         assert self.is_here, self
         return Path(self.address)
 
@@ -73,7 +73,7 @@ class Folder:
         return self.address.rpartition("/")[2]
 
     def absolute(self) -> Folder:
-        """The same, whatever the working folder of the process that gets it."""
+        """The same with an absolute path, for processes with another working folder."""
         return replace(self, address=str(self.path.absolute())) if self.is_here else self
 
     @property
@@ -119,7 +119,7 @@ class Folder:
         return system.open_input_file(f"{path}/{name}")
 
     def read(self, name: str) -> bytes | None:
-        """What a file holds; None where there is none."""
+        """The content of a file; None if it does not exist."""
         try:
             with self.opened(name) as file:
                 found: bytes = file.read()
@@ -165,7 +165,7 @@ class Folder:
 
 
 UNFINISHED = ".unfinished"
-"""What a file's name ends with while it is written."""
+"""The suffix of a file while it is written."""
 
 
 def _right_in(path: str) -> Any:
@@ -237,4 +237,4 @@ def explained_folder(*folders: Folder) -> Iterator[None]:
 
 
 HINT_ELSEWHERE = f"are the address ({ENDPOINT}), the bucket and the credentials right?"
-"""What to look at where a file system that is not of this machine refuses."""
+"""The hint if a remote file system refuses."""

@@ -95,7 +95,7 @@ MOST_BUCKETS = 512
 FEWEST_BUCKETS = 2
 
 BUCKETS_OF_A_LOT = 64
-"""Among so many buckets are the rows shared out that are written together; among more, more have to be (`lots_for`)."""
+"""Buckets of rows that are written together; with more buckets, more rows are collected first (`lots_for`)."""
 
 KEYS_PER_BUCKET = 131_072
 
@@ -114,7 +114,7 @@ _HASHES = frozenset({"key", "texts", "opts"})
 
 
 def buckets_for(keys: int, used_bytes: int) -> int:
-    """How many buckets so many keys are kept in, which need so many bytes of Redis' memory.
+    """The number of buckets for a number of keys that use this much memory of Redis (bytes).
 
     A power of two, so that fewer buckets are unions of more.
     """
@@ -125,7 +125,7 @@ def buckets_for(keys: int, used_bytes: int) -> int:
 def lots_for(buckets: int) -> int:
     """How many times as many rows have to be read and written together as in a store with few buckets.
 
-    Each file then has as many rows as ever, some thousands, and there are no more of them for each row.
+    Each file then still has some thousands of rows, and the number of files per row does not grow.
     """
     return max(1, buckets // BUCKETS_OF_A_LOT)
 
@@ -136,7 +136,7 @@ def power_of_two(number: int) -> int:
 
 
 def bucket_of(job: bytes, buckets: int) -> int:
-    """Return the bucket of everything that has this job id, whatever the table.
+    """Return the bucket of all rows with this job id, in every table.
 
     Two snapshots are compared bucket by bucket, and nothing has to be brought together first. The hash decides only
     where a row lies, never whether two rows are equal.
@@ -196,7 +196,7 @@ def drop_unclaimed(folder: Folder, claimed: Iterable[str]) -> None:
 
 
 def read_bucket(folder: Folder, table: str, bucket: int, buckets: int) -> pa.Table:
-    """All rows of one table in one of so many buckets, which may be fewer than were written. Raises OSError."""
+    """All rows of one table in one of `buckets` buckets, which may be fewer than were written. Raises OSError."""
     found = [read_rows(folder, table, name) for name in files_of(folder / ROWS, table, bucket, buckets)]
     return pa.concat_tables(found) if found else _STORED.empty_table()
 
@@ -221,7 +221,7 @@ def read_digests(folder: Folder, table: str, name: str) -> pa.Table:
 
 
 def files_of(folder: Folder, table: str, bucket: int, buckets: int) -> list[str]:
-    """Names of the files of a table in one of so many buckets, those of one stream in the order of its entries."""
+    """Names of the files of a table in one of `buckets` buckets, those of one stream in the order of its entries."""
     below = _of_table(folder, table)
     by_bucket = _known_files(below) if below.version else _files_by_bucket(below)
     return sorted((name for each, names in by_bucket.items() if each % buckets == bucket for name in names), key=_place)
@@ -317,7 +317,7 @@ def read_manifest(folder: Folder) -> SnapshotManifest:
         )
     if content is None:
         raise UsageProblem(
-            f"{folder} holds no {MANIFEST}: it is not a snapshot, or not a complete one",
+            f"{folder} holds no {MANIFEST}: it is not a snapshot, or was not finished",
             hint="take it again with `bullmq-conformance snapshot`",
         )
     try:

@@ -12,11 +12,11 @@ from reports.snapshot.resp_lines import RespLines, cut_lines
 from reports.snapshot.rows import texts
 
 Hashes: TypeAlias = "tuple[Any, pa.Array, pa.Array]"
-"""How many fields each hash has (an array; -1: the key is no hash), and the names and values of all of them."""
+"""How many fields each hash has (an array; -1: the key is not a hash), and the names and values of all of them."""
 
 
 def hashes_of(replies: memoryview, count: int) -> Hashes:
-    """Return what so many replies hold; an error in the place of one stands for a key that is no hash.
+    """Parse `count` replies; an error in place of a reply means that the key is not a hash.
 
     They are cut at once (`reports.snapshot.resp_lines`); what cannot be cut is read by hiredis.
     """
@@ -39,7 +39,7 @@ def _cut(replies: memoryview, count: int) -> Hashes | None:
 
 
 def _heads(lines: RespLines, count: int) -> tuple[Any, Any]:
-    """The lines that begin a reply, and how many elements it has; fewer than `count` where another line is there."""
+    """The first line of each reply, and its number of elements; fewer than `count` if another line is found."""
     arrays, elements = lines.arrays()
     if len(arrays) == count and np.array_equal(arrays[1:], arrays[:-1] + 1 + 2 * elements[:-1]):
         return arrays, elements

@@ -226,7 +226,7 @@ def _scan_parts(keyspace: NodeKeyspace, lots: int) -> Iterator[KeyspacePart]:
 
 
 def shares_for(keys: int, lots: int = 1) -> int:
-    """Into how many shares so many keys are cut."""
+    """The number of shares for a number of keys."""
     if keys < SMALLEST_TO_SHARE:
         return 1
     return min(MOST_SHARES, max(FEWEST_SHARES, power_of_two(keys // (lots * KEYS_PER_SHARE))))
@@ -271,7 +271,7 @@ def _queue_parts(client: Client, prefix: str, queue: str, at_once: int) -> Itera
 
 
 def _slices(client: Any, prefix: str, queue: str, name: str, at_once: int) -> Iterator[KeyspacePart]:
-    """The slices of one container, of so many elements; none where it is short, or not of its type."""
+    """The slices of one container; none if it is short, or of another type."""
     key = f"{prefix}:{queue}:{name}"
     counters = {
         **dict.fromkeys(LIST_CONTAINERS, client.llen),

@@ -51,7 +51,7 @@ class JobKeys(NamedTuple):
 
 
 def read_share(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBatch]:
-    """Walk a share of one node's keyspace: the hashes of jobs, which are nearly everything, and keys nobody announced.
+    """Walk a share of one node's keyspace: the hashes of jobs, which are nearly everything, and unexpected keys.
 
     Job hashes take a fast way from the socket into Arrow; the other keys are few. Keys that
     SCAN repeats are read once. Raises redis errors and OSError.
@@ -74,7 +74,7 @@ def read_share(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBat
 
 
 def _pages_of_jobs(node: NodeSocket, source: RedisSource, part: KeyspacePart, others: list[bytes]) -> Iterator[JobKeys]:
-    """Pages of keys that can only be jobs if they are hashes; what must be looked at others goes there."""
+    """Pages of keys that can only be jobs if they are hashes; keys that need a closer look are added to `others`."""
     seen: set[bytes] = set()
     for keys in _scan_pages(node, source, part):
         fresh = [key for key in dict.fromkeys(keys) if key not in seen]
@@ -134,7 +134,7 @@ def _pages_of_share(node: NodeSocket, words: Sequence[bytes], part: KeyspacePart
 
 
 def _sorted_out(prefix: str, keys: Sequence[bytes], part: KeyspacePart, others: list[bytes]) -> JobKeys:
-    """The keys that can only be jobs if they are hashes; those to look at others are added there.
+    """The keys that can only be jobs if they are hashes; keys that need a closer look are added to `others`.
 
     Keys that the `queue` and `slice` parts read are in neither.
     """
@@ -164,7 +164,7 @@ def _without_announced(key: RawKey, part: KeyspacePart) -> RawKey | None:
 
 
 def _job_batches(node: NodeSocket, pages: Iterator[JobKeys], others: list[bytes]) -> Iterator[pa.RecordBatch]:
-    """The hashes of these keys as rows of `jobs`; what is no hash is to be looked at others.
+    """The hashes of these keys as rows of `jobs`; keys that are not hashes are added to `others`.
 
     Redis works on the next page while this one is made into rows.
     """
@@ -179,7 +179,7 @@ def _job_batches(node: NodeSocket, pages: Iterator[JobKeys], others: list[bytes]
 
 
 def _job_batch(jobs: JobKeys, sizes: Any, names: pa.Array, values: pa.Array, others: list[bytes]) -> pa.RecordBatch:
-    if sizes.min() <= 0:  # some are no hashes, or were there a moment ago
+    if sizes.min() <= 0:  # some are not hashes, or have just been removed
         others += [jobs.keys[place] for place in np.flatnonzero(sizes < 0)]
         there = np.flatnonzero(sizes > 0)
         jobs = jobs.at(there)

@@ -18,7 +18,7 @@ from reports.snapshot.format import ARROW, DDL, ROWS, TYPED, read_bucket
 
 
 def rows_for_spark(spark: SparkSession, folder: Folder, buckets: int) -> DataFrame:
-    """All wide rows of a snapshot in so many buckets."""
+    """All wide rows of a snapshot in `buckets` buckets."""
     if folder.is_here:
         return spark.read.schema(DDL).parquet(str(folder / ROWS)).select(*ARROW.names)
     spark.dataSource.register(RemoteRows)

@@ -59,7 +59,7 @@ class NodeSocket:
         self._socket.sendall(written)
 
     def receive(self) -> bytes:
-        """What comes next, as it comes. Raises redis errors and OSError."""
+        """Yield the bytes as they arrive. Raises redis errors and OSError."""
         received = self._socket.recv(_RECEIVE_BYTES)
         if not received:
             raise RedisConnectionError("Redis closed the connection")

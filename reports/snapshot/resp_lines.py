@@ -73,7 +73,7 @@ class RespLines:
 
 
 def cut_lines(replies: memoryview) -> RespLines | None:
-    """Cut at every end of a line; None where there is none, or where something stands behind the last."""
+    """Cut at every end of a line; None if there is none, or if bytes follow the last one."""
     data = np.frombuffer(replies, np.uint8)
     ends = np.flatnonzero(data == _CR)
     ends = ends[data[np.minimum(ends + 1, len(data) - 1)] == _LF]

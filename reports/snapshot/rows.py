@@ -87,7 +87,7 @@ def snapshot_of(prefix: str, taken_ms: int, rows: Iterable[tuple[str, Any]]) -> 
 
 
 def assembled(prefix: str, taken_ms: int, raw: Sequence[RawKey]) -> pa.RecordBatch:
-    """What these keys mean, as one Arrow batch of wide rows."""
+    """The decoded keys as one Arrow batch of wide rows."""
     return batch_of(wide_rows(assemble(prefix, taken_ms, raw)))
 
 
@@ -121,7 +121,7 @@ def repeated_text(text: str, count: int) -> pa.Array:
 
 
 def texts(values: Sequence[bytes | None]) -> pa.Array:
-    """Bytes as an Arrow array of strings that nobody has checked for UTF-8."""
+    """Bytes as an Arrow array of strings, without a check for UTF-8."""
     return pa.array(values, pa.binary()).view(pa.string())
 
 

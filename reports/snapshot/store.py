@@ -92,7 +92,7 @@ class SnapshotWrite:
 
     @property
     def place(self) -> RowPlace:
-        """Where its rows go."""
+        """The folder of its rows."""
         return RowPlace(folder=self.folder, buckets=self.buckets, prefix=self.source.prefix)
 
 
@@ -134,7 +134,7 @@ def digests_in(written: Iterable[WrittenPart]) -> str:
 
 
 def collected_by_table(batches: Iterator[pa.RecordBatch], buckets: int) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of each table, collected until they are many for so many buckets, or all."""
+    """The rows of each table, in chunks that are large enough for the number of buckets."""
     held: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
     for batch in batches:
         found = pc.unique(batch.column("table")).to_pylist()
@@ -213,7 +213,7 @@ def redis_facts(source: RedisSource) -> tuple[str, dict[str, str]]:
 
 
 def last_events(source: RedisSource, queues: Iterable[str]) -> dict[str, str]:
-    """Id of the last entry ever written to each event stream; it changes with whatever happens in a queue."""
+    """Id of the last entry ever written to each event stream; it changes with every event of a queue."""
     with connect(source.address) as client:
         return {queue: _last_event(client, f"{source.prefix}:{queue}:events") for queue in sorted(queues)}
 

@@ -92,7 +92,7 @@ def fingerprint() -> str:
 
 
 def library_path() -> Path:
-    """Where the library is, built where it was not. Raises EnvironmentProblem."""
+    """The path of the library, which is built if needed. Raises EnvironmentProblem."""
     return _BUILD.ensure(announce)
 
 
@@ -147,7 +147,7 @@ def histories(keys: Keys, contents: Keys, added_ms: npt.NDArray[np.int64], flags
 
 
 def _texts_view(column: pa.Array) -> _TextColumnView:
-    """Where a column of 32-bit texts lies; the column has to live for as long as the view."""
+    """The buffers of a column of 32-bit texts; the column has to outlive the view."""
     _, offsets, data = column.buffers()
     return _TextColumnView(offsets.address + 4 * column.offset, data.address if data is not None else None)
 

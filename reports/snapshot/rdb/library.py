@@ -114,7 +114,7 @@ class RdbReader:
             self._data.madvise(mmap.MADV_DONTNEED, 0, behind)
 
     def facts(self) -> Mapping[str, str]:
-        """What the file says of itself, such as `redis-ver`, `ctime` (s) and `used-mem`; `keys` of the database."""
+        """The metadata of the file, such as `redis-ver`, `ctime` (s) and `used-mem`; `keys` of the database."""
         view = self._view()
         names, values = (_texts(column).view(pa.binary()).to_pylist() for column in (view.fact_names, view.fact_values))
         return {
@@ -135,7 +135,7 @@ class RdbReader:
 
 @contextmanager
 def open_rdb(path: Path, prefix: bytes, database: int) -> Iterator[RdbReader]:
-    """Read the keys of one database that begin so. Raises UsageProblem for a file that is none.
+    """Read the keys of one database with this prefix. Raises UsageProblem if the file is not an RDB file.
 
     Raises EnvironmentProblem where the parser cannot be built.
     """

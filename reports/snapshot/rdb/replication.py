@@ -51,7 +51,7 @@ def _sent(server: NodeSocket) -> Iterator[bytes]:
     if head.startswith(b"$EOF:"):
         yield from _until_mark(server, rest, head.removeprefix(b"$EOF:"))
     else:
-        yield from _so_many(server, rest, int(head[1:]))
+        yield from _counted_bytes(server, rest, int(head[1:]))
 
 
 def _head(server: NodeSocket) -> tuple[bytes, bytes]:
@@ -64,14 +64,14 @@ def _head(server: NodeSocket) -> tuple[bytes, bytes]:
 
 
 def _until_mark(server: NodeSocket, received: bytes, mark: bytes) -> Iterator[bytes]:
-    """What comes before the mark; the server writes nothing behind it until it is answered."""
+    """The bytes before the mark; the server sends nothing after it until it gets a reply."""
     while not received.endswith(mark):
         yield received[:-_MARK_BYTES]
         received = received[-_MARK_BYTES:] + server.receive()
     yield received[:-_MARK_BYTES]
 
 
-def _so_many(server: NodeSocket, received: bytes, count: int) -> Iterator[bytes]:
+def _counted_bytes(server: NodeSocket, received: bytes, count: int) -> Iterator[bytes]:
     while len(received) < count:
         yield received
         count -= len(received)

@@ -30,7 +30,7 @@ from reports.snapshot.store import (
 )
 
 WRITERS = 2
-"""Threads that write files beside the one that reads; each holds rows of its own."""
+"""Threads that write files, in addition to the one that reads; each collects its own rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class RdbSource:
 
     @property
     def beginning(self) -> bytes:
-        """How the names of all keys that are wanted begin."""
+        """The prefix of all keys to read."""
         return as_bytes(f"{self.prefix}:{self.queue}:" if self.queue else f"{self.prefix}:")
 
 
@@ -71,7 +71,7 @@ def save_rdb(source: RdbSource, folder: Folder) -> SnapshotManifest:
     """
     with ExitStack() as opened:
         files = [
-            _begun(path, opened.enter_context(open_rdb(path, source.beginning, source.database)))
+            _opened_file(path, opened.enter_context(open_rdb(path, source.beginning, source.database)))
             for path in source.files
         ]
         claim_folder(folder)
@@ -105,7 +105,7 @@ def save_rdb(source: RdbSource, folder: Folder) -> SnapshotManifest:
     return manifest
 
 
-def _begun(path: Path, reader: RdbReader) -> _OpenFile:
+def _opened_file(path: Path, reader: RdbReader) -> _OpenFile:
     """A file with its first page read: what it says of itself stands before the keys."""
     pages = reader.pages()
     first = next(pages)
