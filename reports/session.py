@@ -227,7 +227,7 @@ def _properties(settings: SparkSettings) -> dict[str, str]:
         # The tables of one snapshot are written in one pass, without a sort by table.
         "spark.sql.maxConcurrentOutputFileWriters": "24",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
-        # A snapshot that executors read is read without the tables that nobody asks for (`reports.snapshot.remote_rows`).
+        # Executors then read only the tables of a snapshot that a query needs (`reports.snapshot.remote_rows`).
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.parquet.compression.codec": "zstd",
         **_FOR_MANY_ROWS,
