@@ -62,5 +62,5 @@ def test_a_complaint_fails_the_build(tmp_path: Path, body: str, code: int, monke
 
 def test_a_folder_without_a_site_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["built_site", str(tmp_path)])
-    with pytest.raises(SystemExit, match="no site found; `make site` builds it"):
+    with pytest.raises(SystemExit, match="no site is there; `make site` builds it"):
         built_site.main()
