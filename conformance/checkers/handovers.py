@@ -36,12 +36,15 @@ def check_handover(snapshot: Snapshot, *, removals: bool, who: str) -> list[Find
 
 
 def _lost(view: SnapshotView, *, removals: bool) -> _Detail:
+    # Sorted, so that the findings of two runs can be compared.
     for queue, job in sorted(view.jobs):
         states = view.states.get((queue, job), [])
         if not states:
             yield queue, job, "it is in no list and in no set from which a worker takes jobs"
+        # A running queue is served from `wait` only, so nothing ever claims this job.
         elif states == [PAUSED] and "paused" not in view.snapshot.meta(queue):
             yield queue, job, "it is left in `paused` although the queue runs"
+    # If a client was asked to remove jobs, a job may rightly be gone without an event of its end.
     for queue, job, events_of_job in [] if removals else _stories(view):
         names = {event.name for event in events_of_job}
         if "added" in names and not names & _IS_OVER and (queue, job) not in view.jobs:
@@ -52,9 +55,11 @@ def _twice(view: SnapshotView) -> _Detail:
     for queue, job, events_of_job in _stories(view):
         started = 0
         for event in events_of_job:
+            # Any reason resets the count: one stalled check may explain one more start, not two.
             started = started + 1 if event.name == "active" else 0 if event.name in _SAYS_WHY_AGAIN else started
             if started > 1:
                 yield queue, job, "it was started again, and no event says why"
+                # One finding per job is enough: every further start has the same cause.
                 break
 
 

@@ -22,6 +22,7 @@ from conformance.protocol.states import DELAY_FACTOR, LIST_CONTAINERS, PRIORITY_
 REQUIRED = ("name", "data", "opts", "timestamp", "delay", "priority")
 TIMES = ("timestamp", "processedOn", "finishedOn")
 COUNTS = ("ats", "atm", "stc")
+# Far below the error of a wrong unit, which is a factor of 1000.
 CLOCK_TOLERANCE_MS = 2000
 """How far the clocks of two clients that handle the same job may be apart."""
 
@@ -51,6 +52,7 @@ def _one_state(view: SnapshotView) -> Iterator[ViolationDetail]:
 def _no_ghosts(view: SnapshotView) -> Iterator[ViolationDetail]:
     """Every id in a container has a job hash. Ids that start with `0:` are markers of old versions."""
     for (queue, job), states in sorted(view.states.items()):
+        # Node itself treats `0:` ids as markers of an old version and skips them.
         if (queue, job) not in view.jobs and not job.startswith("0:"):
             for state in states:
                 yield ViolationDetail(
@@ -62,6 +64,7 @@ def _no_duplicates(view: SnapshotView) -> Iterator[ViolationDetail]:
     """No list holds an id twice."""
     for (queue, container), rows in sorted(view.containers.items()):
         jobs = [row.job for row in rows]
+        # Only lists can hold an id twice; sorted sets and sets cannot.
         for job in sorted({job for job in jobs if jobs.count(job) > 1} if container in LIST_CONTAINERS else ()):
             message = f"the list holds the job {jobs.count(job)} times"
             yield ViolationDetail(where=f"membership.{container}.order", key=f"{queue}:{job}", message=message)
@@ -94,6 +97,7 @@ def _finished(view: SnapshotView) -> Iterator[ViolationDetail]:
     results = {"completed": "returnvalue", "failed": "failedReason"}
     for (queue, job_id), job in sorted(view.jobs.items()):
         state, key = view.state_of(job), f"{queue}:{job_id}"
+        # A job in several containers is reported by `one-state` and has no single state to compare with.
         if state is None:
             continue
         if (state in results) != ("finishedOn" in job.fields):
@@ -169,6 +173,7 @@ def _times(view: SnapshotView) -> Iterator[ViolationDetail]:
 def _times_in_order(view: SnapshotView) -> Iterator[ViolationDetail]:
     """A job is added, then activated, then finished (clocks of different clients may differ by 2 s)."""
     for key, job in _jobs(view):
+        # A chosen timestamp may be in the future, so the order only starts with the activation.
         names = TIMES[1:] if has_chosen_timestamp(job) else TIMES
         times = [(name, number) for name in names if (number := job.number(name)) is not None]
         for (earlier, before), (later, after) in pairwise(times):
@@ -195,6 +200,7 @@ def _json_texts(view: SnapshotView) -> Iterator[ViolationDetail]:
             if text is None or (field == "data" and not text):
                 continue
             value = parsed_json(text)
+            # `parsed_json` returns None for invalid JSON and for `null`, which is valid.
             if value is None and text.strip() != "null":
                 yield ViolationDetail(where=f"job.{field}", key=key, message=f"{text[:80]!r} is not JSON")
             elif not isinstance(value, kinds.get(field, (object,))):
@@ -239,6 +245,7 @@ def _due_scores(view: SnapshotView) -> Iterator[ViolationDetail]:
             continue
         timestamp, delay = job.number("timestamp") or 0, job.number("delay") or 0
         due = None if score is None else score / DELAY_FACTOR
+        # With a job that was added by another client, clocks may differ, hence the tolerance.
         earliest = timestamp + delay - CLOCK_TOLERANCE_MS if is_plausible_ms(timestamp) else EARLIEST_MS
         if due is None or due < earliest:
             message = f"score {row.score} is not 4096 times a time from timestamp + delay on ({timestamp + delay:.0f})"
@@ -255,6 +262,7 @@ def _priority_scores(view: SnapshotView) -> Iterator[ViolationDetail]:
         priority = job.number("priority") if job is not None else None
         if row.container != "prioritized" or priority is None or score is None:
             continue
+        # The script adds the counter below 2^32 to the class, so every score of the class is in this range.
         if not priority * PRIORITY_FACTOR <= score < (priority + 1) * PRIORITY_FACTOR:
             message = f"score {score:.0f} decodes to priority {score // PRIORITY_FACTOR:.0f}, not {priority:.0f}"
             yield ViolationDetail(where="membership.prioritized.score", key=f"{row.queue}:{row.job}", message=message)
@@ -316,6 +324,7 @@ def _pending_children(view: SnapshotView) -> Iterator[ViolationDetail]:
         if (queue, child) not in view.jobs:
             message = f"the pending child {row.child} does not exist"
             yield ViolationDetail(where="dependency.pending", key=f"{row.queue}:{row.parent}", message=message)
+        # A failed child stays pending by default (no option says otherwise), so `failed` is allowed here.
         elif "completed" in view.states.get((queue, child), []):
             message = f"the pending child {row.child} has completed"
             yield ViolationDetail(where="dependency.pending", key=f"{row.queue}:{row.parent}", message=message)

@@ -31,6 +31,7 @@ def _base_marker(view: SnapshotView) -> Iterator[ViolationDetail]:
     limited = {row.queue for row in view.snapshot.limiters}
     for queue in view.snapshot.queues:
         meta = view.snapshot.meta(queue)
+        # With an active job, its worker fetches the next one itself when it finishes, so no marker is needed.
         if {"paused", "concurrency"} & meta.keys() or queue in limited or view.members(queue, "active"):
             continue
         waiting = [row.job for row in view.members(queue, "wait")]
@@ -69,6 +70,7 @@ def _delay_marker(view: SnapshotView) -> Iterator[ViolationDetail]:
         scores = [as_number(member.score) for member in view.members(row.queue, "delayed")]
         first = min((score for score in scores if score is not None), default=None)
         marked = as_number(row.score)
+        # One ms of tolerance: the marker may be fractional, and the score carries a tie-break below 4096.
         if row.member == "1" and marked is not None and first is not None and marked > first / DELAY_FACTOR + 1:
             message = f"the marker says {marked:.0f}, the first delayed job is due at {first / DELAY_FACTOR:.0f}"
             yield ViolationDetail(where="marker.delay", key=f"{row.queue}:marker", message=message)
@@ -97,6 +99,7 @@ def _locks(view: SnapshotView) -> Iterator[ViolationDetail]:
 def _deduplication(view: SnapshotView) -> Iterator[ViolationDetail]:
     """A deduplication key that does not expire points to a job that has not finished yet."""
     for row in view.snapshot.deduplications:
+        # A key with a TTL outlives its job on purpose: that is throttling.
         if as_number(row.ttl_ms) != -1:
             continue
         states = view.states.get((row.queue, row.job), [])
@@ -117,6 +120,7 @@ def _id_counter(view: SnapshotView) -> Iterator[ViolationDetail]:
 
 
 def _is_generated(name: str) -> bool:
+    # Only ids without a leading zero come from the counter; others were chosen by a user.
     return name.isascii() and name.isdigit() and not name.startswith("0")
 
 
@@ -150,6 +154,7 @@ def _schedulers(view: SnapshotView) -> Iterator[ViolationDetail]:
 def _throttles(view: SnapshotView) -> Iterator[ViolationDetail]:
     """`limiter` and `stalled-check` expire; else the queue stops for ever."""
     for row in (*view.snapshot.limiters, *view.snapshot.stalled_checks):
+        # -1 is Redis's answer for a key without expiry.
         if as_number(row.ttl_ms) == -1:
             yield ViolationDetail(
                 where=f"{row.name}.ttl", key=f"{row.queue}:{row.name}", message="the key never expires"
@@ -290,6 +295,7 @@ def _event_jobs(view: SnapshotView) -> Iterator[ViolationDetail]:
     for queue in view.snapshot.queues:
         events = view.snapshot.events_of(queue)
         if _is_trimmed(view, queue, events):
+            # Trimming is approximate and drops the oldest entries first, so additions may be missing.
             continue
         added = {event.job for event in events if event.name == "added"}
         for event in events:

@@ -58,6 +58,7 @@ def base_of(call: CommandRecord, scripts: ScriptSet) -> bytes | None:
         for key, names in zip(call.keys, layout_of(call, scripts).keys, strict=True)
         if names == "<base>" and key[-1:] == b":"
     ]
+    # The majority, so that one wrong key is reported instead of all the right ones.
     return max(bases, key=bases.count) if bases else None
 
 
@@ -161,12 +162,14 @@ def _problem(kind: str, word: bytes) -> str:
         return "" if word in allowed else problem
     if kind not in _NUMERIC_KINDS:
         return ""
+    # `float` also accepts `nan`, `1_0` and spaces.
     if not _NUMBER.fullmatch(word) or not math.isfinite(float(word)):
         return "is not a finite number"
     return "" if kind in {"time", "number"} else _integer_problem(kind, float(word))
 
 
 def _integer_problem(kind: str, number: float) -> str:
+    # Lua would round a larger number without an error.
     if number != int(number) or abs(number) > MAX_EXACT:
         return "is not a whole number that a double can hold"
     if kind == "now":
@@ -192,6 +195,7 @@ def _bad_numbers(value: Any, allowed: frozenset[str], name: str = "it") -> Itera
 def _blocks_badly(command: CommandRecord) -> str:
     args = command.args
     if command.name in {"BZPOPMIN", "BZPOPMAX", "BLPOP", "BRPOP"} and len(args) > 2:
+        # 0 is valid in Redis: it blocks without a limit.
         if not _NUMBER.fullmatch(args[-1]) or not 0 <= float(args[-1]) <= LONGEST_BLOCK_S:
             return f"{short_text(args[-1])} is not a time in s from 0 to {LONGEST_BLOCK_S:.0f}"
     elif command.name in {"XREAD", "XREADGROUP"} and command.blocking:
@@ -228,6 +232,7 @@ def badly_packed(calls: Sequence[CommandRecord], scripts: ScriptSet) -> Iterator
 def _bad_slots(call: CommandRecord, slots: Any, most: int) -> Iterator[ViolationDetail]:
     if not isinstance(slots, list):
         return
+    # Only the first four (prefix, id, name, timestamp) are needed; the others are optional.
     if not 4 <= len(slots) <= most:
         yield located(call, "argv[1]", f"{len(slots)} entries instead of {most}")
     for index, name in _OPTIONAL_SLOTS.items():

@@ -39,6 +39,7 @@ def check_snapshot(
         finding
         for check in without_switched_off(ALL_CHECKS, switched_off)
         if in_range(version, check.bullmq)
+        # Natural order, so that job 10 comes after job 9.
         for finding in sorted(check.run(view), key=lambda found: (natural(found.key), found.place, found.message))
     ]
 

@@ -86,6 +86,7 @@ class Traffic:
 def _key_count(traffic: Traffic) -> Iterator[ViolationDetail]:
     """An official script gets exactly its number of KEYS, and the announced number is correct."""
     for command in traffic.commands:
+        # A call without a number of keys is refused by Redis itself.
         if command.name not in BY_TEXT | BY_DIGEST or len(command.args) < 3:
             continue
         announced = command.args[2]
@@ -165,6 +166,7 @@ def _one_slot(traffic: Traffic) -> Iterator[ViolationDetail]:
         slots = {slot_of(key) for key in command.keys if key}
         if len(slots) > 1:
             yield located(command, "keys", f"keys of {len(slots)} slots: {', '.join(map(short_text, command.keys))}")
+        # Commands of a transaction are queued one by one, so the slots of all of them have to agree.
         elif command.transaction is not None:
             seen = transactions.setdefault((command.connection, command.transaction), set())
             if slots and seen and slots != seen:
@@ -182,18 +184,22 @@ def _eval_twice(traffic: Traffic) -> Iterator[ViolationDetail]:
     for command in traffic.commands:
         if command.digest is None:
             if command.name == "SCRIPT" and command.args[1:2] and command.args[1].upper() == b"FLUSH":
+                # After a flush, every script is unknown again, so sending its text is right.
                 known.clear()
             continue
         place = (command.connection, command.digest)
+        # Each NOSCRIPT allows one text: pipelines may get several before the first text is sent.
         if command.reply is not None and command.reply.error_code == "NOSCRIPT":
             asked_for[place] += 1
         elif command.name in BY_TEXT:
             before = known.get(place)
             if asked_for[place]:
                 asked_for[place] -= 1
+            # A text that was sent before the first reply arrived cannot know that the script is loaded.
             elif before is not None and before.reply is not None and before.reply.at_s <= command.arrived_s:
                 text = command.script or f"script {command.digest[:8]}"
                 yield located(command, "text", f"the text of {text} was sent by #{before.sequence} already")
+            # A refused or unanswered text may not have been loaded.
             if command.fate == "answered":
                 known[place] = command
 
@@ -201,6 +207,7 @@ def _eval_twice(traffic: Traffic) -> Iterator[ViolationDetail]:
 def _dangerous(traffic: Traffic) -> Iterator[ViolationDetail]:
     """A client sends no command that destroys foreign data, or blocks or reconfigures Redis for all clients."""
     for command in traffic.commands:
+        # `CONFIG GET` and `SCRIPT LOAD` are harmless, so the second word decides.
         part = (command.name, command.args[1].upper()) if len(command.args) > 1 else None
         if command.name in DANGEROUS or part in DANGEROUS_PARTS:
             yield located(command, "name", " ".join(short_text(word) for word in command.args[:2]))

@@ -50,6 +50,7 @@ class Attribution:
 
     def of_finding(self, finding: Finding) -> str:
         """Return the requirement that a difference, a broken invariant or a wrong answer counts against."""
+        # First, because the acceptance explains the state completely: no row promises what an invalid call leaves.
         if finding.source == "invariant" and self._was_left_by_an_acceptance(finding.key):
             return self.of_call(self.not_refused)
         owner = self._owner(finding.where) or self._owner(finding.place)
@@ -61,8 +62,10 @@ class Attribution:
         An assertion is about the scenario's own requirements, so an owner outside of them is the last choice.
         """
         own = self._owner(where, among=self.requirements) if where else None
+        # Other owners come last: the assertion was written about the scenario's own requirements.
         if own:
             return own.id
+        # An answer comes from one call; any other assertion may be about everything that was called so far.
         culprits = culprits_at(where, "", self.calls) if where.startswith("answer.") else culprits_now(self.calls)
         concerned = self._concerned(culprits)
         owner = self._owner(where) if where and not concerned else None
@@ -121,13 +124,17 @@ def culprits_at(where: str, key: str, calls: Sequence[RecordedCall]) -> tuple[st
     """
     if where.startswith("answer."):
         return (_operation_in(where),)
+    # Without a writing call even a reading one is better than no culprit.
     doing = list(_changes_at(key, calls)) or list(reversed(calls))
+    # A running worker comes first: it acts on its own at any time, also between calls.
     return tuple(dict.fromkeys([*_running(calls), *map(operation_of, doing)])) or ("open",)
 
 
 def _changes_at(key: str, calls: Sequence[RecordedCall]) -> Iterator[RecordedCall]:
     """Yield the calls that may have changed a key, most likely first; a call that names the job comes twice."""
+    # The last call first, because it overwrites what earlier calls wrote.
     writing = [call for call in reversed(calls) if not reads(call.op) and call.op not in _LEAVE_JOBS_ALONE]
+    # Ids may contain colons, so the end of the key is compared.
     yield from (call for call in writing if any(key.endswith(f":{job}") for job in jobs_named(call)))
     yield from writing
 
@@ -139,6 +146,7 @@ def culprits_now(calls: Sequence[RecordedCall]) -> tuple[str, ...]:
 
 def reads(op: str) -> bool:
     """Whether an operation only reads, and so cannot have written anything."""
+    # `getNextJob` looks like a getter, but claims a job.
     method = op.rpartition(".")[2]
     return method == "count" or (method.startswith(("get", "is")) and op != "worker.getNextJob")
 

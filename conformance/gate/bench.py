@@ -47,6 +47,7 @@ class Bench:
     partner: RestartableDriver | None = None
 
     def __post_init__(self) -> None:
+        # The kit's own connection passes no tap, so that disturbances of a scenario never hurt the observer.
         self.redis = self.server.connect()
         self.taps = {role: place_tap(self.server, self.scripts) for role in self._by_role}
 
@@ -189,11 +190,13 @@ class Bench:
 
     def clear(self, places: Iterable[Names]) -> None:
         """Remove a scenario's keys from Redis. Close handles first: an open worker would write some keys again."""
+        # Sorted and without duplicates: two participants of a shared queue have the same pattern.
         for pattern in sorted({names.pattern for names in places}):
             unlink_matching(self.redis, pattern)
 
     def close(self) -> None:
         """Close the drivers, the taps and the connection."""
+        # Drivers before taps: a driver whose tap is gone would report a lost connection while it closes.
         for driver in self.every_driver:
             driver.close()
         for point in self.taps.values():

@@ -61,6 +61,7 @@ class DecidedShare:
     @property
     def percent(self) -> int:
         """The share in percent, rounded down, so that 100 means all."""
+        # Rounded down: 99.9 % must not be printed as 100 %.
         return self.decided * 100 // self.requirements if self.requirements else 0
 
     @property
@@ -70,6 +71,7 @@ class DecidedShare:
 
     def reaches(self, percent: float) -> bool:
         """Whether at least this percentage is decided."""
+        # Multiplied instead of divided: no rounding decides whether the demand is met.
         return self.decided * 100 >= percent * self.requirements
 
 
@@ -176,6 +178,7 @@ class Conclusion:
 
 def draw_conclusion(evidence: RunEvidence) -> Conclusion:
     """Draw the conclusion. Failures come before errors, and errors before open requirements."""
+    # From what a user must fix to what is only open: the first rule that applies decides the exit code.
     for rule in (_not_conformant, _broken, _open, _whole_profiles, _selection, _enough):
         conclusion = rule(evidence)
         if conclusion is not None:
@@ -191,6 +194,7 @@ def _not_conformant(evidence: RunEvidence) -> Conclusion | None:
     problems = evidence.footer.problems if evidence.footer else []
     if not failing and not problems and not _ended_with(evidence, EXIT_CODES["not-conformant"]):
         return None
+    # Failures of profiles are named by the profiles already.
     named_apart = [word for word in failing if word != "fail" or _fails_outside_profiles(evidence, failing)]
     reasons = list(_phrases(named_apart))
     reasons += problems or (["the run ended with exit code 1"] if not failing else [])
@@ -200,12 +204,14 @@ def _not_conformant(evidence: RunEvidence) -> Conclusion | None:
 def _broken(evidence: RunEvidence) -> Conclusion | None:
     completeness = evidence.completeness
     reasons = list(_phrases([word for word in _blocking(evidence) if word == "error"]))
+    # A run that an option stopped is incomplete on purpose; a cut one may hide failures.
     if not completeness.complete and not completeness.stopped:
         reasons.append("the run is incomplete")
     elif _ended_with(evidence, EXIT_BROKEN) and not reasons:
         reasons.append("the run ended with exit code 3")
     if not reasons:
         return None
+    # No advice: another run with other options does not repair a broken set-up.
     return replace(_undecided(evidence, *reasons), exit_code=EXIT_BROKEN, advice="")
 
 
@@ -222,6 +228,7 @@ def _open(evidence: RunEvidence) -> Conclusion | None:
 
 
 def _whole_profiles(evidence: RunEvidence) -> Conclusion | None:
+    # Common profiles alone do not make a client useful, so they do not count as conformant.
     whole = [status for status in evidence.statuses if status.whole and not status.is_common]
     if evidence.demanded:
         lacking = [status for status in evidence.statuses if status.name in evidence.demanded and not status.whole]
@@ -232,6 +239,7 @@ def _whole_profiles(evidence: RunEvidence) -> Conclusion | None:
                 f"not whole: {enumeration([status.name for status in lacking])}",
                 reasons=remarks,
             )
+    # Without --profile, a narrowed run has not checked whole profiles.
     elif evidence.is_narrowed or not whole:
         return None
     return _conclusion(evidence, "conformant", _statement(evidence, "CONFORMANT"), _reservations(evidence))
@@ -293,6 +301,7 @@ def _undecided(evidence: RunEvidence, *why: str, reasons: Sequence[str] = ()) ->
 
 def _ended_with(evidence: RunEvidence, exit_code: int) -> bool:
     """Whether the gate ended with this exit code for a reason that no scenario shows."""
+    # If a verdict explains the exit code, that verdict is the reason, and not the code.
     return evidence.footer is not None and evidence.footer.exit_code == exit_code and not _blocking(evidence)
 
 
@@ -305,6 +314,7 @@ def _blocking(evidence: RunEvidence) -> list[ReportedVerdict]:
 
 def _counts(outcome: RequirementOutcome, evidence: RunEvidence) -> bool:
     """Whether a requirement must hold. Errors, stale entries and common profiles always count."""
+    # Errors and stale entries are not softened by --profile, because they make the result itself doubtful.
     if not evidence.demanded or outcome.reported in ("error", "stale"):
         return True
     profile = evidence.profiles.profile_of(outcome.requirement)
@@ -313,6 +323,7 @@ def _counts(outcome: RequirementOutcome, evidence: RunEvidence) -> bool:
 
 def _was_missed(outcome: RequirementOutcome, evidence: RunEvidence) -> bool:
     """Whether a scenario ended before it checked a MUST of a profile that the driver declares."""
+    # SHOULD and MAY may stay unchecked: they never fail a run.
     if outcome.reported != "unchecked" or outcome.level not in (None, "MUST"):
         return False
     profile = evidence.profiles.profile_of(outcome.requirement)
@@ -431,6 +442,7 @@ def _advice(evidence: RunEvidence) -> str:
     open_questions = [
         outcome.requirement for outcome in evidence.outcomes.values() if outcome.reported == "inconclusive"
     ]
+    # Open questions come first: a repetition may decide them without any change.
     if open_questions:
         return f"Next: on a quiet machine, `--select {open_questions[0]}`."
     if not any(outcome.decided for outcome in evidence.outcomes.values()):

@@ -29,10 +29,12 @@ def is_decided(requirement: str, performed: PerformedOperations, operations_of: 
 
 def can_count_against(requirement: str, performed: PerformedOperations, operations_of: OperationsOf) -> bool:
     """Whether the client can have caused a finding about the requirement: always, if there was no stand-in."""
+    # Without a stand-in the client did everything itself, so any finding can be its own.
     return not performed.stand_in or is_decided(requirement, performed, operations_of)
 
 
 def _own(performed: PerformedOperations) -> set[str]:
+    # If the oracle opened a handle for the client, the client's own `open` may have been another one.
     return performed.own - (performed.stand_in & OPENING_AND_CLOSING)
 
 
@@ -45,6 +47,7 @@ def why_undecided(performed: PerformedOperations) -> str:
     """Return the reason that reports print for undecided requirements."""
     if not performed.stand_in:
         return "the client performs none of the operations that this is about"
+    # If the stand-in only opened or closed something, that is all there is to name.
     done = sorted(performed.stand_in - OPENING_AND_CLOSING) or sorted(performed.stand_in)
     return f"the oracle did this in the client's place: {', '.join(done)}"
 

@@ -62,6 +62,7 @@ class Endings:
 
     def oracle_differs(self, oracle: BaseException, client: BaseException | None) -> None:
         """Record that an oracle of an unsupported version stopped; the client has to stop in the same way."""
+        # On an unsupported version this is a change and not an error, because the scenarios were not written for it.
         self._result.changed = change_text(self._bench.oracle_version, failure_text(oracle))
         self._result.reached_end = False
         self._stopped_alike = ended_alike(oracle, client)
@@ -78,12 +79,15 @@ class Endings:
         match failure:
             case Mismatch():
                 self._result.findings.append(self._judge.mismatch(failure))
+            # MAY_BE_THE_MACHINE comes before other unknown outcomes: starvation can cause it, so the attempt is in
+            # doubt.
             case OperationIndeterminate() if failure.error.code in MAY_BE_THE_MACHINE:
                 self._result.findings.append(self._judge.lost(failure))
                 self._result.doubt = str(failure)
                 self.cut_short = True  # the call may have happened, or may still be running
             case OperationFailed() | OperationIndeterminate():
                 self._result.findings.append(self._judge.failed(failure))
+            # The limit is generous enough that only hanging exceeds it, so it counts even on a slow machine.
             case TimeLimitExceeded():
                 self._result.findings.append(self._judge.not_ended(str(failure)))
             case DriverBroken():
@@ -94,6 +98,7 @@ class Endings:
                 # The oracle passed the same steps, so something unexpected in the client's state broke them.
                 seen = f"the scenario could not go on: {type(failure).__name__}: {failure}"
                 self._result.findings.append(self._judge.unexpected(seen))
+            # A shared queue has no undisturbed control, so an unexpected exception may be the scenario's own defect.
             case _:
                 self._result.error = f"the scenario itself broke: {type(failure).__name__}: {failure}"
 
@@ -109,8 +114,10 @@ class Endings:
                 self._result.unsupported = str(failure)
                 # An unanswered operation ran, and then the kit stopped: the state is not one that a client leaves.
                 self.cut_short = isinstance(failure, OperationUnanswered)
+            # If the kit disturbed the connection, losing a call is what the scenario provoked and not a failure.
             case OperationIndeterminate() if failure.error.code in MAY_BE_THE_MACHINE and _was_disturbed(self._client):
                 self._result.inconclusive = str(failure)
+            # The kit did not make the call, so this shows nothing about it; the steps before it still count.
             case OperationGivenUp():
                 self._result.given_up = str(failure)
             case StandInBroken():

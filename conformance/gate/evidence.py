@@ -46,6 +46,7 @@ def _side_by_side(theirs: list[_Step], ours: list[_Step]) -> Iterator[tuple[_Ste
     """Pair the steps of both sides; a network disturbance may appear on one side only."""
     left = deque(theirs), deque(ours)
     while all(left):
+        # A disturbance of the network may be recorded on one side only, so it must not shift the pairs after it.
         hurt = tuple(isinstance(side[0], KitAct) and side[0].words[0] == "network" for side in left)
         takes = (not hurt[1], not hurt[0]) if hurt[0] != hurt[1] else (True, True)
         yield left[0].popleft() if takes[0] else None, left[1].popleft() if takes[1] else None
@@ -55,6 +56,7 @@ def _side_by_side(theirs: list[_Step], ours: list[_Step]) -> Iterator[tuple[_Ste
 def steps_in_order(transcripts: Mapping[Role, Transcript], prefix: str) -> list[StepRecord]:
     """Return the steps on one prefix with their participants, in order of time."""
     taken = [(role, step) for role, transcript in transcripts.items() for step in transcript.steps]
+    # The end of a call is the moment at which its effect was certain.
     return [_alone(role, step, prefix) for role, step in sorted(taken, key=lambda pair: pair[1].ended)][-MOST_STEPS:]
 
 
@@ -177,7 +179,9 @@ class RedisLook:
     def with_readings(self, original: Sequence[Finding]) -> list[Finding]:
         """Return the findings with PREFIX for prefixes; the first of each place and kind gets the contents of Redis."""
         findings = [self._anywhere(finding) for finding in original]
+        # Reversed, so that the first finding of each place and kind is the one that stays.
         first = {(finding.where, finding.place, finding.kind): finding for finding in reversed(findings)}
+        # Readings cost round trips and space in every report, so their number is limited.
         with_reading = list(first.values())[-MOST_READ:]
         return [
             msgspec.structs.replace(finding, redis=self._readings(finding)) if finding in with_reading else finding
@@ -195,6 +199,7 @@ class RedisLook:
         places = places_of(finding)
         exact = self._read_all(places)
         if exact or finding.source not in _SEEN_IN_REDIS:
+            # Other sources are not about Redis, so an overview of the queue would not explain them.
             return exact
         # A broken invariant may be about a missing key; then EXISTS shows that it is missing.
         missing = [self._missing(key) for key, _ in places] if finding.source == "invariant" else []
@@ -209,12 +214,14 @@ class RedisLook:
 
     def _read(self, place: Place) -> RedisReading | None:
         """Return the contents of a place; None if neither side has the key."""
+        # Both sides read the same place once, even if several findings are about it.
         if place not in self._seen:
             self._seen[place] = self._reading(*place)
         return self._seen[place]
 
     def _reading(self, name: str, field: str) -> RedisReading | None:
         kinds = [self._type(side, name) for side in self._sides]
+        # The client's type decides, because its state is what the finding is about.
         kind = next((kind for kind in reversed(kinds) if kind != "none"), "none")
         if kind == "none":
             return None

@@ -71,7 +71,9 @@ class Execution:
         """Run the steps once per participant, in parallel."""
         on_oracle = Side(lambda: self._steps_of(oracle), lambda: oracle.transcript.step)
         on_client = Side(lambda: self._steps_of(client), lambda: client.transcript.step)
+        # In parallel, because a scenario that waits for TTLs would otherwise take twice as long.
         self._wait(on_oracle, on_client)
+        # Settled before anything is read: a running call would still change the queue.
         self._settle(failed=on_client.failure is not None)
         return on_oracle, on_client
 
@@ -91,7 +93,9 @@ class Execution:
         If they fail as well, no loop can take these roles, so the client is not at fault. Scenarios on two prefixes
         need no control: the oracle takes the same steps anyway.
         """
+        # Close first: the client's open workers would take the jobs of this second attempt.
         self.close_handles()
+        # A new prefix and a new cancellation: the first attempt left jobs behind, and may have been cancelled.
         names, cancellation = Names(self.bench.prefix()), Cancellation()
         clock = self.bench.clock(frozen=False, cancellation=cancellation)
         client = self.bench.oracle_in_place_of_client(names, clock, cancellation)
@@ -116,7 +120,9 @@ class Execution:
 
     def clean_up(self, result: TrialResult) -> None:
         """Remove everything from Redis, and add times and unanswered operations to the result."""
+        # Heal before closing: a driver cannot close a connection that a tap holds.
         self.bench.heal()
+        # Close before clearing: an open worker would write keys after they were removed.
         self.close_handles()
         self.bench.clear(names for participant in self._participants for names in participant.places)
         result.unanswered = sorted({op for participant in self._participants for op in participant.unanswered})
@@ -132,6 +138,8 @@ class Execution:
         try:
             self._steps({"client": participant})
         except (OperationUnsupported, OperationGivenUp) as ending:
+            # An unsupported oracle may lack something that the client does correctly, so its refusal does not stop the
+            # client.
             if participant.role == "oracle" or not self.is_unsupported_oracle:
                 self.cancellation.cancel(str(ending))
             raise
@@ -150,6 +158,7 @@ class Execution:
 
     def _kill(self) -> None:
         """Kill the drivers; the next scenario starts new ones."""
+        # All drivers, because it is unknown which one the steps hang in.
         for driver in self.bench.drivers:
             if driver.connection is not None:
                 driver.connection.kill()

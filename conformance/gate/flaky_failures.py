@@ -22,6 +22,7 @@ import msgspec
 from conformance.findings import Finding
 from conformance.gate.records import ScenarioRecord
 
+# Two are enough: a failure that happens sometimes rarely happens three times in a row.
 MOST_REPEATS = 2
 
 RunScenario = Callable[[], ScenarioRecord]
@@ -40,6 +41,7 @@ class FlakyFailure(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         """Whether it can explain why a scenario failed: the client did the operation, and nothing else is wrong."""
         did = any(step.by in ("both", "client") and fnmatchcase(step.do, self.operation) for step in record.steps)
         wrong = list(_not_excused(record))
+        # Every finding has to match: one that the entry does not describe is a new failure.
         return did and bool(wrong) and all(fnmatchcase(finding.where, self.where) for finding in wrong)
 
 
@@ -62,12 +64,15 @@ def retry_flaky(run: RunScenario, again: RunScenario, entries: Collection[FlakyF
     while (entry := _explanation(record, entries)) is not None and len(repeated) < MOST_REPEATS:
         repeated += [f"{entry.reason}: {_outcome(record)}", *record.repeated]
         record = again()
+        # A repetition that is inconclusive must not excuse the failure that was seen first.
         if record.verdict not in ("fail", "error", "inconclusive"):
+            # `unsteady` is counted against `at_most` at the end of the run.
             return msgspec.structs.replace(record, repeated=[*repeated, *record.repeated], unsteady=entry.reason)
     return first
 
 
 def _explanation(record: ScenarioRecord, entries: Iterable[FlakyFailure]) -> FlakyFailure | None:
+    # `fail` only: errors and open questions have causes of their own, which the Repeater handles.
     if record.verdict != "fail":
         return None
     return next((entry for entry in entries if entry.explains(record)), None)

@@ -34,12 +34,16 @@ class Inspection:
         """Check and compare what oracle and client left, each on its own prefix."""
         with self._timed():
             if self._endings.in_step and not self._result.error:
+                # Worker errors are collected before the handles close: closing ends the loops, and may cause errors of
+                # its own.
                 self._result.findings += self._judge.worker_errors(oracle, client)
+            # Closed before Redis is read: an open worker would still write between the two snapshots.
             self._execution.close_handles()
             self._check_traffic()
             (_, theirs), (left, ours) = self._execution.snapshots(oracle.names), self._execution.snapshots(client.names)
             self._check_oracle(theirs)
             same = False
+            # If ids decided an order, other ids give another order, and the steps cannot be compared.
             if self._endings.in_step and not client.names.ids_decide_order():
                 self._result.findings += self._judge.answers(oracle, client)
                 same = self._scenario.compare and self._is_same_state(oracle, client, theirs, ours, frozen=frozen)
@@ -127,6 +131,7 @@ class Inspection:
         check = partial(self._judge.handover, who=assignment.sentence, calls=calls)
         jobs = self._confirmed(check, snapshot, client.names)
         lost = {finding.key for finding in jobs if finding.severity == "lost-jobs"}
+        # A lost job also breaks other checks; one finding per job is enough.
         others = [other for other in self._result.findings if other.severity != "lost-jobs" or other.key not in lost]
         self._result.findings = [*jobs, *others]
 
@@ -139,12 +144,14 @@ class Inspection:
         broken = check(snapshot)
         if not broken:
             return []
+        # Handles are closed by now, so what really is wrong is still wrong in the second snapshot.
         again, _ = self._execution.snapshots(names)
         still = {(finding.where, finding.key) for finding in check(again)}
         return [finding for finding in broken if (finding.where, finding.key) in still]
 
     def _keep_evidence(self, client: Participant, other: Participant, *, paired: bool) -> None:
         """Add steps and Redis contents to the findings, before the keys are removed."""
+        # After all checks, and before clean-up: readings show the keys at their locators.
         self._result.findings = not_also(self._result.findings, self._oracle_findings)
         if not self._result.findings:
             return

@@ -156,8 +156,10 @@ class Judge:
 
     def worker_errors(self, oracle: Participant, client: Participant) -> list[Finding]:
         """Return a finding for the first `error` of the client's workers, if Node's have none and it is forbidden."""
+        # Node's errors show that the scenario itself provokes them.
         if WORKER_ERRORS in self.scenario.without or _errors_of(oracle):
             return []
+        # The first one is enough: a worker that fails usually repeats its error in every round.
         return [self.attributed(_worker_error(message)) for message in _errors_of(client)[:1]]
 
     def states(self, oracle: Snapshot, client: Snapshot, *, frozen: bool, managed: bool) -> list[Finding]:
@@ -262,6 +264,7 @@ def chosen_rules(*, frozen: bool, managed: bool, off: Collection[str] = ()) -> t
     `frozen`: the kit set both clocks, so times are compared exactly. `managed`: a worker's loop ran, so the remaining
     wake-up marker depends on timing; an invariant checks that it exists when needed.
     """
+    # A frozen clock makes times equal on both sides, so that they can be compared exactly.
     rules = FROZEN_CLOCK_RULES if frozen else DEFAULT_RULES
     return tuple(rule for rule in (*rules, *((WORKER_TRACES,) if managed else ())) if rule.name not in off)
 
@@ -288,11 +291,13 @@ def compare_answers(oracle: Participant, client: Participant) -> list[Finding]:
     for number, (theirs, ours) in enumerate(zip_longest(oracle.transcript.calls, client.transcript.calls), start=1):
         if theirs is None or ours is None:
             break  # one side stopped early, which is reported as a separate finding
+        # An operation without an answer can only be judged by its effects in Redis.
         if ours.unanswered:
             continue
         if "stand-in" in (theirs.by, ours.by):
             continue  # a stand-in answered
         expected, actual = _plain(theirs, oracle.prefix), _plain(ours, client.prefix)
+        # On running clocks the two sides are called at different moments, so due times must differ.
         if not exact:
             expected, actual = _without_due_times(expected), _without_due_times(actual)
         for where, wanted, got in _differences(f"answer.{theirs.op}", expected, actual, exact=exact):
@@ -378,7 +383,9 @@ def oracle_health(oracle: Participant, queues: list[str]) -> list[Finding]:
 
 def _getters(oracle: Participant, name: str) -> list[Finding]:
     try:
+        # `skipMetasUpdate`, because reading must not write `meta` into the client's queue.
         handle = oracle.queue(name, skipMetasUpdate=True)
+        # All types, so that a job in any container is read.
         handle.call(queue.GetJobCounts(types=JOB_TYPES))
         jobs = handle.call(queue.GetJobs(types=JOB_TYPES)).jobs
         handle.close()
@@ -392,14 +399,17 @@ def _events(oracle: Participant, name: str) -> list[Finding]:
     stream = oracle.redis(name).events()
     if not stream:
         return []
+    # From the first event on, so that the reader also parses events that were written before it opened.
     reader = oracle.events(name, lastEventId="0-0")
     try:
+        # As many deliveries as the stream has entries: a reader that stops at a malformed one delivers fewer.
         for _ in stream:
             reader.next_delivery()
         error = next((event for event in oracle.driver.take_events(reader.handle) if event.name == "error"), None)
     except Mismatch as mismatch:
         return [_unreadable("queue-events", name, str(mismatch))]
     finally:
+        # Closed even after a failure: an open blocking reader would hold its connection.
         oracle.call(lifecycle.Close(), handle=reader.handle)
     return [_unreadable("queue-events", name, str(error.args.get("message")))] if error else []
 

@@ -67,6 +67,7 @@ class KnownFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Whether this entry covers the scenario."""
         # Brackets in ids enclose parameters, so they are not character sets: patterns only have * and ?.
         pattern = self.scenario.replace("[", "[[]")
+        # Both forms, so that a pattern without brackets covers every parameter.
         return fnmatchcase(scenario, pattern) or fnmatchcase(without_parameters(scenario), pattern)
 
     def is_judged_by(self, scenarios: Iterable[str], *, whole: bool) -> bool:
@@ -92,6 +93,7 @@ def list_for(path: Path, oracle: str, option: str) -> Path:
 
     Raises UsageProblem if the file name contains the version of another oracle.
     """
+    # A folder contains the lists of several oracles, and the version chooses among them.
     if path.is_dir():
         return path / list_name(oracle)
     named = _LIST_OF_ANOTHER.fullmatch(path.name)
@@ -168,6 +170,7 @@ def excuse(findings: Iterable[Finding], entries: Collection[KnownFailure], scena
     for finding in findings:
         entry = next((entry for entry in entries if entry.excuses(finding, scenario)), None)
         if entry is None:
+            # One finding that no entry covers keeps the requirement failing: it may be a new bug.
             refused.add(finding.requirement)
         else:
             reasons.setdefault(finding.requirement, []).append(entry.reason)
@@ -184,6 +187,7 @@ def judged_entries(
 
 def is_stale(entry: KnownFailure, records: Iterable[ScenarioRecord]) -> bool:
     """Whether the requirement passes in all scenarios that the entry covers."""
+    # A race that did not happen in this run shows nothing about the entry.
     return _verdict(_covered(entry, records), entry.requirement) == "pass" and not entry.sometimes
 
 

@@ -48,10 +48,12 @@ def reported_verdict(
     `found`: there are findings against it. A MAY passes with findings, because it is optional, and is reported as
     `info`.
     """
+    # `error` is missing here on purpose: a known failure of the client does not excuse a broken kit.
     if known and verdict in ("fail", "warn", "inconclusive", "unchecked"):
         return "expected-fail"
     if verdict in ("fail", "warn"):
         return _soften(verdict, level)
+    # Nothing softens an error, a change or an open question: they say that nothing was judged.
     return "info" if verdict == "pass" and found and level == "MAY" else verdict
 
 
@@ -63,6 +65,7 @@ def _soften(verdict: Literal["fail", "warn"], level: Level | None) -> ReportedVe
 
 def blocks(reported: ReportedVerdict, level: Level | None) -> bool:
     """Whether this verdict alone makes a run fail."""
+    # An open SHOULD or MAY does not fail the run, because its failure would not either.
     if reported == "inconclusive":
         return level in (None, "MUST")
     return reported in ("fail", "error", "stale")
@@ -98,6 +101,7 @@ class RequirementOutcome:
 
 def verdicts_in(scenario: ScenarioRecord) -> dict[str, Verdict]:
     """Return the verdicts of a scenario; a requirement with a finding but without a verdict fails."""
+    # Explicit verdicts win: a known failure or a stand-in may have changed them.
     implied: dict[str, Verdict] = {finding.requirement: "fail" for finding in scenario.findings}
     return implied | scenario.requirements
 
@@ -131,6 +135,7 @@ def _outcome(
     requirement: str, scenarios: Sequence[ScenarioRecord], level: Level | None, stale: Mapping[str, str]
 ) -> RequirementOutcome:
     reported = worst_reported(verdict_about(requirement, scenario, level) for scenario in scenarios)
+    # Only if it passes everywhere: an entry with `pass` in one scenario and `fail` in another is still needed.
     if requirement in stale and reported in ("pass", "info"):
         reported = "stale"
     return RequirementOutcome(
@@ -151,6 +156,7 @@ def is_unattributed(scenario: ScenarioRecord) -> bool:
 def explains(requirements: Iterable[Verdict], verdict: Verdict) -> bool:
     """Whether the verdicts of requirements explain a scenario's verdict; only an error explains an error."""
     verdicts = list(requirements)
+    # A failing requirement does not explain that a driver broke, which has to be visible separately.
     if verdict == "error" or not verdicts:
         return verdict in verdicts
     return worst([*verdicts, verdict]) == worst(verdicts)

@@ -104,6 +104,7 @@ class ScenarioRunner:
 
         Once the run is stopping, the scenario is skipped without a record, and counts as not run.
         """
+        # Checked per scenario, because another process may have failed or used up the budget meanwhile.
         if reason := self.stop_rule.reason:
             pytest.skip(f"not run: {reason}")
         ledger = load_ledger(self.config.oracle_version)
@@ -113,10 +114,13 @@ class ScenarioRunner:
             judged = make_record(request.node, scenario, result, config=self.config, known=self.known, ledger=ledger)
             return AttemptResult(record=judged, frozen=result.frozen, doubt=result.doubt)
 
+        # The starvation check is inside: a flaky failure counts only after the machine has been excluded as its cause.
         record = retry_flaky(
             lambda: self.repeater.run(attempt), lambda: self.repeater.run(attempt, alone=True), self.unsteady
         )
+        # As a property of the item, because that is what xdist sends to the controller.
         request.node.user_properties.append((PROPERTY, encode(record).decode()))
+        # Before `conclude`, which raises.
         if record.verdict == "fail":
             self.stop_rule.note_failure()
         conclude(record)
@@ -132,6 +136,7 @@ class GatePlugin:
         self.config = config
         self.listeners = listeners
         self.announce = announce
+        # Checked at the start: an invalid option must not cost the time of a set-up.
         check_names(config.no_rule)
         check_demands(config)
         file = load_known_file(config.known_path, load_ledger())
@@ -142,6 +147,7 @@ class GatePlugin:
         self.problem: Problem | None = None
         """Why recording the run failed; None if it did not."""
         self._stack = ExitStack()
+        # Taken before the set-up, so that --budget includes it.
         self._started_ms = _now_ms()
         self._environment: Environment | None = None
         self._header: RunHeader | None = None
@@ -176,10 +182,12 @@ class GatePlugin:
             config.hook.pytest_deselected(items=dropped)
             chosen = set(items) - set(dropped)
             items[:] = [item for item in items if item in chosen]
+        # Python's sort is stable: the other scenarios keep their order.
         items.sort(key=running_order)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Without xdist: count the scenarios and prepare the run before the first one."""
+        # With xdist, the controller collects nothing itself and plans at the first report of a worker.
         if not _is_xdist_worker(session.config) and not session.config.option.collectonly:
             self._plan(sum(1 for item in session.items if scenario_of(item)))
 
@@ -195,6 +203,7 @@ class GatePlugin:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
         """Prepare the run at the first report; every worker collects the same scenarios."""
+        # Only the first report: every further one would send another header.
         if self._header is None:
             self._plan(sum(1 for test_id in ids if "scenarios/" in test_id.replace("\\", "/")))
 
@@ -206,6 +215,7 @@ class GatePlugin:
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Keep interruptions from being dropped, also in the controller; pytest has installed its own hook by now."""
+        # At the start of the session, because pytest installs its own hook between configuring and this.
         stack = ExitStack()
         stack.enter_context(never_dropped())
         session.config.add_cleanup(stack.close)
@@ -215,10 +225,13 @@ class GatePlugin:
         """Open the bench of this process while its scenarios run."""
         sent = getattr(config, "workerinput", {})
         given, rule = sent.get(WORKER_INPUT), sent.get(STOP_RULE_INPUT)
+        # The folder comes from the controller: locks only work between processes that use the same files.
         lock = RunLock(Path(sent.get(FOLDER_INPUT) or self._shared_folder))
         with ExitStack() as stack:
             bench = BenchPlan.decode(given).open() if given else self._bench_plan().open(self._prepared().drivers)
+            # A callback right after opening: the watch below must be closed before the drivers that it observes.
             stack.callback(bench.close)
+            # A separate connection, because the watch pings from its own thread.
             redis = stack.enter_context(bench.server.connect())
             watch = stack.enter_context(StarvationWatch(bench.processes, redis.ping))
             stop_rule = msgspec.json.decode(rule, type=StopRule) if rule else self._stop_rule
@@ -228,6 +241,7 @@ class GatePlugin:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Send a finished scenario's record to the listeners (in the controller, or in the only process)."""
+        # Only the call phase: the report of the teardown has the same properties.
         for name, value in report.user_properties if report.when == "call" else ():
             if name == PROPERTY and self._header is not None:
                 record = decode(str(value).encode())
@@ -235,10 +249,12 @@ class GatePlugin:
                 self.records.append(record)
                 self._send(record)
 
+    # Last, so that pytest and xdist have delivered all reports before the footer is written.
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the footer, set pytest's exit code, and close the environment."""
         try:
+            # An interrupted run gets no footer, and every report then says that it is incomplete.
             if self._header is not None and exitstatus != pytest.ExitCode.INTERRUPTED and self.problem is None:
                 self._finish(session)
         finally:
@@ -246,10 +262,12 @@ class GatePlugin:
 
     def _finish(self, session: pytest.Session) -> None:
         left = self._planned - len(self.records)
+        # Only a whole run shows that an entry is stale: a missing scenario may still need it.
         judged = judged_entries(self.known, self.records, whole=not self.config.is_narrowed and not left)
         verdicts = [record.verdict for record in self.records]
         footer = RunFooter(
             finished_ms=_now_ms(),
+            # The conclusion needs a footer to be drawn from, so the exit code is filled in afterwards.
             exit_code=0,
             verdicts={verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))},
             stale=stale_entries(judged, self.records),
@@ -259,6 +277,7 @@ class GatePlugin:
             stopped=self._stop_rule.reason if left else "",
         )
         self.exit_code = self._concluded(footer).exit_code
+        # Other exit codes, such as an internal error of pytest, are more severe and stay.
         if self.exit_code and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             session.exitstatus = self.exit_code
         self._send(msgspec.structs.replace(footer, exit_code=self.exit_code))
@@ -351,6 +370,7 @@ class GatePlugin:
             for listener in self.listeners:
                 listener(record)
         except Problem as problem:
+            # Kept, so that the session's end does not write a footer after a lost record.
             self.problem = problem
             pytest.exit(str(problem), returncode=problem.exit_code)
 

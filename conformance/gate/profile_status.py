@@ -137,6 +137,7 @@ def _status(
     touched = [outcomes[requirement] for requirement in requirements if requirement in outcomes]
     excused = tuple(outcome.requirement for outcome in touched if outcome.excused)
     missing = profile.missing(header.client.declared)
+    # Known failures are decided, so they do not keep a profile open.
     still_open = [requirement for requirement in requirements if requirement in reasons and requirement not in excused]
     return ProfileStatus(
         name=profile.name,
@@ -164,9 +165,11 @@ def _by_reason(requirements: Sequence[str], reasons: Mapping[str, str]) -> dict[
 def _state(
     profile: Profile, touched: Sequence[RequirementOutcome], missing: Collection[str], *, everything_decided: bool
 ) -> ProfileState:
+    # A failure is certain even if most of the profile is open.
     if any(outcome.reported == "fail" for outcome in touched):
         return "not-conformant"
     anything_decided = any(outcome.decided for outcome in touched)
+    # Missing operations come before open requirements, because they are their cause.
     if missing:
         return "partly-declared" if anything_decided else "not-declared"
     if not touched:

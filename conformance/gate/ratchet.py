@@ -58,6 +58,7 @@ class KnownWriter:
             raise UsageProblem(
                 f"--write-known {path}: cannot write a file there", hint="choose a file name in an existing folder"
             )
+        # Read at the start, so that an unreadable file stops the run before it takes its time.
         self._before = load_known(path, ledger) if path.exists() else ()
         self._planned = 0
         self._records: list[ScenarioRecord] = []
@@ -73,6 +74,7 @@ class KnownWriter:
                 self._write()
 
     def _write(self) -> None:
+        # An interrupted run shows nothing about entries of scenarios that it did not reach.
         whole = self._whole and len(self._records) >= self._planned
         kept = still_known(self._before, self._records, self._ledger, whole=whole)
         added = list(new_entries(kept, self._records, self._ledger))
@@ -101,6 +103,7 @@ def still_known(
         msgspec.structs.replace(record, findings=[finding for finding in record.findings if _fails(finding, ledger)])
         for record in records
     ]
+    # Judged by all records, but compared with failures only: warnings need no entry.
     judged = judged_entries(entries, records, whole=whole)
     return [
         entry
@@ -118,6 +121,7 @@ def new_entries(
         for finding in record.findings:
             is_failure = record.requirements.get(finding.requirement) == "fail" and _fails(finding, ledger)
             if is_failure and not any(entry.excuses(finding, record.id) for entry in seen):
+                # The new entry counts at once, so that one cause gets one entry however often it shows.
                 seen.append(entry_of(finding, record.id))
                 yield seen[-1]
 
@@ -127,6 +131,7 @@ def entry_of(finding: Finding, scenario: str) -> KnownFailure:
     # Lone surrogates cannot be written to a file; `?` matches them in a glob.
     where = _NO_TEXT.sub("?", glob.escape(finding.where))
     reason = _NO_TEXT.sub("?", f"{TO_DO}: {_first_words(finding.message)}")
+    # Without a useful locator, an entry for all scenarios would hide new failures.
     about = without_parameters(scenario) if finding.where in UNLOCATED else "*"
     return KnownFailure(requirement=finding.requirement, reason=reason, where=where, scenario=about)
 
@@ -157,6 +162,7 @@ def rewritten(text: str, kept: Collection[KnownFailure], added: Collection[Known
             block if _is_unsteady(block) or next(known) in kept else "".join(_comments_after(block)) for block in blocks
         )
         commented = _with_entries(head + "".join(parts), map(entry_text, added))
+        # Parsed again, because comments can be assigned wrongly; losing an entry would be worse than losing comments.
         if parse_known(commented) == KnownFile((*kept, *added), before.unsteady):
             return commented
     # A line inside a string looks like the head of an entry, so comments cannot be assigned to entries.

@@ -43,20 +43,24 @@ def reach_of(ready: Ready, *, reads_events: bool) -> Reach:
     now = _decidable(can)
     prospects = [Prospect(what, len(_decidable(can | more) - now)) for what, more in _steps(ready, reads_events)]
     useful = [prospect for prospect in prospects if prospect.unlocks]
+    # The name decides between equals, so that the order is the same in every run.
     worthwhile = sorted(useful, key=lambda prospect: (-prospect.unlocks, prospect.what))
     return Reach(len(now), sum(row.examined for row in load_ledger().values()), tuple(worthwhile))
 
 
 def _can(ops: frozenset[str], capabilities: frozenset[str], *, reads_events: bool) -> frozenset[str]:
     """Return the operations that the client performs, including its loops; a worker's need the capability as well."""
+    # A worker's loop operations as single calls need the capability, even if the driver lists them.
     can = ops if MANUAL_WORKER in capabilities else ops - LOOP_OPERATIONS
     if MANAGED_WORKER in capabilities:
+        # With `resolve`, the kit decides how each job of a loop ends, so a loop can stand for single calls.
         can |= {WORKER_RUN} | (LOOP_OPERATIONS if "resolve" in ops else frozenset())
     return can | {EVENTS_READ} if reads_events else can
 
 
 def _decidable(can: frozenset[str]) -> frozenset[str]:
     """Return the examined requirements that are about one of these operations, or about any operation."""
+    # Opening and closing handles decides nothing, so a driver that only does that reaches no requirement.
     if not can - OPENING_AND_CLOSING:
         return frozenset()
     table = load_operations()
@@ -67,6 +71,7 @@ def _decidable(can: frozenset[str]) -> frozenset[str]:
 def _steps(ready: Ready, reads_events: bool) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield each missing operation or capability, with the operations that it makes possible."""
     missing = set(REGISTRY) - set(ready.ops) - OPENING_AND_CLOSING
+    # These are one step: `resolve` is useless without loops, and loops without it cannot replace single calls.
     loop = {"resolve"} if "resolve" in missing or MANAGED_WORKER not in ready.capabilities else set()
     if loop:
         yield f"resolve and the capability {MANAGED_WORKER}", frozenset({"resolve", WORKER_RUN}) | LOOP_OPERATIONS

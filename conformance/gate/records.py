@@ -189,6 +189,7 @@ def encode(record: Record) -> bytes:
     losing the whole record would be worse.
     """
     try:
+        # The usual case is fast; replacing surrogates copies the whole record.
         return msgspec.json.encode(record) + b"\n"
     except UnicodeEncodeError:
         return msgspec.json.encode(_without_surrogates(plain(record))) + b"\n"

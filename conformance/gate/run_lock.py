@@ -28,6 +28,8 @@ class RunLock:
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Wait until no other block runs, and keep new ones waiting."""
+        # The entrance first: in the other order, new shared holders could keep entering while this one waits for the
+        # room.
         with _locked(self._entrance, fcntl.LOCK_EX), _locked(self._room, fcntl.LOCK_EX):
             yield
 
@@ -35,10 +37,12 @@ class RunLock:
 @contextmanager
 def _locked(path: Path, kind: int, *, after: Path | None = None) -> Iterator[None]:
     """Hold the lock of a file. `after`: a file whose lock is acquired first, and released once this one is held."""
+    # "ab" creates the file without truncating it: several processes open it at the same time.
     with path.open("ab") as handle:
         if after is None:
             fcntl.flock(handle, kind)
         else:
+            # The entrance is only held until the room is entered, so that shared holders do not exclude each other.
             with _locked(after, fcntl.LOCK_EX):
                 fcntl.flock(handle, kind)
         yield

@@ -27,6 +27,7 @@ def all_scenarios(files: str = "test_*.py") -> Iterator[tuple[str, Scenario]]:
     """Yield id (`area/name`) and scenario, by area. `files`: glob over modules; the default are those of `run`."""
     package = importlib.import_module(SCENARIOS)
     for folder in package.__path__:
+        # Sorted, so that the order does not depend on the file system.
         for path in sorted(Path(folder).glob(files)):
             module = importlib.import_module(f"{SCENARIOS}.{path.stem}")
             area = path.stem.removeprefix("test_").replace("_", "-")
@@ -86,7 +87,9 @@ def may_be_selected(name: str, scenario: Scenario, config: RunConfig, ledger: Le
 
     If not, pytest makes no items of its cases: the items of all scenarios take longer than a small run.
     """
+    # Without cases, because version ranges of single cases must not keep the whole scenario out.
     objections = _objections(config, replace(scenario, cases={}), name, ledger)
+    # A pattern with brackets can only be decided per item.
     by_parameters = any(_may_match_a_case(name, pattern) for pattern in config.select)
     return not [objection for objection in objections if not (objection == OUTSIDE_SELECT and by_parameters)]
 
@@ -159,6 +162,7 @@ def requirements_not_run(config: RunConfig, ledger: Ledger) -> dict[str, str]:
     for name, scenario in all_scenarios():
         objections = _objections(config, scenario, name, ledger)
         for requirement in scenario.requirements:
+            # The shortest list: the scenario that came closest to being run explains best what to change.
             least[requirement] = min(least.get(requirement, objections), objections, key=len)
     return {row.id: " and ".join(least[row.id]) for row in ledger.values() if row.examined and least.get(row.id)}
 

@@ -61,7 +61,9 @@ def kit_hash() -> str:
     """Return the SHA-256, in hexadecimal, of all files of the kit that can affect the result of a run."""
     digest = hashlib.sha256()
     root = Path(str(files("conformance")))
+    # A set, because a file may match several patterns; node_modules is installed per machine and not part of the kit.
     paths = {path for pattern in KIT_PARTS for path in root.rglob(pattern) if "node_modules" not in path.parts}
+    # Sorted, because the order of a folder's files differs between machines.
     for path in sorted(paths):
         part = path.relative_to(root)
         if part.parts[0] not in ABOUT_RUNS:
@@ -72,6 +74,7 @@ def kit_hash() -> str:
 def _ended(words: Sequence[str], log: Path, *, within_s: float) -> int | None:
     """Run a program with its output in a file. Returns its exit code, None if it had to be terminated."""
     with log.open("wb") as output:
+        # Its own session, so that terminating it also reaches drivers and servers that it has started.
         child = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -98,6 +101,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def _how(folder: Path, code: int | None) -> SeparateRun:
     if code is None:
         return SeparateRun("time-out", "it did not finish in time")
+    # The footer decides, not the exit code: a run that finds failures exits with 1 and is still a complete run.
     if read_records(folder):
         return SeparateRun("run", "")
     lines = [line for line in (folder / LOG_FILE).read_text("utf-8", "replace").splitlines() if line.strip()]

@@ -36,6 +36,7 @@ class StopRule:
         """Why no further scenario starts; empty while the run goes on."""
         if self.marker and Path(self.marker).exists():
             return SOMETHING_FAILED
+        # Wall-clock time, because a monotonic clock of one process means nothing to xdist's other workers.
         return BUDGET_USED if self.deadline_ms is not None and time.time() * 1000 >= self.deadline_ms else ""
 
     def note_failure(self) -> None:

@@ -40,13 +40,17 @@ class TimeLimit:
     @staticmethod
     def of(scenario: Scenario) -> TimeLimit:
         """Return a generous limit, which only hanging calls exceed; slow scenarios wait on purpose."""
+        # A slow scenario waits on purpose (for a TTL or a stalled check), and its client has to wait as long.
+        # Two sides get more than twice the time, because the client may take SLOWER times as long as the oracle.
         client_s = 180.0 if scenario.slow else 60.0
         return TimeLimit(client_s, 5 * client_s if scenario.style == "differential" else 2 * client_s)
 
     def left_s(self, spent_s: float, oracle_s: float | None) -> float:
         """Return the time left after `spent_s`. `oracle_s`: how long the oracle took; None while it is running."""
+        # While the oracle runs, nothing is known about how long these steps take, so only the outer limit counts.
         if oracle_s is None:
             return self.all_s - spent_s
+        # A client may be slow where the oracle is slow as well: then both wait for the same condition.
         return min(self.all_s, max(self.client_s, SLOWER * oracle_s)) - spent_s
 
 
@@ -69,6 +73,7 @@ class Side:
         """Whether it is still running."""
         return self._thread.is_alive()
 
+    # Join instead of polling, so that a side that ends early is noticed at once.
     @property
     def failure(self) -> BaseException | None:
         """Why it failed; None if it finished. After a timeout, exceptions are only a result of stopping it."""
@@ -83,6 +88,7 @@ class Side:
         """Throw an exception into the thread, which arrives when Python runs its next line."""
         ident = self._thread.ident
         if ident is not None and self.goes_on:
+            # The only way to stop a Python loop from outside: a thread cannot be killed.
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(_Interrupted))
 
     def exceeds(self, limit_s: float) -> None:
@@ -92,9 +98,11 @@ class Side:
     def _run(self) -> None:
         try:
             self._steps()
+        # BaseException, because the exception thrown by `interrupt` must also end up here.
         except BaseException as failure:  # noqa: BLE001  (any exception is evidence)
             self._raised = failure
         finally:
+            # Also after a failure: the client's limit depends on how long the oracle took.
             self.took_s = time.monotonic() - self._started
 
 
@@ -102,6 +110,7 @@ class _Interrupted(BaseException):
     """Thrown into a side to stop it; not an Exception, so that scenarios do not catch it by mistake."""
 
 
+# Short, because the client's limit changes as soon as the oracle ends.
 LOOK_EVERY_S = 0.05
 
 
@@ -116,11 +125,13 @@ def wait_for(
     started = time.monotonic()
     left_s = limit.all_s
     while left_s > 0 and any(side.goes_on for side in sides):
+        # Only the first running side is waited for; the short wait lets the loop notice the other one.
         next(side for side in sides if side.goes_on).wait(min(left_s, LOOK_EVERY_S))
         spent_s = time.monotonic() - started
         left_s = limit.left_s(spent_s, oracle.took_s if oracle else None)
     late = [side for side in sides if side.goes_on]
     for side in late:
+        # Noted before anything is stopped: afterwards the step would be the one that was interrupted.
         side.exceeds(time.monotonic() - started)
     _end(late, cancel, kill)
 
@@ -130,8 +141,10 @@ def _end(late: Sequence[Side], cancel: Callable[[str], None], kill: Callable[[],
     if not late:
         return
     interrupts = [side.interrupt for side in late]
+    # From harmless to drastic: a cancelled scenario leaves usable drivers, a killed one does not.
     for way in (lambda: cancel("the time limit is exceeded"), kill, *interrupts):
         way()
+        # One deadline for all sides, so that two hanging sides do not double the wait.
         ends = time.monotonic() + GRACE_SECONDS
         if all(side.wait(ends - time.monotonic()) for side in late):
             break

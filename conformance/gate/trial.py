@@ -51,6 +51,7 @@ def run_trial(
     def attempt() -> TrialResult:
         result = TrialResult()
         execution = Execution(scenario, dict(arguments), bench, limit or TimeLimit.of(scenario))
+        # Cleaning up runs even if the steps raised: the next scenario needs an empty Redis and no open rules.
         for part in (partial(_run, execution, judge_of), execution.clean_up):
             _guarded(part, result)
         return result
@@ -58,10 +59,12 @@ def run_trial(
     result = attempt()
     doubtful = scenario.style != "differential" and (result.findings or result.error)
     if doubtful and not is_supported(bench.oracle_version):
+        # Only the oracle's own drivers take part, so the client causes nothing that breaks now.
         with bench.oracle_in_place_of_the_client():
             rehearsal = attempt()
         if rehearsal.findings or rehearsal.error:
             message = rehearsal.error or rehearsal.findings[0].message
+            # The client's findings are dropped: the version breaks the scenario on its own.
             result = TrialResult(reached_end=False, changed=change_text(bench.oracle_version, message))
     result.timings_ms["total"] = (time.perf_counter() - started) * 1000
     return result
@@ -72,6 +75,7 @@ def _guarded(part: Callable[[TrialResult], None], result: TrialResult) -> None:
     try:
         part(result)
     except DriverBroken as broken:
+        # The first error stays: errors while cleaning up are usually its consequences.
         result.error = result.error or f"a driver could not be used: {broken}"
     except Exception as failure:  # noqa: BLE001  (a defect of the kit is reported, and the run goes on)
         result.error = result.error or f"the kit itself broke: {type(failure).__name__}: {failure}"
@@ -80,6 +84,7 @@ def _guarded(part: Callable[[TrialResult], None], result: TrialResult) -> None:
 
 def _run(execution: Execution, judge_of: JudgeOf, result: TrialResult) -> None:
     scenario, client = execution.scenario, execution.bench.client.handshake()
+    # Checked before anything runs: a scenario that decides nothing would only cost time.
     obstacle = execution.miscast() or why_never_decided(scenario, client, load_operations().about)
     if obstacle:
         result.reached_end, result.unsupported = False, obstacle
@@ -94,6 +99,7 @@ def _run(execution: Execution, judge_of: JudgeOf, result: TrialResult) -> None:
 def _side_by_side(execution: Execution, judge_of: JudgeOf, result: TrialResult) -> Participant:
     """Oracle and client take the same steps, each on its own prefix, and are compared. Returns the client."""
     bench = execution.bench
+    # Frozen only if both can: a running clock on one side would make all times differ.
     frozen = result.frozen = execution.scenario.clock == "frozen" and bench.both_have_clock()
     # Before the threads start: if one of them had to start a driver, the other would run ahead.
     oracle = execution.participant("oracle", bench.names("oracle"), frozen=frozen)
@@ -102,6 +108,7 @@ def _side_by_side(execution: Execution, judge_of: JudgeOf, result: TrialResult) 
     inspection = Inspection(execution, endings, judge_of(client), result)
     on_oracle, on_client = execution.run_apart(oracle, client)
     failure = on_oracle.failure
+    # With emulated workers, a step that even the oracle cannot take needs a manual worker.
     if oracle.used_loop_workers and failure is not None and not isinstance(failure, Cancelled):
         endings.needs_manual_worker(failure)
         return client
@@ -109,6 +116,7 @@ def _side_by_side(execution: Execution, judge_of: JudgeOf, result: TrialResult) 
         endings.oracle_differs(failure, on_client.failure)
         inspection.compare(oracle, client, frozen=frozen)
         return client
+    # The oracle first: if it did not hold, nothing about the client can be concluded.
     endings.oracle_ended(failure)
     if not result.error:
         endings.client_ended(on_client.failure)
@@ -127,6 +135,7 @@ def _together(execution: Execution, judge_of: JudgeOf, result: TrialResult) -> P
     if client.used_loop_workers and failure is not None and (control := execution.control_failure()):
         endings.needs_manual_worker(control)
         return client
+    # Only the driver shows who broke: both participants are in the same thread of steps.
     if isinstance(failure, DriverBroken) and bench.driver_of(other.role).is_dead():
         endings.oracle_ended(failure, who=other.role)
     else:

@@ -42,6 +42,7 @@ def requirement_verdicts(
     for finding in findings:
         verdict = verdict_of(finding, ledger)
         verdicts[finding.requirement] = worst([verdicts.get(finding.requirement, "pass"), verdict])
+    # Findings override `unblamed`, also for requirements that only attribution brings in.
     return {**dict.fromkeys(requirements, unblamed), **verdicts}
 
 
@@ -68,6 +69,7 @@ def make_record(
         verdict=worst(verdicts.values()),
         requirements=verdicts,
         findings=result.findings,
+        # The worst reason first: an error explains all the others.
         reason=result.error or result.changed or result.unsupported or result.inconclusive or result.given_up,
         timings_ms={name: round(spent, 3) for name, spent in result.timings_ms.items()},
         reproduce=reproduce_line(scenario_id(item), config),
@@ -85,17 +87,20 @@ def with_excuses(
     """Return the scenario's line with known failures excused. `reached_end`: the scenario was not cut short."""
     failing = [finding for finding in record.findings if verdict_of(finding, ledger) == "fail"]
     excused = excuse(failing, known, record.id)
+    # Only if the known failure stopped the scenario: a finished scenario has checked everything.
     if excused and not reached_end:
         excused |= {name: NOT_REACHED for name, verdict in record.requirements.items() if verdict in UNFINISHED}
     counting = (
         verdict
         for name, verdict in record.requirements.items()
+        # A warning about another scenario's requirement is reported, but does not decide this one.
         if name not in excused and not (verdict == "warn" and name not in record.about)
     )
     return msgspec.structs.replace(record, verdict=worst(counting), known=excused)
 
 
 def _verdicts(scenario: Scenario, result: TrialResult, ledger: Ledger) -> dict[str, Verdict]:
+    # No finding of a broken trial can be trusted, so all requirements get the error.
     if result.error:
         return dict.fromkeys(scenario.requirements, "error")
     verdicts = requirement_verdicts(scenario.requirements, result.findings, ledger, unblamed=unblamed(result))
@@ -105,6 +110,7 @@ def _verdicts(scenario: Scenario, result: TrialResult, ledger: Ledger) -> dict[s
 
 def unblamed(result: TrialResult) -> Verdict:
     """Return the verdict of a requirement that no finding counts against."""
+    # `changed` comes first: on an unsupported oracle even a full run was not compared with what was expected.
     if result.changed:
         return "changed"
     if result.reached_end:
@@ -141,6 +147,7 @@ def without_local_folder(word: str) -> str:
 
 def conclude(record: ScenarioRecord) -> None:
     """Raise pytest's outcome exception for a scenario that did not simply pass."""
+    # Everything but a plain failure is a skip or an expected failure for pytest.
     if record.verdict in ("fail", "error", "inconclusive"):
         pytest.fail(_explanation(record), pytrace=False)
     if record.verdict == "changed":

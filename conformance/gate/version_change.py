@@ -25,13 +25,16 @@ def shows_change(failure: BaseException | None) -> bool:
     This includes exceptions of the scenario itself, which may look up something that the version lacks, and answers
     without the fields of other versions.
     """
+    # A driver that is alive but answers without a field shows another version, not a broken driver.
     if isinstance(failure, SchemaViolation):
         return True
+    # A broken driver, a cancellation and a missing tap have other causes than the version.
     return failure is not None and not isinstance(failure, DriverBroken | Cancelled | TapMissing)
 
 
 def says_how_to_end(failure: BaseException) -> bool:
     """Whether a client has to end its steps as the oracle did: not if the outcome of the oracle's call is unknown."""
+    # Without a known ending of the oracle there is nothing that the client could have to repeat.
     return not isinstance(failure, OperationUnsupported | OperationIndeterminate | SchemaViolation)
 
 
@@ -50,6 +53,7 @@ def ended_alike(oracle: BaseException | None, client: BaseException | None) -> b
     """Whether both sides stopped at the same assertion or call, so that their queues can be compared."""
     match oracle, client:
         case Mismatch() as theirs, Mismatch() as ours:
+            # Only what was checked and where: the values of the two sides may differ, and snapshots compare those.
             return (theirs.what, theirs.where) == (ours.what, ours.where)
         case OperationFailed() as theirs, OperationFailed() as ours:
             return (theirs.op, theirs.error.code) == (ours.op, ours.error.code)
@@ -75,5 +79,6 @@ def other_ending(requirement: str, oracle: BaseException, client: BaseException 
 
 def not_also(findings: list[Finding], oracles: list[Finding]) -> list[Finding]:
     """Drop findings at locators where the oracle breaks the kit's checks as well."""
+    # By locator only: keys and values contain each side's own prefix and ids.
     places = {finding.where for finding in oracles}
     return [finding for finding in findings if finding.where not in places]

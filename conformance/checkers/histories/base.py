@@ -110,6 +110,7 @@ class HistoryCheck:
 
     def run(self, evidence: Evidence) -> CheckResult:
         """Judge a history."""
+        # After single keys were evicted, almost every invariant may be broken without any client's fault.
         if evidence.is_torn and not self.even_torn:
             return CheckResult(check=self.name, verdict="unknown", reasons=(TORN.reason,))
         statistics = CheckStatistics()
@@ -117,12 +118,15 @@ class HistoryCheck:
         findings = tuple(item for item in judgements if isinstance(item, HistoryFinding))
         inapplicable = _reasons(judgements, Inapplicable)
         undecided = _reasons(judgements, Undecided)
+        # Crash points produce short segments, which cannot contain every kind of evidence.
         if not inapplicable and evidence.is_full:
             undecided += self._too_little(statistics)
         return CheckResult(
             check=self.name,
+            # A violation is certain even if other parts of the history could not be judged.
             verdict="fail" if findings else "unknown" if undecided or inapplicable else "ok",
             findings=findings,
+            # Without duplicates, because a predicate may give the same reason for each of many jobs.
             reasons=tuple(dict.fromkeys([*inapplicable, *undecided])),
             examined=statistics.examined,
             facts=statistics.facts,

@@ -40,6 +40,7 @@ def _conservation(evidence: Evidence, statistics: CheckStatistics) -> Iterator[H
             where = f"in {' and '.join(states)}" if states else "in no state at all"
             yield HistoryFinding(message=f"acknowledged, and at the end {where}", job=job.label, lines=tuple(job.lines))
     for queue, job_id in view.states:
+        # After a rollback of Redis, ids may refer to jobs whose hashes were lost.
         if (queue, job_id) not in view.jobs and not evidence.rollbacks:
             yield HistoryFinding(
                 message="its id is in a container, but the job does not exist", job=f"{queue}:{job_id}"
@@ -59,6 +60,7 @@ def _durability(evidence: Evidence, statistics: CheckStatistics) -> Iterator[His
     allowed = 0
     for job in _acknowledged(evidence):
         statistics.count()
+        # The name is compared as well, because after a loss the counter may give the id to a new job.
         if there.get((job.queue, job.id)) == job.name or _removed(evidence, job):
             continue
         if evidence.may_be_lost(job):
@@ -85,6 +87,7 @@ def _indeterminate(evidence: Evidence, statistics: CheckStatistics) -> Iterator[
             if any(evidence.may_be_lost(job) for job in jobs):
                 continue
             statistics.count()
+            # Both witnesses count: an event may have been trimmed, and a kept job may have been removed.
             added = max(sum(_was_added(job) for job in jobs), kept[planned.queue, planned.name])
             if added > _most(call):
                 lines = tuple(line for job in jobs for line in job.lines)
@@ -150,6 +153,7 @@ def _was_added(job: JobHistory) -> bool:
 
 
 def _most(call: CallHistory) -> int:
+    # A failed addBulk may have added some of its jobs: it is a pipeline and not a transaction.
     return 0 if isinstance(call.completion, Fail) and call.invocation.op != "queue.addBulk" else 1
 
 
@@ -174,6 +178,7 @@ def _markers(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Histor
 def _orphans(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
     """At rest no job is active, locked or suspected of stalling, and every invariant of a snapshot holds."""
     yield from _tidiness(evidence, statistics, markers=False)
+    # A run that never came to rest may rightly end with active and locked jobs.
     if evidence.snapshot is None or not any(phase.name == "quiescent" for phase in evidence.phases):
         return
     for lock in evidence.snapshot.locks:
@@ -222,6 +227,7 @@ def _held_up(evidence: Evidence, key: str) -> bool:
     job = next(job for job in jobs if f"{job.queue}:{job.id}" == key)
     times = [time for field in TIMES if (time := job.number(field)) is not None]
     offset = evidence.history.header.unix_offset_ms
+    # Every inversion needs its own excuse: one fault does not explain two of them.
     return all(
         evidence.excused(later - offset, earlier - offset) for earlier, later in pairwise(times) if later < earlier
     )

@@ -41,6 +41,7 @@ LATE = "kit, late"
 """In samples: by how much threads of the kit woke up too late, for any reason."""
 SAMPLED_MS = 1000
 """Time between samples (ms): each sample describes the time before it."""
+# Time for the reply to cross the tap, the socket and the client's event loop on a loaded machine.
 HEARS_WITHIN_MS = 200
 """How long after a reply has passed the tap its client may take to act on it (ms)."""
 STARVED = "machine.starved"
@@ -86,6 +87,7 @@ class JobHistory:
         Workers identify the locks that they renew by the job's id: the end of the older run, whose lock was lost, also
         ends the renewal of the newer lock (upstream `classes/lock-manager.ts`, `untrackJob`).
         """
+        # The claim happens in Redis before the processor is called, so an older run may end between the two.
         claimed_ms = min(
             (line.at_ms for line in self._calls_of(started) if line.claimed == self.id), default=started.at_ms
         )
@@ -105,6 +107,7 @@ class JobHistory:
         gets a reply.
         """
         answered = (line.at_ms for line in self._calls_of(ended) if line.job == self.id)
+        # The later of both: the record precedes the message to the worker, and the last reply ends its attempts.
         return max([ended.at_ms, *answered]) + HEARS_WITHIN_MS
 
     def _calls_of(self, run: RunStarted | RunEnded) -> Iterator[ScriptLine]:
@@ -149,6 +152,7 @@ class FaultWindow:
 
     def touches(self, since_ms: float, until_ms: float, *, margin_ms: float = 0) -> bool:
         """Whether it was on at some time in the interval, or up to `margin_ms` before it."""
+        # The margin covers events whose time was rounded to the end of a ms.
         return self.began_ms <= until_ms and self.ended_ms + margin_ms >= since_ms
 
 
@@ -201,11 +205,13 @@ class Evidence:
         self._current: dict[tuple[str, str], JobHistory] = {}
         self._named: dict[tuple[str, str, str], JobHistory] = {}
         self._open_faults: dict[int, FaultStarted] = {}
+        # Invocations first: an event may have an earlier time than the call that caused it, because of rounding.
         for line in history.lines:
             if isinstance(line, Invoke):
                 self._add_invocation(line)
         for line in history.lines:
             self._add(line)
+        # A fault that was never healed excuses everything up to the end.
         self.windows += [window_of(start, None) for start in self._open_faults.values()]
         self.windows.sort(key=lambda window: window.began_ms)
 
@@ -253,6 +259,7 @@ class Evidence:
     @property
     def healed_ms(self) -> float:
         """When the last fault was healed; infinite if one never was, 0 without faults."""
+        # Infinite if a fault was never healed: then nothing counts as "after the last fault".
         return max((window.ended_ms for window in self.faults), default=0.0)
 
     @property
@@ -271,6 +278,7 @@ class Evidence:
 
     def starved_ms(self, since_ms: float, until_ms: float) -> float:
         """For how long, at most, the machine was starved in an interval (ms)."""
+        # Only the overlap with the interval counts, because a window may reach far beyond it.
         return sum(
             min(window.ended_ms, until_ms) - max(window.began_ms, since_ms)
             for window in self.windows
@@ -286,7 +294,9 @@ class Evidence:
         return sum(
             sample.waited_ms.get(who, 0.0)
             for sample in self.samples
+            # Samples describe the second before them, so the one after the interval belongs to it as well.
             if sample.waited_ms and since_ms <= sample.at_ms <= until_ms + SAMPLED_MS
+            # Each of the four can delay what the tap sees of a worker, and their waits may add up.
             for who in (process, KIT, REDIS, LATE)
         )
 
@@ -311,6 +321,7 @@ class Evidence:
     def may_be_removed(self, job: JobHistory) -> bool:
         """Whether a client called an operation that removes jobs of its queue, after the job was added."""
         asked = self.removals.get(job.queue)
+        # The first known line: a job that was added after the removal cannot have been removed by it.
         return asked is not None and job.lines[0].at_ms <= asked
 
     def certain(self) -> Iterator[JobHistory]:
@@ -323,6 +334,7 @@ class Evidence:
 
     def skew_ms(self, since_ms: float, until_ms: float) -> float:
         """The largest error of any clock in an interval (ms)."""
+        # The largest one: it is unknown which client's clock a job's times come from.
         return max((abs(window.skew_ms) for window in self.windows if window.touches(since_ms, until_ms)), default=0.0)
 
     def unix_ms(self, at_ms: float) -> float:
@@ -359,6 +371,7 @@ class Evidence:
         elif isinstance(line, FaultEnded):
             self.windows.append(window_of(self._open_faults.pop(line.number), line))
         elif isinstance(line, MachineStarved):
+            # No time for recovery: a process that is let run again continues at once.
             self.windows.append(
                 FaultWindow(fault=STARVED, target="", began_ms=line.since_ms, ended_ms=line.at_ms, resume_ms=0)
             )
@@ -396,6 +409,7 @@ class Evidence:
         is_new, name = line.name == "added", line.fields.get("name", "")
         known = self._current.get((line.queue, line.job))
         if is_new and known is not None and any(event.name == "added" for event in known.events):
+            # An id that is added again belongs to another job, because ids start again after a loss.
             del self._current[line.queue, line.job]  # the id is reused
             if known.name == name:
                 self._named.pop((line.queue, line.job, name), None)
@@ -408,8 +422,10 @@ class Evidence:
 
         After a loss ids start again, and a worker that still runs an old job refers to it by the same id.
         """
+        # By name first, because a name is unique in the run and an id is not.
         job = self._named.get((queue, job_id, name)) or self._current.get((queue, job_id))
         if job is None or (name and job.name and job.name != name):
+            # A different name under the same id is a new job, even without its `added` event.
             job = JobHistory(queue, job_id)
             self._current[queue, job_id] = job
             self.jobs.append(job)

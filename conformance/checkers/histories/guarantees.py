@@ -29,6 +29,7 @@ def _deduplication(evidence: Evidence, statistics: CheckStatistics) -> Iterator[
     for queue in evidence.events_by_queue:
         yield from _second_jobs(evidence, queue, ids, statistics)
     acknowledged = sum(isinstance(call.completion, Ok) for call in calls)
+    # Acknowledged calls that added nothing have found the job there, which shows that the key works.
     statistics.seen["adds that found a job there"] = max(acknowledged - statistics.examined, 0)
 
 
@@ -42,6 +43,7 @@ def _second_jobs(
         if event.name == "added" and name in ids:
             statistics.count()
             before = unfinished.get(name)
+            # A lost job cannot hold its deduplication id any more.
             if before is not None and not evidence.was_lost(before.at_ms):
                 message = f"added, although job {before.job} of the same id ({name}) was not done"
                 yield HistoryFinding(message=message, job=f"{queue}:{event.job}", lines=(before, event))
@@ -64,6 +66,7 @@ def _schedules(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judg
         return
     done = _completions(evidence)
     for call in calls:
+        # After a rollback the scheduler's record and its iteration count may be older than the runs.
         lost = any(call.invocation.at_ms <= until for _, until in evidence.rollbacks)
         if not lost and isinstance(call.completion, Ok):
             statistics.count()

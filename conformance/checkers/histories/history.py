@@ -171,6 +171,7 @@ class ScriptLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     @property
     def accepted(self) -> bool:
         """Whether Redis executed it and confirmed that."""
+        # A call whose reply was lost or replaced may have been executed, so only these are certain.
         return self.fate == "answered" and not self.code and not self.error
 
 
@@ -325,12 +326,14 @@ def decode_history(rows: Sequence[bytes], where: str = "the history") -> History
         try:
             line = _DECODER.decode(row)
         except msgspec.MsgspecError as error:
+            # The last line only: a broken line in the middle is damage, and not an interruption.
             if number == len(rows) and header is not None:
                 break  # the kit was killed while it wrote this line
             raise UsageProblem(f"{where}, line {number}: {error}", hint="is it the history of a chaos run?") from error
         if isinstance(line, HistoryHeader):
             header = line
         elif isinstance(line, HistoryFooter):
+            # A footer with another number of lines means that some were lost.
             complete = line.lines == len(lines)
         else:
             lines.append(line)
@@ -341,4 +344,5 @@ def decode_history(rows: Sequence[bytes], where: str = "the history") -> History
 
 def in_order(lines: Iterable[HistoryLine]) -> tuple[HistoryLine, ...]:
     """Lines sorted by time; those of one time keep their order."""
+    # `sorted` is stable, so lines of the same ms keep the order in which they were recorded.
     return tuple(sorted(lines, key=lambda line: line.at_ms))

@@ -53,6 +53,7 @@ def _duplicate_runs(evidence: Evidence, statistics: CheckStatistics) -> Iterator
         statistics.count()
         yield from _unreasonable_runs(evidence, job)
         started, claimed = len(job.starts), sum(event.name == "active" for event in job.events)
+        # A claim whose reply was lost has no run, so there may be fewer runs than claims, but never more.
         if started > claimed > 0:
             message = f"{started} runs started, and Redis reported {claimed} claims"
             yield HistoryFinding(message=message, job=job.label, lines=tuple(job.lines))
@@ -68,6 +69,7 @@ def _unreasonable_runs(evidence: Evidence, job: JobHistory) -> Iterator[HistoryF
         if not isinstance(line, StreamEventLine):
             continue
         if line.name == "stalled" and claimed is not None:
+            # A worker that was frozen, cut off or starved cannot renew, so its job stalls rightly.
             if not _is_excused(evidence, claimed, line) and not _was_held_up(evidence, job, line):
                 message = "stalled, although no fault has touched its worker"
                 yield HistoryFinding(message=message, job=job.label, lines=tuple(job.lines))
@@ -75,6 +77,7 @@ def _unreasonable_runs(evidence: Evidence, job: JobHistory) -> Iterator[HistoryF
         elif line.name == "waiting" and line.fields.get("prev") in FINAL:
             reason = "retried"
         elif line.name == "active":
+            # Excused if a fault was on: then events may be missing, and with them the reason.
             if not reason and not _is_excused(evidence, claimed, line):
                 message = "claimed again, although its run had neither failed nor stalled"
                 yield HistoryFinding(message=message, job=job.label, lines=tuple(job.lines))
@@ -93,6 +96,8 @@ def _was_held_up(evidence: Evidence, job: JobHistory, stalled: StreamEventLine) 
     if run is not None and job.loses_renewal(run, stalled.at_ms):
         return True
     worker = run.process if run is not None else ""
+    # A stall takes a whole life without renewal; two lives also cover the renewal before it. A quarter is BullMQ's time
+    # between two checks.
     return evidence.waited_ms(worker, stalled.at_ms - 2 * lock_ms, stalled.at_ms) >= lock_ms / 4
 
 
@@ -118,9 +123,12 @@ def _foreign_ends(job: JobHistory, scripts: list[ScriptLine]) -> Iterator[Histor
     holder: ScriptLine | None = None
     for line in scripts:
         if line.claimed == job.id and line.accepted:
+            # The last accepted claim, because a recovered job has a new owner with a new token.
             holder = line
         elif holder and line.job == job.id and line.accepted and line.script in ENDING and line.token:
             foreign = line.token not in {holder.token, NO_LOCK_CHECK}
+            # Only calls that were sent after the claim was confirmed: calls in flight together may be served in any
+            # order.
             if foreign and line.sent_ms is not None and line.sent_ms > holder.at_ms:
                 message = f"{line.script} of {line.token} was accepted, although {holder.token} had claimed the job"
                 yield HistoryFinding(message=message, job=job.label, lines=(holder, line))
@@ -130,6 +138,7 @@ def _unsent_ends(job: JobHistory, scripts: list[ScriptLine]) -> Iterator[History
     """Every end in the stream has a call that Redis accepted, or whose answer was lost."""
     ends = [event for event in job.events if event.name in FINAL]
     calls = [line for line in scripts if line.script == "moveToFinished" and line.job == job.id]
+    # A call without an answer may still have been executed by Redis.
     possible = [line for line in calls if line.accepted or line.fate not in {"answered", "answered-by-tap"}]
     if len(ends) > len(possible):
         message = f"Redis reports {len(ends)} ends, and only {len(possible)} calls can have caused them"
@@ -147,12 +156,14 @@ def _counters(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Histo
     if evidence.snapshot is None:
         yield NO_SNAPSHOT
         return
+    # Counters of jobs that still move would not belong to the same moment as the stream.
     if not evidence.at_rest:
         yield NO_REST
         return
     hashes = {(job.queue, job.id): job for job in evidence.snapshot.jobs}
     for job in evidence.certain():
         stored, events = hashes.get((job.queue, job.id)), job.events
+        # Without the first event, claims may be missing from the count.
         if stored is None or not events or events[0].name != "added":
             continue
         statistics.count()
@@ -171,6 +182,7 @@ def _attempts(job: JobHistory, stalls: int) -> tuple[int, int]:
     """How many attempts ended, at least and at most: a job that puts itself back has not ended its attempt."""
     ended = sum(event.name in FINAL for event in job.events)
     back = sum(_is_return(event, before) for before, event in zip(job.events, job.events[1:], strict=False))
+    # A recovered job goes back to wait as well, but its attempt does not count.
     most = ended + back - stalls
     puts_itself_back = job.planned is not None and job.planned.kind in PUTS_ITSELF_BACK
     return (ended if puts_itself_back else most), most
@@ -208,6 +220,7 @@ def _events(evidence: Evidence, statistics: CheckStatistics) -> Iterator[History
 
 
 def _check_transitions(job: JobHistory) -> Iterator[HistoryFinding]:
+    # A stream that starts later than the job does not show from which state it comes.
     state = "" if job.events[0].name == "added" else "?"
     before: StreamEventLine | None = None
     for event in job.events:
@@ -219,6 +232,7 @@ def _check_transitions(job: JobHistory) -> Iterator[HistoryFinding]:
         if state != "?" and state not in ALLOWED[event.name]:
             message = f"`{event.name}` of a job that is {state or 'not there'}"
             yield HistoryFinding(message=message, job=job.label, lines=tuple(job.events))
+        # `prev` is what the script saw, so it must be the state that the events lead to.
         elif event.name == "waiting" and prev and state not in {"?", prev}:
             message = f"`waiting` from {prev}, and the job was {state}"
             yield HistoryFinding(message=message, job=job.label, lines=tuple(job.events))
@@ -228,6 +242,7 @@ def _check_transitions(job: JobHistory) -> Iterator[HistoryFinding]:
 def _check_end(job: JobHistory, view: SnapshotView) -> Iterator[HistoryFinding]:
     transitions = [event.name for event in job.events if event.name in ALLOWED]
     states = view.states.get((job.queue, job.id), [])
+    # Without exactly one state, other invariants have found something already.
     if not transitions or len(states) != 1 or transitions[-1] == "added":
         return
     expected = CONTAINERS.get(transitions[-1], frozenset({transitions[-1]}))
@@ -245,6 +260,7 @@ def _parents(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Histor
     for parent, children in families.items():
         jobs = [job for name in (parent, *children) for job in evidence.by_name.get(name, [])]
         parents = evidence.by_name.get(parent, [])
+        # With two jobs of a name it is unknown to which of them the children belong.
         if len(parents) != 1 or any(evidence.may_be_lost(job) for job in jobs):
             continue
         statistics.count()
@@ -286,6 +302,7 @@ def _processed(evidence: Evidence, parent: JobHistory, children: list[str]) -> I
         return
     rows = [row for row in evidence.snapshot.dependencies if (row.queue, row.parent) == (parent.queue, parent.id)]
     values = sum(row.kind == "processed" for row in rows)
+    # Without any row the parent's keys may have been removed with it.
     if rows and values != len(children):
         message = f"has {values} values of its {len(children)} children"
         yield HistoryFinding(message=message, job=parent.label, lines=tuple(parent.events))

@@ -69,14 +69,17 @@ def _recovery(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judge
 
 
 def _producers(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
+    # Calls that started during a fault may rightly fail.
     after = [call for call in evidence.calls.values() if call.invocation.at_ms >= evidence.healed_ms]
     kinds: defaultdict[tuple[str, str, str], list[CallHistory]] = defaultdict(list)
     succeeded = dict.fromkeys((call.invocation.process for call in evidence.calls.values()), 0)
     for call in after:
+        # An operation that the client lacks fails on purpose.
         if isinstance(call.completion, Fail) and call.completion.unsupported:
             continue
         invocation = call.invocation
         succeeded[invocation.process] += isinstance(call.completion, Ok)
+        # Failures directly after the healing are part of the recovery.
         if invocation.at_ms >= evidence.resumed_ms:
             kinds[invocation.process, invocation.op, str(invocation.args.get("queue", ""))].append(call)
     for (process, op, queue), calls in kinds.items():
@@ -91,6 +94,7 @@ def _failing(who: str, calls: Sequence[CallHistory]) -> Iterator[HistoryFinding]
     """A finding if many of the calls fail although nothing is wrong any more."""
     answered = [call for call in calls if call.completion is not None]
     failed = [call for call in answered if not isinstance(call.completion, Ok)]
+    # Both a number and a share: a few failures of a busy producer are chance, and so are all of two calls.
     if len(failed) >= FEW_CALLS and len(failed) >= FAILING_SHARE * len(answered):
         errors = {getattr(call.completion, "error", "") for call in failed}
         message = f"{who}: {len(failed)} of {len(answered)} calls failed: {'; '.join(sorted(errors)[:2])}"
@@ -128,7 +132,9 @@ class _Work:
         return _Work(
             process,
             queue,
+            # From the healing on: a first run soon after it already shows that the worker lives.
             own_ms=[run.at_ms for run in runs if run.process == process and run.at_ms > evidence.healed_ms],
+            # Only after the time for recovery: until then other workers may just have been faster.
             others=[run for run in runs if run.process != process and run.at_ms > evidence.resumed_ms],
             added_ms=_added_ms(evidence, queue),
         )
@@ -143,6 +149,7 @@ class _Work:
 
 def _idle_worker(evidence: Evidence, work: _Work) -> Iterator[Judged]:
     """A finding if enough jobs were there for the worker, and the machine let it run for long enough to get one."""
+    # If no other worker ran enough either, the jobs that were added are the chances that it had.
     chances_ms = [run.at_ms for run in work.others] if len(work.others) >= MANY_RUNS else work.added_ms
     if len(chances_ms) < MANY_RUNS:
         return
@@ -169,6 +176,7 @@ def _hardly_let_run(evidence: Evidence, since_ms: float, until_ms: float) -> boo
     """Whether the machine was starved for most of an interval, and the rest is too short to get a job."""
     starved_ms = evidence.starved_ms(since_ms, until_ms)
     awake_ms = until_ms - since_ms - starved_ms
+    # A worker needs little time for one job, so a machine that was awake for longer than it was starved is no excuse.
     return awake_ms < min(starved_ms, GETS_ONE_WITHIN_MS)
 
 
@@ -223,6 +231,7 @@ class _Close:
 def _judge_close(evidence: Evidence, close: _Close, statistics: CheckStatistics) -> Iterator[Judged]:
     statistics.seen["closes with jobs in hand"] += bool(close.runs_at(close.closing.at_ms))
     if close.end.change != "closed":
+        # Without a finished close, runs after it prove nothing.
         yield _unfinished_close(evidence, close)
         return
     statistics.keep_maximum("longest close (ms)", close.took_ms)
@@ -233,6 +242,7 @@ def _judge_close(evidence: Evidence, close: _Close, statistics: CheckStatistics)
 def _unfinished_close(evidence: Evidence, close: _Close) -> Judged:
     """A finding if the close had the CPU time that it needs, and no fault was on."""
     since_ms, until_ms = close.closing.at_ms, close.end.at_ms
+    # The time in which nothing could run does not count against the close.
     awake_ms = close.took_ms - evidence.starved_ms(since_ms, until_ms)
     # Starvation is measured for the whole machine. A process that did other work meanwhile was not starved itself.
     was_let_run = awake_ms >= CLOSES_WITHIN_MS or _signs_of_life(evidence, close.closing, close.end) >= SIGNS_OF_LIFE
@@ -248,6 +258,7 @@ def _runs_after_close(close: _Close) -> Iterator[HistoryFinding]:
         jobs = ", ".join(run.job for run in still_running)
         message = f"{close.place} was closed, and still ran {jobs}"
         yield HistoryFinding(message=message, lines=(close.closing, close.end, *still_running[:3]))
+    # Only until it is opened again: from then on the worker may take jobs.
     taken = [run.started for run in close.runs if close.end.at_ms < run.started.at_ms < close.reopened_ms]
     if taken:
         message = f"{close.place} was closed, and took {len(taken)} jobs afterwards"
@@ -259,9 +270,11 @@ def _claims_after_close(evidence: Evidence, close: _Close) -> Iterator[HistoryFi
     late = [
         line
         for line in _claims(evidence, close.closing)
+        # A claim may already be on its way when close is called, so the first second is not judged.
         if called_ms + TAKES_TIME_MS < (line.sent_ms or 0) < close.reopened_ms
     ]
     waited_for_cpu = evidence.waited_ms(close.closing.process, called_ms, close.end.at_ms)
+    # Waiting for CPU could delay the close on its way to the worker.
     if late and not waited_for_cpu and not evidence.excused(called_ms, late[0].at_ms):
         message = f"{close.place} was asked to close, and claimed {len(late)} jobs more than a second later"
         yield HistoryFinding(message=message, lines=(close.closing, *late[:3]))
@@ -297,6 +310,7 @@ def _event_readers(evidence: Evidence, statistics: CheckStatistics) -> Iterator[
     streams = {queue: _Stream.of(evidence, queue) for queue in {line.queue for line in opened}}
     reports = _reports_by_process(evidence)
     for process, queue in dict.fromkeys((line.process, line.queue) for line in opened):
+        # Every opening starts a new reader, which may rightly start with the newest entry.
         epochs = [line.at_ms for line in opened if line.process == process and line.change == "opened"]
         for number, entries in enumerate(_by_epoch(reports[process], epochs), start=1):
             is_last = number == len(epochs)
@@ -354,6 +368,7 @@ def _judge_reader(
         statistics.count()
     yield from _in_stream_order(who, reports)
     if is_last:
+        # Only the last reader exists after the last fault.
         after = sum(line.at_ms > evidence.healed_ms for line in reports)
         if after < ENTRIES_AFTER_HEALING and evidence.is_full:
             yield Undecided(f"{who} reported {after} entries after the last fault")
@@ -372,6 +387,7 @@ def _in_stream_order(who: str, reports: Sequence[EventReported]) -> Iterator[His
                 message=f"{who} reported {line.name} ({line.entry}) after a later entry", lines=(line,)
             )
         seen.add(line.entry)
+        # The maximum, so that one entry out of order is reported once and not all that follow it.
         latest = max(latest, entry_number(line.entry))
 
 
@@ -398,7 +414,9 @@ def _missed_entries(
     evidence: Evidence, stream: _Stream, reports: Sequence[EventReported], *, until_ms: float | None
 ) -> list[StreamEventLine]:
     first, last = entry_number(reports[0].entry), max(entry_number(line.entry) for line in reports)
+    # Only names that it reports: a driver may not pass on every kind of event.
     entries, names = {line.entry for line in reports}, {line.name for line in reports}
+    # Entries shortly before the end may still be on their way to the reader.
     due = [] if until_ms is None else [row for row in stream.after(last) if row.at_ms < until_ms - TELLS_AFTER_MS]
     return [
         event
@@ -428,6 +446,7 @@ def _connections(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Ju
     handles = len(evidence.events_by_queue) + flows
     samples = [sample for sample in evidence.samples if sample.connections]
     first = min((window.began_ms for window in evidence.faults), default=float("inf"))
+    # Before the first fault every handle is open and no reconnection has happened yet.
     before = [sample for sample in samples if sample.at_ms < first]
     if not before or samples[-1] is before[0]:
         return
@@ -438,6 +457,7 @@ def _connections(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Ju
             continue
         statistics.count()
         statistics.keep_maximum("most connections more than before", now - then)
+        # Pools grow on demand, so a small increase is no leak.
         if now > nodes * then + max(2, then // 2, handles):
             message = f"{process} has {now} connections open, before the first fault it had {then}"
             yield HistoryFinding(message=message, lines=(before[0], samples[-1]))
@@ -470,9 +490,13 @@ def growth(history: History, *, kept_jobs: int = 0) -> dict[str, str]:
     for name, series in _memory_series(history).items():
         if name == KIT or len(series) < FEWEST_SAMPLES:
             continue
+        # The first fifth is left out, because caches and heaps still fill.
         fifth = len(series) // 5
+        # Medians, because single samples include garbage that was not collected yet.
         before, after = median(series[fifth : 2 * fifth]), median(series[-fifth:])
+        # Redis keeps finished jobs, and that growth is wanted.
         kept = KEPT_JOB_BYTES * kept_jobs if name == REDIS else 0
+        # Both a factor and an amount: small processes vary by half, and large ones by many MiB.
         if after > before * MOST_GROWTH and after - before > LEAST_GROWTH_BYTES + kept:
             grown[name] = f"{before / 2**20:.0f} MiB to {after / 2**20:.0f} MiB"
     return grown

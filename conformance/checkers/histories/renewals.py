@@ -16,6 +16,7 @@ LATEST_RENEWAL = 0.7
 """The share of a lock's life within which it must be renewed. BullMQ checks every quarter of a life, and renews locks
 that are older than a quarter, so at most half a life passes; the rest is a margin for a busy machine (upstream
 `classes/lock-manager.ts`)."""
+# Three waits are enough that being late in all of them is not chance.
 OFTEN = 3
 RENEWING = frozenset({"extendLocks", "extendLock"})
 ANSWERS_MEANWHILE = 20
@@ -54,6 +55,7 @@ def _renewals(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judge
 
 def _judged_runs(evidence: Evidence, wire: _ScriptTimes) -> Iterator[tuple[RunHistory, float]]:
     """The runs that last long enough to need a renewal, each with the time (ms) until which one can be required."""
+    # By identity, because two runs of a job may be equal in all other fields.
     jobs = {id(start): job for job in evidence.jobs for start in job.starts}
     for run in evidence.runs:
         job = jobs.get(id(run.started))
@@ -61,6 +63,7 @@ def _judged_runs(evidence: Evidence, wire: _ScriptTimes) -> Iterator[tuple[RunHi
             continue
         # The tap stops before the history does: after its last line a renewal may just not have been recorded.
         until_ms = min(run.ended_ms, _taken_away_ms(job, run) if job is not None else run.ended_ms, wire.last_ms)
+        # A run that is shorter than the latest renewal needs none.
         if until_ms - run.started.at_ms > LATEST_RENEWAL * evidence.bounds.lock_ms:
             yield run, until_ms
 
@@ -109,12 +112,14 @@ class _Gap:
 def _gap(evidence: Evidence, wire: _ScriptTimes, run: RunHistory, since: float, until: float) -> _Gap:
     """The time between two renewals; if a fault was on, it starts when the tap saw the worker again."""
     hurt = [window.ended_ms for window in evidence.windows if window.touches(since, until)]
+    # After a fault the client first has to reconnect; its first answer shows that it has.
     return _Gap(run, max(since, wire.first_after_ms(run, max(hurt))) if hurt else since, until)
 
 
 def _too_long(evidence: Evidence, gap: _Gap, statistics: CheckStatistics) -> Iterator[HistoryFinding]:
     """A finding if a lock was not renewed for too long. CPU time that the worker had to wait for does not count."""
     who = gap.run.started
+    # Waiting for CPU is added to the bound instead of excusing the gap: a short wait does not explain a long gap.
     allowed = LATEST_RENEWAL * evidence.bounds.lock_ms + evidence.waited_ms(who.process, gap.since_ms, gap.until_ms)
     statistics.keep_maximum("longest without renewal (ms)", gap.for_ms)
     if gap.for_ms > allowed:
@@ -131,6 +136,7 @@ def _never(evidence: Evidence, wire: _ScriptTimes, expired: Sequence[_Gap]) -> I
     since = min(gap.since_ms for gap in expired)
     answers = _answers_when_due(evidence, wire, expired)
     renews = any(at > since for at in wire.any_renewal_ms(who.process, who.queue))
+    # All three: several locks, a process that had CPU time, and no renewal afterwards. Each alone may be chance.
     if len(expired) >= LOCKS_LEFT and answers >= ANSWERS_MEANWHILE and not renews:
         message = (
             f"{who.process} has let {len(expired)} locks of {who.queue} expire and renewed none since then; "
@@ -148,6 +154,7 @@ def _always_late(evidence: Evidence, wire: _ScriptTimes, waits: Sequence[_Gap]) 
     who = waits[0].run.started
     late = [gap for gap in waits if gap.for_ms > LATEST_RENEWAL * evidence.bounds.lock_ms]
     answers = _answers_when_due(evidence, wire, late)
+    # Even one renewal in time shows that the timer works, and then the rest is the machine's fault.
     if len(late) == len(waits) >= OFTEN and answers >= ANSWERS_MEANWHILE:
         message = (
             f"{who.process} has renewed locks of {who.queue} {len(late)} times and never sooner than after "
@@ -162,6 +169,7 @@ def _answers_when_due(evidence: Evidence, wire: _ScriptTimes, late: Sequence[_Ga
     """How many calls of a worker Redis answered while its renewals were due."""
     due_after_ms = LATEST_RENEWAL * evidence.bounds.lock_ms
     return len(
+        # A set, because two gaps may overlap and count the same answer twice.
         {
             at
             for gap in late
@@ -181,6 +189,7 @@ def _taken_away_ms(job: JobHistory, run: RunHistory) -> float:
         for event in job.events
         if event.name in {"stalled", "waiting", "completed", "failed", "removed"} and event.at_ms > run.started.at_ms
     )
+    # The first of these events: it ends this run's hold on the job, whichever worker caused it.
     return next(later, run.ended_ms)
 
 
@@ -205,6 +214,7 @@ class _ScriptTimes:
                 self._add(line)
 
     def _add(self, line: ScriptLine) -> None:
+        # When it was sent, not when it was answered: only the sending is the client's part.
         sent_ms = line.sent_ms if line.sent_ms is not None else line.at_ms
         for job in line.jobs or [line.job]:
             self._renewed[line.process, line.queue, job].append(sent_ms)
@@ -219,6 +229,7 @@ class _ScriptTimes:
     def claimed_ms(self, run: RunHistory) -> float:
         """When the process of a run got its job; when the run began, where the tap saw no claim."""
         began_ms = run.started.at_ms
+        # The last claim before the run, because a job may have been claimed several times.
         return max((at for at in self._claimed[_whose(run)] if at <= began_ms), default=began_ms)
 
     def answered_ms(self, process: str, since_ms: float, until_ms: float) -> Sequence[float]:

@@ -22,6 +22,7 @@ def _outcomes(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judge
         for event in job.events:
             if event.name in {"completed", "failed"}:
                 statistics.count()
+                # Two ms, because the event's time is rounded and the run's end is not.
                 ended = [line for line in job.lines if isinstance(line, RunEnded) and line.at_ms <= event.at_ms + 2]
                 yield from (_completion if event.name == "completed" else _failure)(evidence, job, event, ended)
 
@@ -39,6 +40,7 @@ def _failure(
 ) -> Iterator[HistoryFinding]:
     attempts = job.planned.attempts if job.planned is not None else 1
     since = ended[-1].at_ms if ended else job.lines[0].at_ms
+    # A fault may have kept the result from Redis, which counts as a failure.
     if evidence.excused(since, event.at_ms, margin_ms=ROUNDING_MS):
         return
     lines: tuple[HistoryLine, ...] = (*job.starts, *ended, event)
@@ -58,9 +60,12 @@ def _worker_concurrency(evidence: Evidence, statistics: CheckStatistics) -> Iter
     for at_ms, what in _starts_and_openings(evidence):
         place = (what.process, what.queue) if isinstance(what, HandleChanged) else _place_of(what)
         if isinstance(what, HandleChanged):
+            # The previous worker's runs may never have ended, for example after a crash.
             running[place].clear()  # runs of the previous worker do not count for this one
             continue
+        # Runs that have ended by then are dropped, so that each start is compared with what really runs.
         live = {token: run for token, run in running[place].items() if run.ended_ms > at_ms}
+        # By token and job: a recovered job may run twice in one process.
         live[what.started.token + what.started.job] = what
         running[place] = live
         statistics.count()

@@ -57,13 +57,16 @@ class _WaitingJobs:
         entry = self._prioritized.get(job)
         if entry is None:
             return None
+        # A job that left by another way is still in the heap; removing it there would cost O(n).
         while self._prioritized.get(self._classes[0][2]) != self._classes[0]:
             heapq.heappop(self._classes)  # already taken out
         first = self._classes[0] == entry
         del self._prioritized[job]
+        # `wait` is served before priorities, so a prioritized job is first only if no known job waits.
         return first and not any(self.wait.values())
 
     def _take_waiting(self, job: str) -> bool | None:
+        # Jobs with an unknown place are skipped: they may be anywhere.
         ahead = next((other for other, certain in self.wait.items() if certain or other == job), job)
         return (ahead == job) if self.wait.pop(job) else None
 
@@ -84,6 +87,7 @@ def _order(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryF
         forget_at = sorted(until for _, until in evidence.rollbacks)
         for index, (event, job) in enumerate(rows):
             if forget_at and event.at_ms >= forget_at[0]:
+                # A rollback restores an older order, which the events do not show.
                 forget_at.pop(0)
                 waiting.forget()
             if event.name == "waiting":
@@ -91,6 +95,7 @@ def _order(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryF
                 _place(waiting, event, job, following)
             elif event.name == "active":
                 turn = waiting.take(event.job)
+                # A place that is unknown, or that a loss may have changed, decides nothing.
                 if turn is None or (job is not None and evidence.may_be_lost(job)):
                     continue
                 statistics.count()
@@ -109,11 +114,13 @@ def _place(
     """Put a job at the place that its event implies."""
     planned = job.planned if job is not None else None
     prev = event.fields.get("prev")
+    # The script writes `waiting` and then `stalled`, and puts a recovered job in front.
     stalled = following is not None and following.name == "stalled" and following.job == event.job
     if stalled:
         waiting.to_front(event.job)
     elif planned is None or planned.kind in ELSEWHERE:
         waiting.to_end(event.job, certain=False)
+    # A finished job that is retried goes to `wait`, whatever its priority (`reprocessJob`).
     elif planned.priority and prev not in {"completed", "failed"}:
         waiting.to_class(event.job, planned.priority)
     elif prev == "waiting-children" or (planned.lifo and prev in {None, "active", "failed"}):
@@ -155,6 +162,7 @@ def _due_time(evidence: Evidence, job: JobHistory) -> Iterator[HistoryFinding]:
         return
     due = as_number(first.fields.get("delay"))
     earliest = evidence.unix_ms(invoked) + job.planned.delay_ms
+    # The due time is computed on the client's clock, so its error counts.
     skew = evidence.skew_ms(invoked, first.at_ms)
     if due is not None and due < earliest - skew - ROUNDING_MS:
         message = f"due {earliest - due:.0f} ms before its delay of {job.planned.delay_ms:g} ms has passed"
@@ -164,6 +172,7 @@ def _due_time(evidence: Evidence, job: JobHistory) -> Iterator[HistoryFinding]:
 def _back_offs(evidence: Evidence, job: JobHistory, statistics: CheckStatistics) -> Iterator[HistoryFinding]:
     """Attempts that came too early after the failed one. A stalled job is recovered at once."""
     planned = job.planned
+    # A stalled job is recovered without any back-off, so its starts do not belong to a failure.
     if planned is None or not planned.backoff_ms or any(event.name == "stalled" for event in job.events):
         return
     failed: RunEnded | None = None
@@ -189,12 +198,15 @@ def _promotion(
     due = as_number(delayed.fields.get("delay"))
     if due is None or (job.planned is not None and job.planned.kind == "moved"):
         return
+    # The entry's id has Redis's own time, so a late reader of the stream does not count as a late promotion.
     late = server_ms(promoted) - due
+    # The due time comes from a client's clock, and the promotion from the worker's: both may be off.
     skew = evidence.skew_ms(delayed.at_ms, promoted.at_ms)
     if late < -skew - ROUNDING_MS:
         message = f"promoted {-late:.0f} ms before it was due"
         yield HistoryFinding(message=message, job=job.label, lines=(delayed, promoted))
     due_ms = due - evidence.history.header.unix_offset_ms
+    # Held-up time is added to the bound, so that a short fault does not excuse a very late promotion.
     allowed = evidence.bounds.late_ms + skew + _held_up_ms(evidence, due_ms, promoted.at_ms)
     statistics.keep_maximum("latest promotion (ms)", late)
     if late > allowed:
@@ -205,6 +217,7 @@ def _promotion(
 def _held_up_ms(evidence: Evidence, since_ms: float, until_ms: float) -> float:
     """For how long faults, and the recovery from them, may have delayed a job (ms)."""
     return sum(
+        # Only the overlap of the fault and its recovery with the delay counts.
         min(window.ended_ms + _resume_ms(evidence, window), until_ms) - max(window.began_ms, since_ms)
         for window in evidence.windows
         if window.touches(since_ms, until_ms, margin_ms=_resume_ms(evidence, window))
@@ -224,6 +237,7 @@ def _progress(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Histo
     work = _WorkTimes(evidence)
     statistics.seen["jobs done"] = work.done
     for window in evidence.windows:
+        # Without a ready job, silence after a fault is right.
         if _is_judged(evidence, window) and work.waiting_at(window.ended_ms) > 0:
             statistics.count()
             yield from _resumption(evidence, window, work, statistics)
@@ -236,6 +250,7 @@ def _work_left_undone(evidence: Evidence, statistics: CheckStatistics) -> Iterat
         yield Undecided("the run broke off before its end")
     for phase in ends:
         statistics.count()
+        # Evicted keys may have been the only place where a job was known.
         if phase.name == "stuck" and evidence.is_torn:
             yield Undecided("keys were evicted, and work that needed them was left undone")
         elif phase.name == "stuck":
@@ -246,6 +261,7 @@ class _WorkTimes:
     """Sorted times at which jobs became ready to be claimed, were done, and at which any job was claimed or ended."""
 
     def __init__(self, evidence: Evidence) -> None:
+        # A drain removes jobs without an event, so they would count as waiting forever.
         jobs = [job for job in evidence.jobs if not evidence.may_be_removed(job)]
         self._ready = sorted(ready for job in jobs if (ready := _ready_ms(job)) is not None)
         self._done = sorted(_done_ms(job) for job in jobs if _ready_ms(job) is not None)
@@ -275,9 +291,11 @@ class _WorkTimes:
 def _is_judged(evidence: Evidence, window: FaultWindow) -> bool:
     """Whether a fault was healed, work is expected after it, and no other fault was on until then."""
     healed, patience = window.ended_ms, _resume_ms(evidence, window)
+    # A fault without a time for recovery declares that it does not interrupt work.
     if not patience or math.isinf(healed):
         return False
     others = [other for other in evidence.windows if other is not window]
+    # A second fault explains why work does not go on after the first.
     return not any(other.touches(healed, healed + patience) for other in others)
 
 
@@ -302,6 +320,7 @@ def _ready_ms(job: JobHistory) -> float | None:
 
 def _done_ms(job: JobHistory) -> float:
     finals = [event.at_ms for event in job.events if event.name in {"completed", "failed", "removed"}]
+    # The last one: a finished job may have been retried and finished again.
     return finals[-1] if finals else math.inf
 
 
@@ -337,15 +356,19 @@ def _rate(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFi
                 continue
             statistics.count()
             following = list(_windows_with(evidence, windows, event, limit))
+            # All possible windows are kept, because near the end of one it is unknown in which one a start is counted.
             allowed = [starts for starts in following if len(starts) <= limit.most]
             statistics.seen["windows at the limit"] += any(len(starts) == limit.most for starts in allowed)
             if following and not allowed:
+                # The smallest of them, because it is the least that must have happened.
                 crowded = min(following, key=len)
                 within = event.at_ms - crowded[0].at_ms
                 message = f"{len(crowded)} starts within {within:.0f} ms, allowed are {limit.most}"
                 # Then the event may be later than the start by as long as Redis was frozen inside of the script.
                 if not evidence.starved(crowded[0].at_ms - limit.duration_ms, event.at_ms):
                     yield HistoryFinding(message=message, job=f"{queue}:{event.job}", lines=crowded)
+            # If no window is possible, the crowded ones go on, so that one violation is not reported for each later
+            # start.
             windows = allowed or following
 
 
@@ -359,8 +382,10 @@ def _windows_with(
     """
     ages = [event.at_ms - starts[0].at_ms for starts in windows]
     for starts, age in zip(windows, ages, strict=True):
+        # The event may be written later than the counter: this much on a machine that is not starved.
         if age <= limit.duration_ms + TOLD_LATE_MS:
             yield (*starts, event)
+    # Likewise earlier, so the start may already belong to the next window.
     ended = any(age >= limit.duration_ms - TOLD_LATE_MS for age in ages)
     if ended or not windows or any(_counter_lost(evidence, starts, event) for starts in windows):
         yield (event,)
@@ -380,6 +405,7 @@ def _concurrency(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Hi
         losses = [window.began_ms for window in evidence.windows if window.lost_since_ms is not None]
         lost_ms = min(losses, default=math.inf)
         for event, _ in evidence.events_by_queue.get(queue, []):
+            # The setting is one field of `meta`; after a loss the queue may have no limit at all.
             if event.at_ms >= lost_ms:
                 yield Undecided("a loss may have taken the setting of the global concurrency")
                 break
