@@ -89,6 +89,7 @@ def write_skeleton(language: str, folder: Path) -> list[Path]:
     """
     if language not in SKELETONS:
         raise UsageProblem(f"there is no skeleton for {language!r}", hint=f"use one of {', '.join(SKELETONS)}")
+    # Read completely first: nothing is written if one of the files exists.
     contents = dict(_contents(language))
     existing = [name for name in contents if (folder / name).exists()]
     if existing:
@@ -140,8 +141,10 @@ def check_driver(start: Start, *, address: RedisAddress, redis: Any, prefix: str
         return [_broken("handshake", problem, 0.0)]
     try:
         steps = [_handshake(connection.ready), *_smoke(connection, address, redis, prefix, seed)]
+        # A broken driver is dead already, so its exit proves nothing.
         return steps if steps[-1].broken else [*steps, _exit(connection)]
     finally:
+        # Also after a good exit: an exception in a step must not leave the process running.
         connection.kill()
 
 

@@ -41,6 +41,7 @@ class Breakdowns:
                 raise OperationGivenUp(op, f"has hung {MOST_HANGS} times in a row")
             if self._crashed[op] >= MOST_CRASHES and op not in self._slowest:
                 raise OperationGivenUp(op, f"has ended the driver {MOST_CRASHES} times, and was never answered")
+            # A first hang gets the full deadline, because it is a finding and must not be a false one.
             if op not in self._has_hung:
                 return asked_ms
             return min(asked_ms, max(LEAST_MS, int(SLOWER * self._slowest.get(op, 0.0))))
@@ -62,5 +63,7 @@ class Breakdowns:
         started = self._now()
         yield
         with self._counting:
+            # One answer ends the row: an operation that works sometimes is still worth testing.
             del self._hung_in_a_row[op]
+            # Only answered calls: a hang would raise its own deadline.
             self._slowest[op] = max(self._slowest.get(op, 0.0), (self._now() - started) * 1000)

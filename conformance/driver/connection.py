@@ -173,6 +173,7 @@ class DriverSession(ABC):
         result = self._exchange(name, msgspec.to_builtins(op), handle, deadline_ms, clock)
         answer = self._answer(op, result)
         if isinstance(op, Reset):
+            # After the answer: events of the closed objects may come until the reset is done.
             self._mailbox.forget_events()
         return answer
 
@@ -229,9 +230,11 @@ class DriverSession(ABC):
         for _ in range(EXTENSIONS + 1):
             if found is not None or left_ms <= 0:
                 break
+            # Called for its effect: it starts the measurement at this moment.
             run_queue.newly_waited_s(self._process_id)
             found = wait(left_ms)
             lost_ms = int(run_queue.newly_waited_s(self._process_id) * 1000)
+            # At most what it lost, so a driver that hangs on a busy machine still reaches the end.
             left_ms = min(left_ms, lost_ms) if lost_ms >= LEAST_EXTENSION_MS else 0
         return found
 
@@ -249,11 +252,14 @@ class DriverSession(ABC):
         self, op: str, args: dict[str, Any], handle: str | None, deadline_ms: int, now_ms: int | None
     ) -> Result:
         if self._mailbox.broken is not None:
+            # Without the traceback of the first caller, which would grow with each caller that gets the same error.
             raise self._mailbox.broken.with_traceback(None)
+        # Before the call gets an id: a call that is given up never opens.
         deadline_ms = self.breakdowns.deadline_ms(op, deadline_ms)
         # Open before it is sent: otherwise an immediate answer would have an unknown id.
         call_id = self._mailbox.open_call(op)
         line = encode(Call(id=call_id, op=op, args=args, handle=handle, deadline_ms=deadline_ms, now_ms=now_ms))
+        # The kit's own fault, so it is not reported as a problem of the driver.
         if len(line) > MAX_LINE_BYTES:
             raise UsageProblem(f"a call of {op} has {len(line)} bytes, but the protocol allows {MAX_LINE_BYTES}")
         with self.breakdowns.answering(op):
@@ -275,8 +281,10 @@ class DriverSession(ABC):
     def _unanswered(self, op: str, deadline_ms: int) -> DriverBroken:
         """End a driver that has not answered in time. Returns the problem to raise."""
         ending = self._ending()
+        # A driver that ended while the kit waited did not hang: a crash is reported instead.
         if ending is None:
             self.breakdowns.hung(op)
+            # Before the kill: the log then shows where the driver hangs.
             self._request_stacks()
         return self._give_up(ending or DriverHung(op, deadline_ms))
 
@@ -307,6 +315,7 @@ class DriverSession(ABC):
 
     def _give_up(self, problem: DriverBroken) -> DriverBroken:
         """End the driver with a problem. Returns the problem to raise: an earlier one, if there is one."""
+        # Before the kill, whose consequence (an ended process) must not become the reported problem.
         first = self._mailbox.break_with(self._broken(problem))
         self.kill()
         return first
@@ -361,6 +370,7 @@ class Mailbox:
         """Mark the driver as unusable and wake all callers. Returns the first problem, which stays."""
         with self._changed:
             if self._broken is None:
+                # The first problem stays: the following ones are usually its consequences.
                 self._broken = problem
             self._changed.notify_all()
             return self._broken
@@ -394,6 +404,7 @@ class Mailbox:
         """Return the result of a call, or None if it did not come in time. Raises DriverBroken."""
         with self._changed:
             self._wait(lambda: call_id in self._results, deadline_ms)
+            # Not an error if missing: the caller decides whether the driver was starved or hangs.
             return self._results.pop(call_id, None)
 
     def wait_event(
@@ -429,9 +440,11 @@ class Mailbox:
     def _wait(self, arrived: Callable[[], bool], deadline_ms: int) -> None:
         """Wait until `arrived` holds or `deadline_ms` have passed. Raises DriverBroken if the driver breaks."""
         deadline = time.monotonic() + deadline_ms / 1000
+        # Checked before `_broken`: a line that came before the crash is still valid.
         while not arrived():
             if self._broken is not None:
                 raise self._broken.with_traceback(None)
+            # Recomputed each time: every line of the driver wakes all waiting callers.
             remaining = deadline - time.monotonic()
             if remaining <= 0 or not self._changed.wait(remaining):
                 return
@@ -456,5 +469,6 @@ class Mailbox:
     def _store_result(self, result: Result) -> None:
         if result.id not in self._open:
             raise WrongId(result.id, self._open)
+        # Removed, so that a second answer to the same call is detected.
         del self._open[result.id]
         self._results[result.id] = result

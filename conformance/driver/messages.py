@@ -144,12 +144,14 @@ def encode(message: Hello | Call) -> bytes:
 def decode(line: bytes) -> DriverLine:
     """Read one line of a driver (without its newline). Raises NotJson, StdoutPollution or SchemaViolation."""
     text = _utf8(line)
+    # Checked before parsing: a log line should be called a log line, not invalid JSON.
     if not text.lstrip().startswith("{"):
         raise _not_an_object(text)
     try:
         message = _decoder.decode(line)
     except msgspec.ValidationError as error:
         raise SchemaViolation(_what(text), str(error), excerpt(text)) from error
+    # Deep nesting exhausts the decoder's stack: the driver sent it, so it is the driver's problem.
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NotJson(str(error), excerpt(text)) from error
     if isinstance(message, DriverEvent):
@@ -170,6 +172,7 @@ def convert(value: Any, wanted: type[Value], what: str) -> Value:
 def excerpt(text: str | bytes) -> str:
     """Quote the start of a line, for a message."""
     if isinstance(text, bytes):
+        # At most 4 bytes per character, so a line of 16 MB is not decoded for a short excerpt.
         text = text[: EXCERPT_CHARACTERS * 4].decode("utf-8", errors="backslashreplace")
     if len(text) > EXCERPT_CHARACTERS:
         return f"{text[:EXCERPT_CHARACTERS]!r}... ({len(text)} characters)"

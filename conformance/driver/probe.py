@@ -45,6 +45,7 @@ def probe_honesty(
     `redis` is the kit's own connection to the same Redis; `prefix` is unique to this probe, and the caller deletes its
     keys. Returns notes on checks that were not possible.
     """
+    # First and without Redis: a driver that says `ok` to this proves nothing with its other answers.
     probe_unknown_operations(connection, seed=seed)
     if "queue.add" not in connection.ready.ops:
         return ["queue.add is not declared, so no write of this driver could be checked in Redis"]
@@ -59,6 +60,7 @@ def probe_honesty(
 def probe_unknown_operations(connection: DriverConnection, *, seed: int) -> None:
     """Call operations with random names. Raises DriverBroken if the driver does not answer `unsupported`."""
     for op in _random_operations(seed):
+        # Raw, because `call` would refuse an undeclared operation before the driver sees it.
         result = connection.call_raw(op, {}, handle=HONESTY_HANDLE)
         if result.status != "unsupported":
             raise _dishonest(
@@ -113,6 +115,7 @@ def added_job(connection: DriverConnection, add: queue.Add, handle: str, redis: 
 
 def _only_job(connection: DriverConnection, redis: Any, base: str) -> str:
     """The only job in the queue, found by its hash, for a client that returns no id."""
+    # A set: SCAN may return a key more than once.
     keys: list[bytes] = sorted(set(redis.scan_iter(match=f"{glob_escaped(base)}:*")))
     names = [key.decode().removeprefix(f"{base}:") for key in keys]
     jobs = [name for name in names if name != META and job_in_redis(redis, base, name)]
@@ -189,6 +192,7 @@ class SmokeTest:
 
     def wait_until_completed(self, queue_name: str, job: str) -> None:
         """Poll Redis until the job is completed. Raises SmokeMismatch with the state of the job."""
+        # Redis is polled although the driver sends an event: the driver is not the witness of state.
         deadline = time.monotonic() + SEEN_WITHIN_MS / 1000
         key = f"{self.base(queue_name)}:completed"
         while self.redis.zscore(key, job) is None:
@@ -312,6 +316,7 @@ def asking_worker(test: SmokeTest) -> str:
 
 def event_reader(test: SmokeTest) -> str:
     """Wait for an event through the client's reader of the stream."""
+    # Before the add: a reader starts at the end of the stream and would miss the event.
     reader = test.open("events", "events")
     job = test.add(test.open("queue", "events"), "events")
     event = test.connection.wait_event(

@@ -47,6 +47,8 @@ class RunQueue:
             return 0.0
         before, after = self._waits.get(pid), thread_waits_s(pid)
         self._waits[pid] = after
+        # The first query only sets the base: earlier starvation did not delay this call.
         if before is None:
             return 0.0
+        # The maximum, not the sum: threads wait at the same time, and the slowest one delays the answer.
         return max((waited - before.get(thread, 0.0) for thread, waited in after.items()), default=0.0)

@@ -54,6 +54,7 @@ def main(arguments: list[str]) -> int:
 def build_schema() -> Schema:
     """Build the schema of any line; `operations` and `events` have the types of each name."""
     lines: list[Any] = [Hello, Call, Ready, Result, DriverEvent]
+    # Sorted, so that the generated file does not depend on the order of imports.
     ops = [REGISTRY[name] for name in sorted(REGISTRY)]
     answers = [op.answer for op in ops]
     events = list(EVENT_ARGS.values())

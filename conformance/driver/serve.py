@@ -110,11 +110,13 @@ class DriverServer:
             self._send(self._ready())
         elif message["type"] == "call":
             task = asyncio.get_running_loop().create_task(self._answer(message), name=f"call {message['op']}")
+            # Kept, because the event loop holds only weak references to tasks.
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     def cancel(self) -> None:
         """Cancel all open calls; they stay unanswered."""
+        # Before the cancellations: a call that the client cancels itself gets an answer, these do not.
         self._stopping = True
         for task in list(self._tasks):
             task.cancel()
@@ -153,11 +155,13 @@ class DriverServer:
         except asyncio.CancelledError:
             if self._stopping:
                 raise
+            # The command may have reached Redis before the cancellation, so the outcome is unknown.
             return _failure("other", f"{op} was cancelled inside the client", status="info")
         except Exception as error:  # noqa: BLE001 - any exception of a client is an answer
             traceback.print_exc(file=sys.stderr)
             return _failure("other", f"{type(error).__name__}: {error}")
         finally:
+            # In `finally`: the clock must run again even if closing a handle failed.
             if op == "reset":
                 self._run_clock()
         return {"status": "ok", "value": {} if value is None else value}
@@ -176,12 +180,14 @@ class DriverServer:
         encoded = line.encode("utf-8", errors="replace") + b"\n"
         if len(encoded) > MAX_LINE_BYTES:
             raise ValueError(f"a line of {len(encoded)} bytes is longer than the protocol allows")
+        # `emit` may be called from threads of the client: without the lock two lines could be mixed.
         with self._write_lock:
             self._write(encoded)
 
     async def _serve_stdin(self, output: int) -> None:
         self.attach(lambda line: _write_all(output, line))
         loop = asyncio.get_running_loop()
+        # Before reading: the kit may ask for stacks as soon as it has sent a call.
         _print_stacks_on_sigquit(loop, self._tasks)
         ended: asyncio.Future[int] = loop.create_future()
         threading.Thread(
@@ -245,13 +251,16 @@ def _read_lines(
         if len(line) > MAX_LINE_BYTES:
             exit_code = 1
             break
+        # One callback per line keeps the order of the kit's calls.
         loop.call_soon_threadsafe(receive, line)
     loop.call_soon_threadsafe(ended.set_result, exit_code)
 
 
 def _take_stdout() -> int:
     """Reserve stdout for the protocol: all other output, also of C code and child processes, goes to stderr."""
+    # Text that is already buffered would otherwise end up in the protocol's pipe.
     sys.stdout.flush()
+    # Duplicated before descriptor 1 is redirected: afterwards only this one leads to the kit.
     output = os.dup(1)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
@@ -263,6 +272,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     with contextlib.suppress(BrokenPipeError):
         while view:
+            # os.write may write only a part: a pipe holds 64 KiB, and a line may be 16 MiB.
             view = view[os.write(descriptor, view) :]
 
 

@@ -98,6 +98,7 @@ impl Output {
     }
 
     fn send(&self, line: &Value) {
+        // A panic of another thread must not stop all later answers: the file itself is still usable.
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if file.write_all(format!("{line}\n").as_bytes()).is_err() {
             std::process::exit(0); // the kit is gone
@@ -148,6 +149,7 @@ fn call_of(message: &Value) -> Call {
 }
 
 fn answer(driver: &impl Driver, call: &Call, id: &Value) -> Value {
+    // A panic would end only this thread, and the kit would wait for the answer until its deadline.
     let outcome = catch_unwind(AssertUnwindSafe(|| driver.call(call))).unwrap_or_else(|_| {
         Err(Failure::Unknown { code: "other", message: format!("{} panicked; see stderr", call.op) })
     });

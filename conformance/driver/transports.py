@@ -50,6 +50,7 @@ _LIVING: weakref.WeakSet[ChildProcess] = weakref.WeakSet()
 
 def kill_all() -> None:
     """End all running drivers that this process has started, so that none of them writes to Redis any more."""
+    # A copy: `kill` removes the connection from the set.
     for connection in list(_LIVING):
         connection.kill()
 
@@ -76,6 +77,7 @@ class ChildProcess(DriverSession):
         _LIVING.add(self)
         assert process.stdin is not None
         assert process.stdout is not None
+        # After all fields are set: both threads use them at once.
         _in_background(self._read_lines, process.stdout)
         _in_background(self._write_lines, process.stdin)
 
@@ -122,6 +124,7 @@ class ChildProcess(DriverSession):
 
         Java and Go programs and those of `driver.serve` do that; others print nothing. SIGQUIT ends most programs.
         """
+        # Before the signal: the first lines may arrive before `kill` returns.
         answer = self._log.listen()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(self._process.pid, signal.SIGQUIT)
@@ -149,6 +152,7 @@ class ChildProcess(DriverSession):
         # The group can outlive its leader (a wrapper such as npx), so it is killed even if the leader has ended.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        # Reaps the process; SIGKILL cannot be ignored, so this returns soon.
         self._process.wait()
         _LIVING.discard(self)
         self._outbox.put(None)
@@ -166,6 +170,7 @@ class ChildProcess(DriverSession):
         self._outbox.put(line)
 
     def _ending(self) -> DriverBroken | None:
+        # Before stdout: a process that ended also closed its stdout, and the crash explains it.
         code = self._process.poll()
         if code is not None:
             return self._crashed(code)
@@ -185,6 +190,7 @@ class ChildProcess(DriverSession):
 
     def _read_until_end(self, stdout: IO[bytes]) -> bytes:
         """Return the text after the last newline. Raises DriverBroken."""
+        # One byte more than allowed shows an oversized line without reading all of it.
         while line := stdout.readline(MAX_LINE_BYTES + 1):
             if len(line) > MAX_LINE_BYTES:
                 raise OversizedLine(MAX_LINE_BYTES, excerpt(line))
@@ -197,6 +203,7 @@ class ChildProcess(DriverSession):
         """Distinguish a crash from a closed stdout. Raises DriverBroken unless the kit ended the driver."""
         self._stdout_ended = True
         try:
+            # The pipe closes some moments before the exit code is known.
             code = self._process.wait(ENDING_SECONDS)
         except subprocess.TimeoutExpired:
             if not self._ended_by_kit:
@@ -209,9 +216,11 @@ class ChildProcess(DriverSession):
 
     def _write_lines(self, stdin: IO[bytes]) -> None:
         """Write the lines in a separate thread: a driver that does not read must not block a caller."""
+        # A driver that ended is reported by the reader, which also has its exit code.
         with contextlib.suppress(BrokenPipeError), stdin:
             while (line := self._outbox.get()) is not None:
                 stdin.write(line)
+                # Per line: the driver answers only what it has received.
                 stdin.flush()
 
 
@@ -276,7 +285,9 @@ class DriverLog:
         started = newest = time.monotonic()
         seen = 0
         while time.monotonic() - newest < STACKS_SILENCE_SECONDS and time.monotonic() - started < STACKS_SECONDS:
+            # Doubles as the pause between two looks, and ends early when the driver's log ends.
             self._thread.join(LOOK_SECONDS)
+            # Before the check of the thread: the end of the log may come together with the last line.
             if last_line in answer:
                 return answer[: answer.index(last_line)]
             if not self._thread.is_alive():
@@ -293,10 +304,12 @@ class DriverLog:
         with contextlib.ExitStack() as stack:
             stack.enter_context(stderr)
             copy: BinaryIO | None = None
+            # Limited: a driver that logs without newlines must not fill the memory.
             while line := stderr.readline(LINE_BYTES):
                 # Only now, so that a silent driver leaves no file.
                 copy = copy or self._open_copy(stack)
                 text = line.decode("utf-8", errors="backslashreplace").rstrip("\r\n")
+                # deque.append is atomic, so `tail` needs no lock.
                 self._lines.append(text)
                 if self._answer is not None and len(self._answer) < ANSWER_LINES:
                     self._answer.append(text)
@@ -309,6 +322,7 @@ class DriverLog:
             return None
         with contextlib.suppress(OSError):
             self._copy_to.parent.mkdir(parents=True, exist_ok=True)
+            # Unbuffered: if the kit is killed, the log still explains why.
             return stack.enter_context(self._copy_to.open("ab", buffering=0))
         return None
 
@@ -337,6 +351,7 @@ class InProcess(DriverSession):
         self._feeding = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"driver {label}")
+        # Before the thread starts, so that no line of the handler is discarded.
         handler.attach(self._feed)
         self._thread.start()
 
@@ -376,6 +391,7 @@ class InProcess(DriverSession):
         self._loop.call_soon_threadsafe(self._stop)
         # If the driver broke the protocol, its own thread calls this, and a thread cannot join itself.
         if threading.current_thread() is not self._thread:
+            # Bounded: a handler that blocks the loop would hang the kit; the thread is a daemon.
             self._thread.join(STOP_SECONDS)
 
     @property
@@ -410,6 +426,7 @@ class InProcess(DriverSession):
         for line in lines:
             self._check_length(len(line) + 1, line)
             self._mailbox.receive(line.rstrip(b"\r"))
+        # Checked without waiting for the newline, which may never come.
         self._check_length(len(self._unfinished), self._unfinished)
 
     def _check_length(self, length: int, line: bytes) -> None:

@@ -28,6 +28,7 @@ class BackgroundThread(ABC):
         """Stop the thread and wait for its end. May be called again."""
         self.ended.set()
         if self._thread.is_alive():
+            # Waits without limit: `run` checks `ended`, and its last results must be complete before they are read.
             self._thread.join()
 
     @abstractmethod

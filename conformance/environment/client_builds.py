@@ -127,6 +127,7 @@ class ClientBuild:
             command, cwd=self.folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
         )
         if done.returncode:
+            # stdout too: tools differ in where they print errors.
             tail = " | ".join((done.stdout + done.stderr).strip().splitlines()[-LAST_LINES:])
             raise EnvironmentProblem(
                 f"the {self.kind} {self.client!r} could not be built: {tail}",
@@ -139,6 +140,7 @@ class ClientBuild:
         part = Path(tempfile.mkdtemp(prefix=f"{program.parent.name}.part-", dir=program.parent.parent))
         try:
             shutil.copy2(built, part / program.name)
+            # mkdtemp makes the folder private, but other users may share the cache.
             part.chmod(0o755)
             part.rename(program.parent)
         finally:
@@ -148,6 +150,7 @@ class ClientBuild:
         """A hash of the source and of the kind of machine, because machines may share a cache."""
         digest = hashlib.sha256(f"{platform.system()} {platform.machine()} {self.step.command}".encode())
         for path in _files(self.folder, self.step.sources):
+            # The names too: moving code between files changes the build but not the joined bytes.
             digest.update(f"\0{os.path.relpath(path, self.folder)}\0".encode())
             digest.update(path.read_bytes())
         return digest.hexdigest()[:12]

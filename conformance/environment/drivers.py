@@ -42,6 +42,7 @@ class RestartableDriver:
 
     def living(self) -> DriverConnection:
         """The connection to a running driver. Raises a DriverBroken problem if it cannot be started."""
+        # Restarted only when needed: after a crash the next scenario starts it, and a crash at the end costs nothing.
         if self.connection is None or not self.connection.alive:
             self.connection = ChildProcess.start(
                 self.launch.command,
@@ -54,6 +55,7 @@ class RestartableDriver:
 
     def handshake(self) -> Ready:
         """The driver's declaration at its last start. Raises DriverBroken if it cannot be started."""
+        # A dead driver's declaration stays valid, so no restart just to read it.
         return (self.connection or self.living()).ready
 
     def pid(self) -> int | None:
@@ -67,6 +69,7 @@ class RestartableDriver:
             try:
                 self.connection.call(lifecycle.Reset(), deadline_ms=15_000)
             except (DriverBroken, OperationFailed, OperationGivenUp, OperationIndeterminate, OperationUnsupported):
+                # A driver that cannot reset may still hold workers, which would take the next scenario's jobs.
                 self.connection.kill()
 
     def is_dead(self) -> bool:

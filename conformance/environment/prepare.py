@@ -160,6 +160,7 @@ def prepare(
     problem for a driver that crashes, hangs or lies.
     """
     watch = _Stopwatch()
+    # Before Redis: the installation by npm may take minutes, during which a started Redis would be idle.
     toolchain = find_toolchain(options.node, announce, options.oracle)
     client = toolchain.launch(options.client, options.command, options.packages) if options.client else NO_CLIENT
     watch.lap("package")
@@ -214,9 +215,11 @@ def _proven(
             continue
         log_file = keep.client_log if keep and who == "client" else None
         driver = RestartableDriver(launch, environment.seed, log_file=log_file)
+        # Before the handshake: a driver that fails the probe must be ended too.
         kept.callback(driver.close)
         ready = handshakes[who] = _handshake(driver, environment)
         if keep:
+            # The probe's handles must not stay open during the first scenario.
             driver.reset()
             drivers[who] = driver
         else:
@@ -243,6 +246,7 @@ def _probe(connection: DriverConnection, environment: Environment) -> None:
         with server.connect() as redis:
             probe_honesty(connection, address=server.for_drivers, redis=redis, prefix=prefix, seed=environment.seed)
     finally:
+        # Also after a dishonest answer: the driver may have written under the prefix.
         server.remove_traces(prefix)
 
 

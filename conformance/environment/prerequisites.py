@@ -56,6 +56,7 @@ def _node(setting: str) -> str:
 
 
 def _fails(command: list[str]) -> str:
+    # Asked first, so that a missing program and a failing one have different messages.
     if shutil.which(command[0]) is None:
         return f"there is no program {command[0]}"
     try:

@@ -63,6 +63,7 @@ def _install_once(name: str, packages: PythonPackages, root: Path, announce: Cal
         # The marker is written last: an interrupted installation has none, and is created again.
         if not marker.exists():
             announce(f"installing the Python client {name!r} once into {root}")
+            # Leftovers of an interrupted installation: pip would take its half-written packages for installed.
             shutil.rmtree(root, ignore_errors=True)
             _run([sys.executable, "-m", "venv", str(root)], name)
             install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -81,4 +82,5 @@ def _run(command: list[str], name: str) -> None:
 
 
 def _digest(packages: bytes) -> str:
+    # With the Python version: a virtual environment breaks when its interpreter is upgraded.
     return hashlib.sha256(packages + sys.version.encode()).hexdigest()[:12]

@@ -68,6 +68,7 @@ class _Losses:
     def add(self, now_s: float, lost_ms: float) -> None:
         self.total_ms += lost_ms
         self.recent.append((now_s, lost_ms))
+        # A sliding second: a burst across two fixed seconds would look half as bad.
         while self.recent[0][0] <= now_s - WINDOW_S:
             self.recent.popleft()
         self.worst_second_ms = max(self.worst_second_ms, sum(lost for _, lost in self.recent))
@@ -106,6 +107,7 @@ class StarvationWatch(BackgroundThread):
         """Measure until `ended` is set."""
         asleep_s = time.monotonic()
         while not self.ended.wait(TICK_S):
+            # The time beyond the tick's length: this thread itself was not scheduled.
             late_ms = (time.monotonic() - asleep_s - TICK_S) * 1000
             self._look(late_ms)
             self._ask_redis()
@@ -115,6 +117,7 @@ class StarvationWatch(BackgroundThread):
         with self._looking:
             now_s = time.monotonic()
             since_ms, self._looked_s = (now_s - self._looked_s) * 1000, now_s
+            # The larger of two measurements of the same loss; their sum would count it twice.
             self._lose(KIT, max(_noticed(late_ms), self._waited_ms(os.getpid())))
             for name, pid in self._processes().items():
                 # A stopped process is not runnable, so schedstat does not show its lost time.
@@ -122,6 +125,7 @@ class StarvationWatch(BackgroundThread):
 
     def _ask_redis(self) -> None:
         asked_s = time.monotonic()
+        # An error does not count: scenarios stop Redis on purpose. Only the time matters here.
         with suppress(RedisError, RedisClusterException, OSError):
             self._ping()
         with self._looking:

@@ -155,19 +155,23 @@ def add(state: ModelState, job: JobToAdd) -> str:
     queue = job.queue
     state.scripts.add(job.script)
     if job.parent_key is not None and not state.exists(job.parent_key):
+        # Before the counter moves, as in the script: this refusal costs no number.
         script_error(ErrorCode.MISSING_PARENT)
     job_id = job.id or str((queue.id_counter or 0) + 1)
+    # Also for a custom id and for a duplicate: the script counts before it looks.
     queue.id_counter = (queue.id_counter or 0) + 1
     note_limit(queue)
     if job.id and job_id in queue.jobs:
         return _duplicate(state, job, job_id)
     stored = encode_options(job.options)
+    # After the check for a duplicate id, which comes first in the scripts too.
     kept = deduplicated(state, queue, job_id, stored.get("de") if deduplication_id(job.options) else None)
     if kept is not None:
         return kept
     links = {} if job.parent_key is None else parent_fields(job)
     record = NewJobHash(name=job.name, data_raw=job.data_raw, options=stored, timestamp=job.timestamp, links=links)
     store_job(state, queue, job_id, record)
+    # After the hash, because the event `added` precedes that of the placement.
     _place(state, job, job_id, stored)
     if job.parent_key is not None:
         _join_parent(state, job.parent_key, queue.key(job_id))
@@ -234,6 +238,7 @@ def _adopt(state: ModelState, job: JobToAdd, job_id: str) -> None:
     queue = job.queue
     if job_id in queue.completed:
         returned = queue.field(job_id, "returnvalue") or ""
+        # The time of the new job, not the clock: the add scripts get no other time.
         child_completed(state, job.parent_key, queue.key(job_id), returned, int(job.timestamp))
     else:
         _join_parent(state, job.parent_key, queue.key(job_id))
@@ -286,7 +291,9 @@ def _add_bulk(context: CallContext, op: ops.AddBulk) -> Ids:
             ids.append(add(context.state, job))
         except CallFailure as failure:
             if failure.code not in CODE_NUMBERS:
+                # The pipeline runs to its end; the client raises the first error of Redis afterwards.
                 broken = broken or failure
+            # Node.js takes the negative reply for an id and reports no error.
             ids.append(str(CODE_NUMBERS.get(failure.code, 0)))
     if broken is not None:
         raise broken
@@ -334,6 +341,7 @@ def _add_trees(context: CallContext, flows: list[flow_ops.FlowJob]) -> list[flow
         # same Redis has sent it again, which is unpredictable.
         context.state.determined = False
     for node in order:
+        # FlowProducer of 5.62.0 ignores the replies inside EXEC.
         with contextlib.suppress(CallFailure):
             add(context.state, node.job)
     return [root.returned() for root in roots]

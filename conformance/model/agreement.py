@@ -57,10 +57,12 @@ class NameTranslation:
             for name in predicted.keys() & actual.keys():
                 self.learn(predicted[name], actual[name])
         elif isinstance(predicted, list) and isinstance(actual, list):
+            # Not strict: a difference in length is reported by the comparison, with its place.
             for ours, theirs in zip(predicted, actual, strict=False):
                 self.learn(ours, theirs)
         elif _is_uuid(predicted) and _is_uuid(actual) and predicted not in self._outward:
             self._outward[predicted], self._inward[actual] = actual, predicted
+            # A new pair may change texts that were translated before.
             self._known.clear()
 
     def outward_id(self, job: str) -> str:

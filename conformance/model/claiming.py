@@ -81,6 +81,7 @@ def _extend_locks(context: CallContext, op: ops.ExtendLocks) -> Ids:
 def next_job(context: CallContext, token: str) -> str | int:
     """The id of the job that the worker has now; else for how long (ms) it is rate limited, 0: it is not."""
     queue, limiter = context.queue, context.handle.options.get("limiter")
+    # Before the limits, as in the script: due jobs are promoted even while nothing may start.
     promote_due(context.state, queue, context.now_ms)
     limited_ms = limited_for(context.state, queue, max_starts(queue, limiter))
     if limited_ms > 0 or is_held_back(queue):
@@ -88,6 +89,7 @@ def next_job(context: CallContext, token: str) -> str | int:
     job = _take(queue)
     if job is None:
         return 0
+    # Only for a job that starts: an empty fetch must not use up the rate limit.
     count_start(context.state, queue, limiter)
     _start(context, job, token)
     return job
@@ -97,6 +99,7 @@ def _take(queue: QueueState) -> str | None:
     """Move the next job to `active`. If there is none, the counter of priorities restarts."""
     job = queue.wait.pop() if queue.wait else queue.prioritized.pop_first()
     if job is None:
+        # The script deletes `pc` when a fetch finds no job: priorities restart at 1.
         queue.priority_counter = None
     else:
         queue.active.insert(0, job)
@@ -141,14 +144,17 @@ def _get_next_job(context: CallContext, op: ops.GetNextJob) -> MaybeJob:
 @operation(ops.CheckStalled)
 def _check_stalled(context: CallContext, _: ops.CheckStalled) -> Ids:
     queue, state, worker = context.queue, context.state, context.handle
+    # The throttle is a key with a time to live, so it holds for the checks of all workers.
     if queue.stalled_check is not None:
         return Ids(ids=[])
     queue.stalled_check = state.expiring(str(context.now_ms), worker.option("stalledInterval", STALLED_INTERVAL_MS))
     note_limit(queue)
     trim(state, queue, int(queue.meta[MAX_EVENTS_FIELD]))
+    # Those of the last check: a job needs two checks in a row without renewal to be recovered.
     suspects = _in_order(state, queue)
     queue.stalled.clear()
     recovered = [job for job in suspects if _recover(state, queue, job, worker.option("maxStalledCount", MOST_STALLS))]
+    # Last: jobs that were just recovered are no longer active and must not be marked.
     queue.stalled.update(queue.active)
     return Ids(ids=recovered)
 
@@ -156,6 +162,7 @@ def _check_stalled(context: CallContext, _: ops.CheckStalled) -> Ids:
 def _in_order(state: ModelState, queue: QueueState) -> list[str]:
     """Redis sorts sets of numbers; the order of other sets is unknown, which matters if several are stalled."""
     if all(job.isdecimal() for job in queue.stalled):
+        # Redis keeps a small set of integers as an intset, which is sorted.
         return sorted(queue.stalled, key=int)
     if sum(job not in queue.locks and job in queue.active for job in queue.stalled) > 1:
         state.determined = False
@@ -171,6 +178,7 @@ def _recover(state: ModelState, queue: QueueState, job: str, most_stalls: float)
     fields["stc"] = str(stalls)
     if stalls > most_stalls and not json.loads(fields.get("opts", "{}")).get("repeat"):
         fields["defa"] = STALLED_REASON
+    # The next to run: it was started before all jobs that wait.
     put_waiting(queue, job, "right")
     emit(state, queue, "waiting", jobId=job, prev="active")
     emit(state, queue, "stalled", jobId=job)

@@ -49,6 +49,7 @@ def _replaced(state: ModelState, queue: QueueState, job: str, options: Mapping[s
     ttl = options.get("ttl") or 0
     if ttl > 0:
         extend = lua_true(options.get("extend"))
+        # KEEPTTL: without `extend` the new owner inherits the rest of the time.
         queue.deduplications[name] = state.expiring(job, ttl) if extend else ExpiringValue(job, owner.due_ms)
     else:
         queue.deduplications[name] = ExpiringValue(job)
@@ -64,6 +65,7 @@ def release_on_finish(queue: QueueState, job: str) -> None:
     """A job that finishes gives its id free, unless the id is held for a time."""
     name = queue.field(job, "deid")
     owner = queue.deduplications.get(name) if name is not None else None
+    # A key with a ttl outlives its job: throttling must hold although the work is done.
     if name is not None and owner is not None and owner.due_ms is None and owner.value == job:
         del queue.deduplications[name]
 

@@ -87,6 +87,7 @@ def _change_delay(context: CallContext, op: ops.ChangeDelay) -> Nothing:
     """A new delay counts from now. The job's old place still counts when the order within a millisecond is settled."""
     queue = context.queue
     fields = _existing(context, op.job)
+    # Computed before the job leaves the set: its own old score still counts as taken.
     score, due = delay_score(queue, context.now_ms, op.delay_ms)
     if not queue.delayed.remove(op.job):
         script_error(ErrorCode.WRONG_STATE)
@@ -142,6 +143,7 @@ def _return_to_parent(context: CallContext, op: ops.Retry) -> None:
     else:
         counted = relations.failed.remove(child_key)
         if not counted and relations.ignored:
+            # The job has moved by then: Redis does not roll a broken script back.
             script_breaks("WRONGTYPE: ZREM on the hash of ignored failures")
     if counted:
         relations.unprocessed[child_key] = None
@@ -170,6 +172,7 @@ def _bulk_to_wait(context: CallContext, state: str, count: int, until: float, fo
     queue = context.queue
     source = queue.container(state)
     assert isinstance(source, SortedSet)
+    # Decided before the jobs move, as in the script.
     held_back = is_held_back(queue)
     jobs = source.between(0, until)
     for job in jobs:

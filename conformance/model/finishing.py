@@ -62,6 +62,7 @@ def finish(context: CallContext, job: HeldJob, result: JobResult) -> None:
     if job.id not in queue.jobs:
         script_error(ErrorCode.MISSING_JOB)
     if result.state == "completed":
+        # Before the lock: a refused completion must leave the job to its worker.
         _refuse_while_children_count(context, job.id)
     give_back_lock(queue, job.id, result.token)
     queue.hash(job.id).update(result.fields)
@@ -70,9 +71,11 @@ def finish(context: CallContext, job: HeldJob, result: JobResult) -> None:
     note_limit(queue)
     trim(context.state, queue, int(queue.meta[MAX_EVENTS_FIELD]))
     release_on_finish(queue, job.id)
+    # Before the job may be dropped: the parent reads its key and options from the hash.
     _report_to_parent(context, job.id, result)
     attempts_made = _count_attempt(context, job.id)
     _store_or_drop(context, job, result, keep_rule(context.handle, job, result.state))
+    # The event is emitted even if the hash is already deleted.
     _announce(context, job, result, attempts_made)
     points = (context.handle.options.get("metrics") or {}).get("maxDataPoints")
     if points:
@@ -141,6 +144,7 @@ def count_finish(queue: QueueState, state: str, most_points: int, now_ms: int) -
     if "prevTS" not in record.fields:
         record.fields |= {"prevTS": str(now_ms), "prevCount": "0"}
         return
+    # Whole minutes by the clock, not 60 s since the last job.
     minutes = min(now_ms // MINUTE_MS - int(record.fields["prevTS"]) // MINUTE_MS, most_points)
     if minutes <= 0:
         return
@@ -160,6 +164,7 @@ def fetch_or_rest(context: CallContext, token: str, *, fetch_next: bool) -> Mayb
         found = next_job(context, token)
         if isinstance(found, str):
             return hand_over(context, found, token)
+        # In these cases the script returns early, and `drained` is not emitted.
         if found > 0 or _is_waited_for(context):
             return maybe_job(None)
     if not (queue.wait or queue.active or len(queue.prioritized)):
@@ -273,6 +278,7 @@ def _move_to_wait(context: CallContext, op: ops.MoveToWait) -> Nothing:
     if op.job not in queue.jobs:
         script_error(ErrorCode.MISSING_JOB)
     give_back_lock(queue, op.job, op.token)
+    # The lock is gone by then, and the script still returns success.
     if not remove_first(queue.active, op.job):
         return Nothing()
     priority = priority_of(queue, op.job)

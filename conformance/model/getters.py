@@ -108,6 +108,7 @@ def _is_finished(context: CallContext, op: job_ops.IsFinished) -> Flag:
 @operation(ops.GetJobLogs)
 def _get_logs(context: CallContext, op: ops.GetJobLogs) -> ops.JobLogs:
     rows = context.queue.logs.get(op.job, [])
+    # The same rows as Node.js reads: indexes from the end, then reversed.
     backwards = list_range(rows, -(op.end + 1), -(op.start + 1))[::-1]
     return ops.JobLogs(logs=list_range(rows, op.start, op.end) if op.asc else backwards, count=len(rows))
 

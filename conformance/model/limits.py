@@ -30,6 +30,7 @@ def max_starts(queue: QueueState, limiter: Mapping[str, Any] | None) -> float | 
 
 def limited_for(state: ModelState, queue: QueueState, most: float | None) -> int:
     """For how long (ms) no job may start; 0: one may."""
+    # Without a limit the key is ignored, even one that `rateLimit` has set.
     if most is None or queue.limiter is None or float(queue.limiter.value) < most:
         return 0
     return max(queue.limiter.ttl_ms(state.server_ms), 0)
@@ -41,6 +42,7 @@ def count_start(state: ModelState, queue: QueueState, limiter: Mapping[str, Any]
         return
     if queue.limiter is None:
         duration = (limiter or {}).get("duration")
+        # Only the first start sets the time to live, so the window does not slide.
         queue.limiter = state.expiring("1", float(queue.meta["duration"] if duration is None else duration))
     else:
         queue.limiter.value = str(int(queue.limiter.value) + 1)
@@ -129,6 +131,7 @@ def pause(state: ModelState, queue: QueueState) -> None:
     if queue.wait:
         queue.paused, queue.wait = queue.wait, []
     queue.meta["paused"] = "1"
+    # Idle workers must not wake up for jobs that they may not take.
     queue.marker.clear()
     emit(state, queue, "paused")
 
@@ -141,6 +144,7 @@ def _resume(context: CallContext, _: ops.Resume) -> Nothing:
     if parked:
         queue.wait, queue.paused = queue.paused, []
     queue.meta.pop("paused", None)
+    # The delay marker is needed only without work: any worker that wakes up promotes due jobs itself.
     if parked or len(queue.prioritized):
         mark_work(queue)
     else:

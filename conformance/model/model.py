@@ -162,10 +162,12 @@ class Model:
         A call that fails may still have changed something. Raises NotModelled for what the model says nothing about;
         the model is as before then.
         """
+        # Copied before the call: NotModelled may be raised after the first changes.
         before = self._state.copy()
         state = self._state
         state.journal, state.determined = [], True
         for members in state.sorted_sets():
+            # Reset for each call: only the orders that this one asks for count.
             members.guessed = False
         try:
             value = self._carry_out(call, now_ms)

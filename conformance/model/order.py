@@ -118,11 +118,13 @@ def delay_score(queue: QueueState, from_ms: float, delay_ms: float) -> tuple[flo
     if not taken:
         return lowest, due
     last = queue.delayed.score(taken[-1]) or lowest
+    # Saturates: from the 4097th job of one ms on, equal scores leave the order to the member's bytes.
     return min(last + 1, highest), due
 
 
 def promote_due(state: ModelState, queue: QueueState, now_ms: int) -> None:
     """Let the delayed jobs whose time has come wait. Every call that looks for work starts with this."""
+    # Up to the last score of this ms: the low 12 bits only order jobs of the same ms.
     due = queue.delayed.between(0, delayed_score(now_ms + 1) - 1)[:PROMOTED_AT_ONCE]
     held_back = is_held_back(queue)
     for job in due:

@@ -63,10 +63,12 @@ def _fail_parent(state: ModelState, queue: QueueState, parent: str, child_key: s
     waiting = queue.waiting_children.remove(parent)
     if not waiting and queue.delayed.remove(parent):
         waiting = True
+        # A parent that must fail does not wait for its delay.
         fields["delay"] = number_text(0)
     if waiting:
         fields["defa"] = f"child {child_key} failed"
         _go_on(state, queue, parent, now_ms)
+    # An active parent keeps running; its completion is refused because of the failed child.
     elif parent not in queue.failed:
         fields["defa"] = f"child {child_key} failed"
 
@@ -87,6 +89,7 @@ def _go_on(state: ModelState, queue: QueueState, parent: str, now_ms: int) -> No
     delay = float(queue.field(parent, "delay") or 0)
     if delay > 0:
         due = now_ms + delay
+        # Without a tie-break, unlike all other delayed jobs: the script writes the bare score here.
         queue.delayed.add(parent, delayed_score(due))
         emit(state, queue, "delayed", jobId=parent, delay=number_text(due))
         mark_next_delay(queue)

@@ -303,6 +303,7 @@ def _is_old(queue: QueueState, job: str, fields: tuple[str, ...], until: int) ->
     if is_current_iteration(queue, job):
         return False
     time = next((value for name in fields if (value := queue.field(job, name)) is not None), None)
+    # Upstream compares texts: "5" is greater than "1795...", so such a job is not old.
     return time is None or time <= str(until)
 
 
@@ -315,6 +316,7 @@ def _obliterate(context: CallContext, op: ops.Obliterate) -> Nothing:
     queue, state = context.queue, context.state
     if op.count <= 0:
         raise NotModelled("obliterate with count 0 never ends")
+    # Not undone if the rest is refused.
     pause(state, queue)
     if queue.active and not op.force:
         raise CallFailure("other", "Cannot obliterate queue with active jobs")

@@ -34,6 +34,7 @@ def every_next(previous: float | None, every: float, now_ms: int, phase: float, 
     if previous is None:
         return math.floor(max(start or now_ms, now_ms))
     following = previous + every
+    # Missed runs are left out: the next slot after now, in the phase of the first run.
     if following < now_ms:
         following = math.floor(now_ms / every) * every + every + phase
     return math.floor(following)
@@ -46,6 +47,7 @@ def _pattern_next(repeat: Mapping[str, Any], after_ms: float, now_ms: int) -> fl
     start, end = repeat.get("startDate"), repeat.get("endDate")
     from_ms = max(start, after_ms) if start else after_ms
     following = next_time(repeat["pattern"], from_ms)
+    # After the pattern was read, so that an invalid one is refused here too.
     if repeat.get("immediately"):
         return max(now_ms, after_ms)
     if following is None or (end and following > end):
@@ -168,6 +170,7 @@ def _values(field: str, low: int, high: int, pattern: str) -> frozenset[int]:
 def next_time(pattern: str, after_ms: float) -> int | None:
     """The first time (Unix ms) of the pattern that is later; None where there is none for years."""
     known = parse_pattern(pattern)
+    # Strictly later, because the run at `after_ms` itself is being made.
     start = datetime.fromtimestamp(after_ms // 1000, UTC) + timedelta(seconds=1)
     day = start.replace(hour=0, minute=0, second=0)
     for _ in range(FURTHEST_DAYS):

@@ -76,7 +76,9 @@ def _replace_current(
         offset = time - math.floor(time / every) * every
     assert time is not None
     if previous is not None and _remove_waiting(context, iteration_id(schedule.id, previous)):
+        # The pending run keeps its time, even if the period or pattern has changed (5.62.0).
         time, offset = previous, None
+    # A finished run of the same time may still be kept under this id.
     time = _free_time(queue, schedule.id, time, every)
     queue.scheduler_times.add(schedule.id, time)
     _write_record(queue, schedule, offset)
@@ -186,6 +188,7 @@ def _follow(context: CallContext, schedule: Schedule, job: str, time: float | No
     every = float(record.get("every") or schedule.repeat.get("every") or 0)
     if every:
         time = every_next(previous, every, context.now_ms, float(record.get("offset", 0)), None)
+    # Only the current iteration continues the schedule: a retried older one must not start a second chain.
     if time is None or job != iteration_id(schedule.id, previous):
         return
     note_limit(queue)

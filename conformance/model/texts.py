@@ -21,6 +21,7 @@ ARRAY_INDEX_LIMIT = 2**32 - 1
 
 def number_text(value: float) -> str:
     """A number as an argument of a Redis command called by Lua."""
+    # -0 is written as 0.
     return "0" if value == 0 else f"{float(value):.17g}"
 
 

@@ -37,6 +37,7 @@ async function perform(call) {
   if (!roles.includes(handle.role)) {
     throw new Refusal('invalid-argument', `${call.op} does not work on ${handle.name}, which is a ${handle.role}`);
   }
+  // Calls run concurrently: one that names a handle may come while its `open` still connects.
   await handle.ready;
   return run(handle, call.args ?? {}, call);
 }
@@ -47,6 +48,7 @@ async function perform(call) {
  */
 async function performInTime(call) {
   const limit = (call.deadline_ms ?? 5000) * ANSWER_BY;
+  // The real clock: a frozen one would make every error look as old as the call.
   const started = clock.realNow();
   return within(limit, perform(call), () => {
     const seen = handles.get(call.handle)?.lastError;
@@ -67,6 +69,7 @@ async function answer(call) {
     return;
   }
   if (typeof call.now_ms === 'number') {
+    // Just before the operation, in the order of the lines: the clock belongs to the call that is being answered.
     clock.freeze(call.now_ms);
   }
   try {
@@ -110,8 +113,10 @@ function refuseLongLine(head) {
   }
 }
 
+// BullMQ may reject in the background after a lost connection; ending the driver would hide the answer to the call.
 process.on('uncaughtException', error => log(`uncaught: ${error?.stack ?? error}`));
 process.on('unhandledRejection', error => log(`unhandled rejection: ${error?.stack ?? error}`));
+// A closed pipe means that the kit is gone; without this handler Node.js would print a stack trace.
 process.stdout.on('error', () => process.exit(0));
 
 const lines = new LineReader(receive, refuseLongLine);

@@ -48,6 +48,7 @@ export function errorCode(error) {
   if (error instanceof Refusal) {
     return error.refusal;
   }
+  // The code before the text: texts differ between versions of BullMQ, the numbers do not.
   if (SCRIPT_ERRORS.has(error?.code)) {
     return SCRIPT_ERRORS.get(error.code);
   }

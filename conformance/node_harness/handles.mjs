@@ -24,6 +24,7 @@ export class Handle {
   /** Close as the client's user would. */
   async close(force) {
     await (this.role === 'worker' ? this.object.close(force) : this.object.close());
+    // BullMQ does not close a connection that it was given; QUIT fails if the cluster is already lost.
     await this.cluster?.quit().catch(() => this.cluster.disconnect());
   }
 
@@ -65,6 +66,7 @@ export async function within(milliseconds, promise, onExpiry) {
   try {
     return await Promise.race([promise, expiry]);
   } finally {
+    // A pending timer would keep the process alive after stdin has ended.
     clearTimeout(timer);
   }
 }

@@ -8,6 +8,7 @@ import { stringifyValue } from './raw_json.mjs';
 export const MAX_LINE_BYTES = 16 * 1024 * 1024;
 
 const writeOut = process.stdout.write.bind(process.stdout);
+// After `writeOut` has kept the real one, and before BullMQ is loaded.
 process.stdout.write = process.stderr.write.bind(process.stderr);
 globalThis.console = new Console({ stdout: process.stderr, stderr: process.stderr });
 
@@ -54,6 +55,7 @@ export class LineReader {
   keep(part) {
     this.size += part.length;
     if (this.size >= MAX_LINE_BYTES) {
+      // The first chunk stays: it has the id of the call, which must get an answer.
       this.chunks.length = Math.min(this.chunks.length, 1);
     } else if (part.length > 0) {
       this.chunks.push(part);

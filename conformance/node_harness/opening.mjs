@@ -26,6 +26,7 @@ function connectionFor(handle, redis) {
   if (redis.mode === 'standalone') {
     return { ...nodes[0], db: redis.db ?? 0, ...credentials(redis) };
   }
+  // BullMQ refuses connections of workers that give up on a blocking command.
   const redisOptions = { ...credentials(redis), maxRetriesPerRequest: null };
   handle.cluster = new ioredis.Cluster(nodes, { redisOptions });
   handle.cluster.on('error', error => log(`cluster of ${handle.name}: ${messageOf(error)}`));
@@ -37,6 +38,7 @@ export async function openHandle(name, args) {
     throw new Refusal('invalid-argument', name ? `handle ${name} is already open` : 'open needs a handle');
   }
   const handle = new Handle(name, args.role);
+  // Before it is connected: a second `open` of the name must be refused meanwhile.
   handles.set(name, handle);
   try {
     handle.ready = connect(handle, args);

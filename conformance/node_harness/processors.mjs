@@ -65,6 +65,7 @@ async function followSteps(job) {
 async function askKit(handle, job, token) {
   const answer = await new Promise(resolve => {
     const id = String(job.id);
+    // Before the event: the kit may resolve the job at once. A list, because a stalled job may run twice.
     handle.asked.set(id, [...(handle.asked.get(id) ?? []), resolve]);
     sendEvent(handle, 'job', { job: jobView(job), token: String(token) });
   });

@@ -72,6 +72,7 @@ def with_fields(mapping: Mapping[str, str], changes: Mapping[str, str | None]) -
 
 def within(ttl_ms: float | str, upper_ms: int | None, label: str, floor_ms: int = 0) -> float | str:
     """The label if a time to live is in its band, else the raw value (-1, no expiry, always stays)."""
+    # A text is a label of an earlier application: rules must not change their own result.
     if isinstance(ttl_ms, str) or ttl_ms < floor_ms or ttl_ms < 0:
         return ttl_ms
     return label if upper_ms is None or ttl_ms <= upper_ms else ttl_ms
@@ -106,6 +107,7 @@ def _own_prefix(snapshot: Snapshot, _: CanonicalContext) -> Snapshot:
     """Replace the prefix wherever a key name starts with it, also inside JSON text."""
     if snapshot.prefix == PREFIX_LABEL:
         return snapshot
+    # Only where a key name starts: user data may contain the same word inside another one.
     key_start = re.compile(rf"(?<![\w<-]){re.escape(snapshot.prefix)}:")
     changed = map_texts(snapshot, lambda text: key_start.sub(lambda _: f"{PREFIX_LABEL}:", text))
     return replace(changed, prefix=PREFIX_LABEL)
@@ -116,6 +118,7 @@ def _lock_tokens(snapshot: Snapshot, _: CanonicalContext) -> Snapshot:
 
     Numbers would do so too, but one token too many would change those of all that follow.
     """
+    # By length first: generated ids are numbers, and "10" must not come before "9".
     locks = sorted(snapshot.locks, key=lambda lock: (lock.queue, len(lock.job), lock.job))
     names: dict[str, str] = {}
     renamed = [
@@ -152,6 +155,7 @@ def with_uuids_named(snapshot: Snapshot, names: Mapping[str, str]) -> Snapshot:
 
 def ids_by_appearance(snapshot: Snapshot) -> Iterator[str]:
     """All job ids, first in the order of events and containers, which does not depend on the ids themselves."""
+    # The sort is stable, so events keep the order of their stream within each queue.
     for event in sorted(snapshot.events, key=lambda event: event.queue):
         yield event.job
     for member in sorted(snapshot.memberships, key=lambda member: (member.queue, member.container)):
@@ -286,6 +290,7 @@ def _duration(snapshot: Snapshot, row: Expiring, context: CanonicalContext) -> i
     if context.limiter_duration_ms is not None:
         return context.limiter_duration_ms
     duration = as_number(snapshot.meta(row.queue).get("duration"))
+    # 2^53 - 1 was set by rateLimit with a TTL of its own, which no option of the queue bounds.
     return int(duration) if duration is not None and row.value != str(2**53 - 1) else None
 
 

@@ -81,6 +81,7 @@ def _state_kind(expected: tuple[str, ...], actual: tuple[str, ...]) -> str:
     """A job in no container is lost, one in two may run twice; else it is only somewhere else."""
     if expected and not actual:
         return "no-state"
+    # Not just "more than one": the oracle itself may have two after a fault, and then two are right.
     return "two-states" if len(actual) > max(1, len(expected)) else "wrong-state"
 
 
@@ -91,6 +92,7 @@ def _states(snapshot: Snapshot) -> Mapping[JobKey, tuple[str, ...]]:
         snapshot.memberships,
         key=lambda row: STATE_CONTAINERS.index(row.container) if row.container in STATE_CONTAINERS else -1,
     ):
+        # The stalled set marks active jobs; it is not a state of its own.
         if row.container != "stalled":
             found[row.queue, row.job] = (*found[row.queue, row.job], row.container)
     return found
@@ -189,6 +191,7 @@ def _compare_streams(queue: str, expected: Sequence[Event], actual: Sequence[Eve
     pairs, left_over, right_over = _aligned(expected, actual)
     for left, right in pairs:
         yield from _compare_entries(left, right)
+    # What the alignment left on both sides exists on both, so it is only out of order.
     moved = Counter(map(_kind, left_over)) & Counter(map(_kind, right_over))
     if moved:
         yield difference("wrong-event-order", "event.order", f"{queue}:events", _names(expected), _names(actual))
@@ -205,6 +208,7 @@ def _aligned(
     expected: Sequence[Event], actual: Sequence[Event]
 ) -> tuple[list[tuple[Event, Event]], list[Event], list[Event]]:
     """Pairs in the same order on both sides, and the rest of each side."""
+    # Without the junk heuristic, which drops frequent elements of long sequences: events repeat by nature.
     matcher = SequenceMatcher(None, [_kind(event) for event in expected], [_kind(event) for event in actual], False)
     pairs: list[tuple[Event, Event]] = []
     left_over: list[Event] = []

@@ -55,6 +55,7 @@ def _compare_locks(expected: Snapshot, actual: Snapshot, presence: JobPresence) 
             continue
         name = ":".join(key)
         if left is None or right is None:
+            # The lock follows the job's state, which is reported already.
             if (left is not None, right is not None) == (key in left_active, key in right_active):
                 continue
             kind, where = ("missing-lock", "lock") if right is None else ("extra-lock", "lock.left")

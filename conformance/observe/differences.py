@@ -134,6 +134,7 @@ def difference(kind: str, where: str, key: str, expected: Any, actual: Any, *, f
 
 def severity_of(where: str, kind: str) -> Severity:
     """How grave a difference of this kind at this place is."""
+    # The order of the table matters: special rows come before general ones.
     for place, kinds, severity in SEVERITIES:
         if fnmatchcase(where, place) and fnmatchcase(kind, kinds):
             return severity
@@ -166,6 +167,7 @@ def summarise_pair(expected: Any, actual: Any) -> tuple[str, str]:
 def _text(value: Any) -> str:
     if value is None:
         return ABSENT
+    # Redis returns scores as floats; `5.0` next to `5` would look like a difference.
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return json.dumps(value, ensure_ascii=False, default=str)
@@ -175,6 +177,7 @@ def _shortened(text: str, around: int) -> str:
     """At most TEXT_LIMIT characters, from a little before `around`; `…` stands where something was cut."""
     if len(text) <= TEXT_LIMIT:
         return text
+    # A third before the difference, so that the reader sees what precedes it.
     start = max(0, min(around - TEXT_LIMIT // 3, len(text) - TEXT_LIMIT))
     end = start + TEXT_LIMIT
     return ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")

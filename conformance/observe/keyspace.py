@@ -82,6 +82,7 @@ def decode_key(prefix: str, key: str, redis_type: str, fields: Iterable[str] = (
         return owned
     if redis_type != "hash":
         return DecodedKey(queue=queue, kind="unknown", subject=rest)
+    # An iteration is a job hash under the same start; `timestamp` is in every job and in no record.
     if rest.startswith(SCHEDULER) and names & SCHEDULER_ONLY_FIELDS and "timestamp" not in names:
         return DecodedKey(queue=queue, kind="scheduler", subject=rest.removeprefix(SCHEDULER))
     return DecodedKey(queue=queue, kind="job", subject=rest)
@@ -92,6 +93,7 @@ def _owned_by_job(queue: str, rest: str, redis_type: str, names: frozenset[str])
     job, colon, suffix = rest.rpartition(":")
     if not (colon and job) or JOB_SUFFIXES.get(suffix) != redis_type:
         return None
+    # A job whose id ends in such a suffix has field names without a colon.
     if redis_type == "hash" and not all(":" in name for name in names):
         return None
     return DecodedKey(queue=queue, kind=f"job:{suffix}", subject=job)
@@ -118,6 +120,7 @@ def assemble(prefix: str, taken_ms: int, raw_keys: Iterable[RawKey]) -> Snapshot
     repeat: dict[tuple[str, str], float] = {}
     records: dict[tuple[str, str], dict[str, str]] = {}
     metrics: dict[tuple[str, str], tuple[dict[str, str], tuple[str, ...]]] = {}
+    # Read twice: `repeat` must be known before the hashes, which come in any order.
     raw_keys = list(raw_keys)
     scheduler_keys = _scheduler_keys(prefix, raw_keys)
     for raw in raw_keys:

@@ -52,6 +52,7 @@ def read_matching(redis_client: AnyRedis, pattern: str) -> tuple[int, list[RawKe
     """The same of all keys that match a pattern in Redis' glob language. Raises EnvironmentProblem."""
     try:
         raw = read_keys(redis_client, _keys(redis_client, pattern))
+        # After the keys: "not after now" must also hold for times that were written during the reads.
         taken_ms = _now_ms(redis_client)
     except RedisError as error:
         raise EnvironmentProblem(
@@ -93,7 +94,9 @@ def _values(client: Any, keys: Sequence[Any], types: Sequence[str]) -> tuple[lis
     pipeline = _pipeline(client)
     for key, kind in zip(keys, types, strict=True):
         _read(pipeline, key, kind)
+        # Next to its value in the same MULTI, so that both are of one instant.
         pipeline.pttl(key)
+    # WRONGTYPE of a key that has just changed must not lose the values of all others.
     replies = pipeline.execute(raise_on_error=False)
     return replies[0::2], [int(reply) for reply in replies[1::2]]
 

@@ -32,6 +32,7 @@ def parsed_json(text: str | None) -> Any:
     if text is None:
         return None
     try:
+        # Python reads NaN and Infinity, which JavaScript's JSON.parse refuses: Node could not read such a job.
         return json.loads(text, parse_constant=_refuse)
     except ValueError:
         return None

@@ -82,7 +82,9 @@ def due_label(job: Job, score: float, taken_ms: int) -> str | None:
     chosen = chosen_timestamp(job) is not None
     if due <= score < due + DELAY_FACTOR:
         return None if chosen else DUE
+    # The low 12 bits of the score only order jobs of the same ms (see `due`), so they are dropped.
     called = score // DELAY_FACTOR - delay
+    # A chosen timestamp may be in the future, so it does not bound when the call was made.
     earliest = PLAUSIBLE_SINCE_MS if chosen else timestamp
     return DUE if earliest <= called <= taken_ms + CLOCK_TOLERANCE_MS else None
 
@@ -111,6 +113,7 @@ def iteration_time(job_id: str) -> int | None:
 
 def _asked_delays(job: Job) -> Iterator[float]:
     """Delays that follow from the options alone: none, `delay`, and the back-off's (fixed, doubled per attempt)."""
+    # Promotion sets the hash field to 0, so a job with any delay may have it.
     yield 0.0
     asked = as_number(job.opts.get("delay"))
     if asked is not None and "rjk" not in job.fields:
@@ -162,6 +165,7 @@ def rename_iterations(masked: Snapshot, raw: Snapshot) -> Snapshot:
     masked = replace(masked, schedulers=schedulers)
     if not labels:
         return masked
+    # One id may be the start of another: the longer one must be tried first.
     longest_first = sorted(labels, key=lambda job_id: (-len(job_id), job_id))
     known = re.compile("(?:" + "|".join(map(re.escape, longest_first)) + r")(?!\d)")
     return map_texts(masked, lambda text: known.sub(lambda found: labels[found.group()], text))
@@ -333,6 +337,7 @@ def _masked_marker(marker: Marker, snapshot: Snapshot) -> Marker:
     scores = [as_number(row.score) for row in snapshot.memberships if _is_delayed_in(row, marker.queue)]
     first = min((value for value in scores if value is not None), default=None)
     announced = [as_number(event.get("delay")) for event in snapshot.events_of(marker.queue) if event.name == "delayed"]
+    # Whole ms on both sides: the marker may hold a fraction of a ms, the score holds the order in the low bits.
     is_next = first is not None and first // DELAY_FACTOR == score // 1
     return replace(marker, score=DUE_TIME) if is_next or score in announced else marker
 
@@ -348,6 +353,7 @@ def _masked_events(snapshot: Snapshot, jobs: Mapping[tuple[str, str], Job]) -> I
         where = (event.queue, event.job)
         due = as_number(event.get("delay")) if event.name == "delayed" else None
         label = None if due is None else _due_event_label(jobs.get(where), due, just_added=before.get(where) == "added")
+        # Recorded for all events: the one directly before distinguishes an added job from a moved one.
         before[where] = event.name
         yield event if label is None else replace(event, fields=_with_delay(event, label))
 
@@ -391,6 +397,7 @@ def _relation(value: Number | None, since: float | None, taken_ms: int, label: s
     number = as_number(value)
     if number is None or since is None or not _is_past(value, taken_ms):
         return None
+    # The job's timestamp may come from another machine's clock than the worker's.
     return label if number >= since - CLOCK_TOLERANCE_MS else None
 
 

@@ -91,6 +91,7 @@ def _ids_to_scenario(ids: JobIds, op: Op[Any], answered: list[str]) -> list[str]
 
 def _jobs_in_order(ids: JobIds, op: Op[Any], views: list[Any]) -> list[Any]:
     ascending = isinstance(op, queue.GetJobs) and bool(op.asc)
+    # A removed job leaves no id to sort by, so the order of the others cannot be restored.
     ids.decide_order |= None in views and ids.differ
     return _in_order(views, ascending=ascending) if ids.differ else views
 
@@ -177,6 +178,7 @@ def learn(names: Names, queue_name: str, op: Op[Any], answer: Any, *, counter: C
         case queue.Add():
             given = [_given_by_client(ids, answer.id, op.opts)]
         case queue.AddBulk():
+            # Not strict: a client that returns too few ids is a finding of the comparison, not a crash of the kit.
             bulk = zip(answer.ids, op.jobs, strict=False)
             given = [_given_by_client(ids, job, new.opts) for job, new in bulk]
         case flow.AddFlow():

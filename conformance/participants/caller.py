@@ -141,6 +141,7 @@ class Caller:
         Raises OperationFailed, OperationUnsupported, OperationIndeterminate, Cancelled, StandInBroken or a DriverBroken
         problem.
         """
+        # Before sending: a call whose scenario is over would change Redis after the last snapshot.
         self.cancellation.check()
         self.transcript.step = f"the call {type(op).op}"
         started = time.perf_counter()
@@ -155,6 +156,7 @@ class Caller:
                         raise
                     if isinstance(op, lifecycle.Open):
                         self._own.discard(handle)
+            # Reached only if the client certainly did nothing: an indeterminate call is never repeated.
             return self._by_stand_in(op, handle or "", deadline_ms)
         finally:
             self.busy_seconds += time.perf_counter() - started
@@ -167,6 +169,7 @@ class Caller:
         queue = self._queue_of(handle)
 
         def matches(event: DriverEvent) -> bool:
+            # Translated first: the scenario's condition compares its own ids.
             return where is None or where(event_to_scenario(self.names, queue, event))
 
         event = source.wait_event(handle, names=names, deadline_ms=deadline_ms, where=matches)
@@ -225,6 +228,7 @@ class Caller:
 
     def _by_client(self, op: Op[Answer], handle: str | None, deadline_ms: int) -> Answer:
         name, args, queue = type(op).op, msgspec.to_builtins(op), self._queue_of(handle)
+        # Taken before the call: if several hang, the one that started last is blamed.
         started_s = time.monotonic()
         try:
             answer, unanswered = self._answer_of_client(op, queue, handle, deadline_ms)
@@ -244,6 +248,7 @@ class Caller:
         by_bytes = isinstance(op, TrimEvents) and self.names.ids(queue).differ
         value = None if unanswered else msgspec.to_builtins(answer)
         self.transcript.record(RecordedCall(name, "ok", value, args, handle or "", unanswered=unanswered or by_bytes))
+        # After the client's own: a twin that stays open would keep a connection and its workers.
         if isinstance(op, lifecycle.Close) and handle is not None and self.stand_in and self.stand_in.has(handle):
             self.stand_in.call(op, handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
         return answer
@@ -263,6 +268,7 @@ class Caller:
     def _by_stand_in(self, op: Op[Answer], handle: str, deadline_ms: int) -> Answer:
         name, args, now_ms = type(op).op, msgspec.to_builtins(op), self.clock.call_ms()
         assert self.stand_in is not None
+        # Noted before the call: a scenario with a failed stand-in must not count as the client's own.
         self.performed.stand_in.add(name)
         queue = self._queue_of(handle)
         try:
@@ -305,6 +311,7 @@ class Caller:
         """
         deviations = learn(self.names, queue, op, answer, counter=self._counter)
         if self.role == "client" and by == "self":
+            # The first example stays: later ones may only follow from it.
             self.names.deviations = {**deviations, **self.names.deviations}
         return answer_to_scenario(self.names, queue, op, answer)
 

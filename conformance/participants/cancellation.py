@@ -40,11 +40,13 @@ class Cancellation:
 
     def check(self) -> None:
         """Raise Cancelled if the scenario was cancelled."""
+        # The reason is set before the event, so a waiter that sees the event also sees the reason.
         if self._set.is_set():
             raise Cancelled(self._reason)
 
     def sleep(self, seconds: float) -> None:
         """Sleep. Raises Cancelled as soon as the scenario is cancelled."""
+        # On the event, not time.sleep: a cancelled scenario ends at once instead of after the pause.
         self._set.wait(seconds)
         self.check()
 

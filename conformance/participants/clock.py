@@ -56,6 +56,7 @@ class RunningClock:
 
     def now_ms(self) -> int:
         """The machine's time (Unix ms)."""
+        # The wall clock, not the monotonic one: BullMQ compares it with timestamps in Redis.
         return time.time_ns() // 1_000_000
 
     def call_ms(self) -> int | None:

@@ -50,9 +50,11 @@ class ParticipantHandle:
         """Close as the client's user would. Raises Mismatch if it does not end within `within_ms`, in any scenario."""
         try:
             self.call(lifecycle.Close(force=force), deadline_ms=within_ms)
+        # A close that hangs is a finding about the client, not a broken driver.
         except DriverHung as hung:
             raise _never_closed(within_ms, hung) from hung
         except OperationIndeterminate as unknown:
+            # Only a timeout says that close did not return; another error is the driver's own answer.
             if unknown.error.code != "timeout":
                 raise
             raise _never_closed(within_ms, unknown) from unknown
@@ -68,6 +70,7 @@ class ParticipantHandle:
                     return self.caller.wait_event(self.handle, names=names, deadline_ms=slice_ms, where=where)
                 except EventTimeout as timeout:
                     seen = timeout.seen
+                # The limit may shrink during the wait (see `wait_limits`), so it is checked after each slice.
                 if wait.left_ms <= 0:
                     break
             raise wait.mismatch(what, f"no event {' or '.join(sorted(names))}; seen: {seen}")

@@ -65,6 +65,7 @@ class JobIds:
     def adding(self, jobs: int) -> Iterator[None]:
         """The block in which this number of jobs is added: Redis may have counted them before the answer comes."""
         with self._lock:
+            # Before the call is sent: Redis may count its jobs before the answer arrives.
             self._in_flight += jobs
         try:
             yield
@@ -82,10 +83,13 @@ class JobIds:
         `counter` reads the queue's counter from Redis. Returns the deviation from Node, or an empty text.
         """
         with self._lock:
+            # The usual case first: it needs no read of the counter, which would cost every call a round trip.
             if self._as_counted(answers):
                 return ""
+            # Inside the lock: another call's answer must not be learned between the read and its use.
             shown = counter()
             adding = self._in_flight
+            # The counter restarted, though the answer to obliterate has not come yet.
             if self._obliterations and not self._restarted and 0 < shown <= adding:
                 self._restart_count()
             gone = shown == 0 and self._added_before > 0
@@ -130,6 +134,7 @@ class JobIds:
         try:
             yield
         finally:
+            # Outside the lock, because it reads Redis.
             gone = is_gone()
             with self._lock:
                 self._obliterations -= 1
@@ -155,6 +160,7 @@ class JobIds:
             if answer is NOT_GENERATED:
                 continue
             if self.knows(answer):
+                # A duplicate: Redis counted it, but its answer names the existing job.
                 self._unreported.append(str(self.added))
             else:
                 self._put(answer, answer)

@@ -72,6 +72,7 @@ def read_named(redis: AnyRedis, names: Names) -> tuple[Snapshot, Snapshot]:
 
     Raises EnvironmentProblem if Redis cannot be read.
     """
+    # Read once: a second read could show a later state than the first.
     taken_ms, raw_keys = read_matching(redis, names.pattern)
     actual = assemble(names.client_prefix, taken_ms, raw_keys)
     if names.same:

@@ -109,6 +109,7 @@ class LoopWorker(WorkerHandle):
     # Claiming.
 
     def _claim(self, name: str) -> JobView | None:
+        # Before the loop opens: a job that it claims at once must not count as active before.
         claim = ClaimWatch(self.caller, self.redis)
         handle = self.caller.open("worker", self.queue_name, processor="ask", **self._options)
         return self._taken(JobLoop(handle, name), claim)
@@ -130,6 +131,7 @@ class LoopWorker(WorkerHandle):
         while time.monotonic() < deadline:
             self.caller.cancellation.check()
             try:
+                # The event first: a job that was handed over must not be lost to "found nothing".
                 event = self.caller.wait_event(loop.handle, names={"job"}, deadline_ms=LOOK_EVERY_MS, where=None)
                 return msgspec.convert(event.args, JobEvent)
             except EventTimeout:
@@ -160,14 +162,17 @@ class LoopWorker(WorkerHandle):
     def _end(self, op: Op[Any], loop: JobLoop, ending: worker.Resolve) -> Any:
         """End the processor and with it the job. Raises OperationFailed if Redis refused that."""
         with self._deciding:
+            # Before the outcome is sent: a second operation on the job must not find the ending loop.
             self._loops.remove(loop)
         following, claim = None, ClaimWatch(self.caller, self.redis)
         if getattr(op, "fetch_next", False):
             self.caller.call(ending, handle=loop.handle)
+            # Until the old job has left `active`: the next claim is recognized by what is new there.
             self._wait_for_end_of(loop)
             following = self._taken(JobLoop(loop.handle, loop.name), claim)
         else:
             self._end_with(loop, ending)
+        # After the loop has ended, so that the keys show the outcome and not a moment before it.
         self._check_moved(type(op).op, loop)
         if isinstance(op, worker.MoveToWaitingChildren):
             return Flag(value=True)
@@ -211,6 +216,7 @@ class LoopWorker(WorkerHandle):
     def _close(self) -> Nothing:
         """Close without finishing jobs, as a manual worker does."""
         with self._deciding:
+            # Taken under the lock, closed outside it: close may take seconds.
             loops, self._loops = self._loops, []
         for loop in loops:
             self.caller.call(lifecycle.Close(force=True), handle=loop.handle)
@@ -247,7 +253,9 @@ class ClaimWatch:
     def found_nothing(self) -> bool:
         """Whether the loop is blocked in Redis or has been idle for a while, and no further job is active."""
         now_s = time.monotonic()
+        # Without a tap no command can be seen, so only time decides.
         quiet = (now_s - self._started_s) * 1000 > QUIET_MS
+        # Claimed is read last: a claim between the two looks must win.
         return (quiet or any(_waits_for_a_job(sent, now_s) for sent in self._sent())) and not self._claimed()
 
     def _sent(self) -> tuple[CommandRecord, ...]:

@@ -64,6 +64,7 @@ def _new_jobs(redis: RedisView, ids: JobIds, options: list[dict[str, Any]]) -> l
     """The ids of the jobs just added, in order: ids chosen by the user, owners of deduplication keys, or new ids."""
     named = [_named(redis, opts) for opts in options]
     wanted = named.count(None)
+    # The last ones: earlier unknown jobs may be those of a partner or of a schedule.
     fresh = _unknown_jobs(redis, ids, named)[-wanted:] if wanted else []
     if len(fresh) < wanted:
         raise OperationUnanswered("queue.add")
@@ -81,6 +82,7 @@ def _named(redis: RedisView, opts: dict[str, Any]) -> str | None:
 def _unknown_jobs(redis: RedisView, ids: JobIds, named: list[str | None]) -> list[str]:
     """Jobs whose ids have appeared in no answer yet, in the order in which they were added."""
     added = [entry.get("jobId", "") for entry in redis.events() if entry.get("event") == "added"]
+    # Reversed: LPUSH puts the newest job first.
     waiting = redis.elements("wait")[::-1]
     # Redis may have trimmed `added` entries off the stream; then the order of `wait` is complete.
     jobs = waiting if set(added) < set(waiting) else dict.fromkeys(added)

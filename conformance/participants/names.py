@@ -40,6 +40,7 @@ class Names:
     @property
     def same(self) -> bool:
         """Whether the clients use the scenario's names, as far as seen."""
+        # A copy, because a thread of `meanwhile` may add a queue during the loop.
         return self.fixed_prefix is None and all(ids.same for ids in list(self._ids.values()))
 
     def ids(self, queue: str) -> JobIds:
@@ -90,6 +91,7 @@ class Names:
         return value if self.same else _mapped(value, self._text_to_scenario)
 
     def _text_to_client(self, text: str) -> str:
+        # The containment test first: it spares the regular expression on megabytes of user data.
         return self._in_scenario.sub(self._key_to_client, text) if self.prefix in text else text
 
     def _text_to_scenario(self, text: str) -> str:
@@ -98,6 +100,7 @@ class Names:
     def _key_to_client(self, match: re.Match[str]) -> str:
         queue, job = match.groups()
         base = self.client_base(queue)
+        # Without the final colon: the text names the queue itself.
         return base[:-1] if job is None else base + self.ids(queue).to_client(job)
 
     def _key_to_scenario(self, match: re.Match[str]) -> str:

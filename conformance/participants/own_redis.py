@@ -83,17 +83,21 @@ class OwnRedis:
 
     @contextmanager
     def _limited_memory(self) -> Iterator[None]:
+        # Relative to the current use, which differs between versions and allocators of Redis.
         self.redis.config_set("maxmemory", int(self.redis.info("memory")["used_memory"]) + HEADROOM_BYTES)
         try:
             yield
         finally:
+            # Lifted before the cleanup: under pressure Redis refuses commands that allocate.
             self.redis.config_set("maxmemory", 0)
+            # UNLINK needs at least one key, and all junk may have been evicted.
             self.redis.unlink(*self.redis.keys(JUNK_KEY % "*") or ["none"])
 
     def _store_junk(self, number: int) -> bool:
         """Whether Redis accepts a piece: it refuses if nothing is left to evict."""
         try:
             self.redis.set(JUNK_KEY % number, b"x" * JUNK_BYTES)
+        # An answer, not an error: with nothing left to evict Redis refuses the write.
         except redis.exceptions.OutOfMemoryError:
             return False
         return True
@@ -114,6 +118,7 @@ def own_redis(client: Participant, **settings: str) -> Iterator[OwnRedis]:
             raise OperationUnsupported("a private Redis", problem.what) from problem
         connection = stack.enter_context(place.server.connect())
         moved = _moved(client, place, connection)
+        # Registered last, so it runs first: handles must close while their Redis still answers.
         stack.callback(_close_everything, moved)
         yield OwnRedis(moved, connection, place)
 
@@ -132,6 +137,7 @@ def _moved(client: Participant, place: PrivateServer, connection: Any) -> Partic
         stand_in=client.stand_in and client.stand_in.moved(point.address),
     )
     moved.share(client)
+    # The client may complain about a Redis that was restarted or full: such errors are expected.
     moved.transcript.disturbed = True
     moved.uses_loop_workers = client.uses_loop_workers
     return moved

@@ -85,6 +85,7 @@ class Participant(Caller):
 
     def untagged(self) -> Participant:
         """The same client on a prefix without braces, whose keys are in different slots of a cluster."""
+        # A copy shares driver and transcript: the calls keep one order.
         other = copy.copy(self)
         other.names = Names(self.prefix.strip("{}"), fixed_prefix=self.names.fixed_prefix)
         self.places.append(other.names)
@@ -100,6 +101,7 @@ class Participant(Caller):
         """The calls inside the block must fail with this error code; `what` is the sentence of the failure if not."""
         try:
             yield
+        # Only a definite refusal counts: after an indeterminate one the change may have happened.
         except OperationFailed as failure:
             if failure.error.code != code:
                 seen = f"{failure.error.code}: {failure.error.message}"
@@ -123,6 +125,7 @@ class Participant(Caller):
                 if until(value):
                     record_check(what, value)
                     return value
+                # After the probe, so that the last poll comes at the end of the wait.
                 if wait.left_ms <= 0:
                     raise wait.mismatch(what, f"last seen: {value_text(value)}")
                 self.cancellation.sleep(_poll_delay_s(time.monotonic() - started))

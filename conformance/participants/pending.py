@@ -30,6 +30,7 @@ class Pending(Generic[Value]):
         """The exception that the work raised, if any."""
         # A daemon: a call that never ends must not keep the whole run from ending.
         self._thread = threading.Thread(target=self._run, name="meanwhile", daemon=True)
+        # Last: the thread uses all fields above.
         self._thread.start()
 
     @property
@@ -49,12 +50,14 @@ class Pending(Generic[Value]):
         """
         self._transcript.step = "waiting for the end of a call"
         for slice_ms in self._cancellation.slices(within_ms):
+            # In slices, because join itself cannot be cancelled.
             self._thread.join(slice_ms / 1000)
             if self.done:
                 break
         else:
             raise Mismatch("the call ends", expected=f"within {within_ms} ms", actual="still waiting")
         self._transcript.steps += self._calls
+        # `result` may be called twice: the calls must join the transcript only once.
         self._calls = []
         if self.failure is not None:
             raise self.failure

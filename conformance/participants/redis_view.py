@@ -76,6 +76,7 @@ class RedisView:
     def types(self) -> dict[str, str]:
         """Every key of the queue with its type, in order of the names."""
         base = self._names.client_base(self._queue)
+        # SCAN, not KEYS, which would block the clients meanwhile.
         keys = self._redis.scan_iter(match=f"{glob_escaped(base)}*", count=1000)
         # A set: SCAN may return a key more than once.
         rests = {text(key).removeprefix(base) for key in keys}
@@ -113,6 +114,7 @@ class RedisView:
 
     def expires_at_ms(self, name: str) -> int:
         """When the key expires, on the clock of Redis (Unix ms). Raises Mismatch if it has no expiry."""
+        # The clock of Redis, not of this machine: expiry is decided there.
         now_ms, ttl_ms = self._time_and_ttl_ms(name)
         if ttl_ms < 0:
             raise Mismatch(f"{name} expires", expected="a time to live", actual="none" if ttl_ms == -1 else "no key")

@@ -59,6 +59,7 @@ class StandIn:
         silent = {"skipMetasUpdate": True} if client_has_one and opened.role == "queue" else {}
         twin = msgspec.structs.replace(opened, redis=self._address, options={**opened.options, **silent})
         self._ask(twin, handle, OPEN_WITHIN_MS, now_ms)
+        # After the call: a twin that failed to open is opened again with the next operation.
         self._twins.add(handle)
 
     def call(self, op: Op[Answer], handle: str, *, deadline_ms: int, now_ms: int | None) -> Answer:
@@ -82,6 +83,7 @@ class StandIn:
 
     def reset(self) -> None:
         """Close every twin."""
+        # Without twins there may be no driver of the oracle yet, and none should be started for this.
         if self._twins:
             self._ask(lifecycle.Reset(), None, OPEN_WITHIN_MS, None)
             self._twins.clear()

@@ -161,6 +161,7 @@ class ParticipantTap:
         Inside the block an EVALSHA gets NOSCRIPT until the client has sent the script's text again.
         """
         self._note("Redis appears to have lost its script cache for a while")
+        # Texts that were sent earlier do not count: Redis appears to have forgotten them.
         since = self._tap.recording.mark()
         trigger = Trigger(command="EVALSHA", call=None, where=lambda command: self._is_forgotten(command, since))
         with self._tap.when(trigger, Error(NOSCRIPT)):
@@ -199,12 +200,14 @@ class ParticipantTap:
                 return attempt(slice_ms)
             except NotSeen as error:
                 not_seen = error
+            # After the attempt: the command may have come together with the end of its call.
             self._raise_ended()
         raise self.missed(not_seen, within_ms) from not_seen
 
     def missed(self, not_seen: NotSeen, within_ms: int) -> Exception:
         """The exception for a missing command: it may have come inside an unofficial script, unseen by the tap."""
         digests = {command.digest for command in self.commands() if command.digest}
+        # A missing command is no finding if the client may have sent it inside a script that the kit cannot read.
         if any(self._tap.recording.names.of(digest) is None for digest in digests):
             return OperationUnsupported("tap", f"this client calls unofficial scripts ({not_seen})")
         return Mismatch("the client sends this command", expected=f"within {within_ms} ms", actual=str(not_seen))

@@ -100,6 +100,7 @@ class Transcript:
         """A poll counts as one call: the number of its repetitions depends on the machine."""
         last = self.all_calls[-1] if self.all_calls else None
         if last and (last.op, last.args) == (call.op, call.args):
+            # The last repetition is kept: its answer is the one that ended the poll.
             self.all_calls[-1] = call
         else:
             self.all_calls.append(call)
@@ -116,6 +117,7 @@ class Transcript:
     @contextmanager
     def silent(self) -> Iterator[None]:
         """Record no steps inside the block: the number of calls of a poll depends on the machine."""
+        # A count, not a flag: polls may be nested.
         self._silent += 1
         try:
             yield
@@ -147,4 +149,5 @@ class Transcript:
         try:
             yield
         finally:
+            # Per thread: the calls of the scenario's own thread go to the steps meanwhile.
             del self._of_thread.calls

@@ -56,6 +56,7 @@ class WaitHistory:
     def is_hopeless(self, scenario: str, sentence: str, within_ms: int) -> bool:
         """Whether the client has failed the wait before, so that it will probably fail again."""
         never_held = self.slowest_ms("client", sentence) is None
+        # Twice, because a single failure may come from the scenario; a wait that ever held can hold again.
         anywhere = never_held and self._ran_out[sentence, within_ms] >= TIMES_ANYWHERE
         return anywhere or (scenario, sentence, within_ms) in self._ran_out_in
 
@@ -112,6 +113,7 @@ class WaitLimits:
     def wait(self, who: Waiter, sentence: str, within_ms: int) -> Iterator[Wait]:
         """One wait: it holds if the block ends normally, and has run out if the block raises Mismatch."""
         self._started[who, sentence] += 1
+        # The n-th wait of the client is compared with the n-th of the oracle: the first often includes a start-up.
         number = self._started[who, sentence]
         wait = Wait(within_ms, lambda: self._enough_ms(who, sentence, number, within_ms), self._now)
         try:
@@ -130,7 +132,9 @@ class WaitLimits:
         if who == "oracle" or not self._history.is_hopeless(self._scenario, sentence, within_ms):
             return None
         oracle_ms = self._twins.get((sentence, number)) if self._sides else self._history.slowest_ms("oracle", sentence)
+        # Without the oracle's time there is no measure of "much longer", so the wait gets its whole deadline.
         if oracle_ms is None:
             return None
         before_ms = self._history.slowest_ms("client", sentence) or 0.0
+        # The largest of the three: shortening may save time, but must never change a verdict.
         return max(LEAST_MS, SLOWER_THAN_ORACLE * oracle_ms, SLOWER_THAN_BEFORE * before_ms)

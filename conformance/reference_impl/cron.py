@@ -65,6 +65,7 @@ class CronSearch:
 
     def first(self, end: int | None = None) -> int:
         """Return the instant, at most `end`. Raises NoNextInstant."""
+        # Bounded, because a valid pattern may have no date at all (30 February).
         for _ in range(_MOST_STEPS - 1):
             if end is not None and end < self._at.instant:
                 raise NoNextInstant("Out of the timespan range")
@@ -131,6 +132,7 @@ class CronSearch:
         shown, pattern, at = self._at.shown, self._pattern, self._at
         if shown.minute not in pattern.minute:
             self._step(at.next_minute())
+        # Strictly later: the iteration that was just made has the instant `after` itself.
         elif shown.second not in pattern.second or at.instant == self._after:
             self._step(at.next_second())
         else:
@@ -146,6 +148,7 @@ class CronSearch:
         """Move within a day, and note a change of the clocks unless the pattern matches every hour."""
         hour, shown = self._at.shown.hour, there.shown
         self._at = there
+        # Every hour is due, so neither a skipped nor a repeated one needs care.
         if len(self._pattern.hour) == _HOURS:
             return
         if shown.hour - hour == _SKIPPED:
@@ -206,6 +209,7 @@ class Moment:
         """Return the start of the next hour, and always a later instant."""
         moved = self.later(HOUR)
         moved = moved.showing(moved.shown.replace(minute=0, second=0, microsecond=0))
+        # When the clocks are set back, the start of the "next" hour may be the same or an earlier instant.
         return moved.later(HOUR) if moved.instant <= self.instant else moved
 
     def next_minute(self) -> Moment:
@@ -271,6 +275,7 @@ def _instant_of(wall: int, guess: int, zone: OffsetAt) -> int:
     if first == guess:
         return wall - guess
     second = zone(wall - first)
+    # Neither offset holds there: the time is in a gap, and the smaller offset gives the later instant, as in luxon.
     return wall - first if second == first else wall - min(first, second)
 
 

@@ -71,11 +71,13 @@ class EventEmitter:
 
     def emit(self, event: str, *args: Any) -> None:
         """Call the listeners of an event. An `error` without a listener is logged."""
+        # A copy: a listener may add or remove listeners, which counts from the next event on, as in Node.js.
         listeners = list(self._listeners.get(event, ()))
         if event == "error" and not listeners:
             self.unheard(args[0] if args else "error")
         for registered in listeners:
             if registered.is_once:
+                # Before the call: a listener that emits the same event must not be called twice.
                 self._listeners[event].remove(registered)
             self._call(event, registered, args)
 
@@ -91,6 +93,7 @@ class EventEmitter:
         try:
             outcome = registered.call(args)
         except Exception as error:  # noqa: BLE001 - a listener's failure must not stop the client
+            # A failing error listener is only logged: another `error` event would call it again without end.
             if event == "error":
                 self.unheard(error)
             else:
@@ -98,6 +101,7 @@ class EventEmitter:
             return
         if inspect.isawaitable(outcome):
             task = asyncio.ensure_future(outcome)
+            # Kept, because the event loop holds only weak references to tasks.
             self._running.add(task)
             task.add_done_callback(self._ended)
 

@@ -246,6 +246,7 @@ def known_category(error: BaseException) -> ErrorCategory | None:
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    # `raise ... from` can form a circle.
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
@@ -270,6 +271,7 @@ def _by_http_status(error: BaseException) -> ErrorCategory | None:
     status = _http_status(error)
     if status is None:
         return None
+    # 429 asks for a later attempt; the other 4xx will not change by waiting.
     is_worth_retrying = status >= _SERVER_ERRORS or status == _TOO_MANY_REQUESTS
     return ErrorCategory.TRANSIENT if is_worth_retrying else ErrorCategory.PERMANENT
 
@@ -288,6 +290,7 @@ def _http_status(error: BaseException) -> int | None:
 
 
 def _by_type(error: BaseException) -> ErrorCategory | None:
+    # First, because redis-py derives these from its connection errors, which are transient.
     if isinstance(error, _REFUSED_LOGIN):
         return ErrorCategory.PERMANENT
     if isinstance(error, _TRANSIENT_TYPES):

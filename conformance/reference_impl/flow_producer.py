@@ -239,7 +239,9 @@ class FlowProducer(EventEmitter):
         self._refuse_if_closed()
         await self.waitUntilReady()
         plan = FlowPlan(self._queue, queues_options, self.telemetry)
+        # Planned completely first: an invalid job must refuse the flow before anything is sent.
         plan.add(flows, adding)
+        # One MULTI: a worker must not take a child whose parent is not stored yet.
         _insist_on_stored(await self._runner.run_transaction(plan.calls))
         return plan.roots
 

@@ -85,6 +85,7 @@ class JobScheduler:
             job_id: str | None
             if override:
                 schedule, template = _schedule(repeatOpts, jobName), options.encode(opts)
+                # The script's delay counts: it may have chosen another slot than this client.
                 job_id, job_options["delay"] = await self._owner.scripts.add_job_scheduler(
                     iteration, schedule, template
                 )
@@ -116,6 +117,7 @@ class JobScheduler:
         """When a pattern is due after the job before, or after now; None for intervals, which the script computes."""
         if not truthy(repeat.get("pattern")):
             return None
+        # The later of both: a worker that is ahead of its schedule must not compute the same run again.
         now = max(int(opts.get("prevMillis") or 0), self._owner.clock.now_ms())
         due = await ask_strategy(self._strategy, now, repeat, name)
         return None if due is None else max(due, now)
@@ -129,6 +131,7 @@ class JobScheduler:
             **opts,
             "repeat": _iteration_repeat(repeat, count),
             "jobId": f"repeat:{scheduler_id}:{'undefined' if due is None else due}",
+            # Not known before the script has computed the slot; Node.js sends NaN as well.
             "delay": math.nan if due is None else max(due - now, 0),
             "timestamp": now,
         }

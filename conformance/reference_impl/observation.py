@@ -57,6 +57,7 @@ def observe_link(owner: ObservedClient, collector: MetricsCollector | None) -> N
         owner.on("disconnected", lambda _error: collector.connection_status(worker_id, connected=False))
         owner.on("reconnecting", lambda _attempt: collector.reconnect_attempted())
         owner.on("reconnected", lambda *_: collector.connection_status(worker_id, connected=True))
+        # A closed object must not leave the process marked as disconnected for all time.
         owner.on("closed", lambda: collector.connection_status(worker_id, connected=True))
 
 
@@ -84,6 +85,7 @@ def timed(processor: Process) -> Process:
             outcome = processor(job, token)
             return await outcome if inspect.isawaitable(outcome) else outcome
         finally:
+            # In `finally`, so that failed attempts have a duration too.
             job.processing_s = time.monotonic() - started
 
     return run
@@ -194,4 +196,5 @@ class LengthMeter:
             except Exception as error:  # noqa: BLE001 - the next measurement tries again
                 if not is_connection_problem(error):
                     self._owner.emit("error", error)
+            # After the measurement: a slow Redis is then asked less often, not more.
             await asyncio.sleep(self._every_s)

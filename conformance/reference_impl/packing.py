@@ -81,6 +81,7 @@ def _exact_form(options: Mapping[str, Any]) -> bytes | None:
     None if a value has another type, or is too large for the cache.
     """
     try:
+        # marshal distinguishes 1, 1.0 and True, which a dict as cache key would treat as equal.
         exact_form = marshal.dumps(cast("Any", options), _WITHOUT_REFERENCES)
     except ValueError:
         return None
@@ -199,6 +200,7 @@ def _encoded(text: str) -> bytes:
 
 def _write_number(value: float, written: bytearray) -> None:
     """The shortest integer form where the value is an integer of 32 bits, else a double; -0 is 0."""
+    # Most numbers in options are this small.
     if isinstance(value, int) and 0 <= value < 2**7:
         written.append(value)
         return

@@ -50,6 +50,7 @@ class BackoffPolicy:
         chosen = backoff or {}
         own_cap = chosen.get("maxDelay")
         cap = own_cap if is_number(own_cap) and own_cap > 0 else self.cap_ms
+        # A fixed delay was chosen exactly; exponential ones need spreading, or failed jobs return all at once.
         jitter = self.jitter if chosen.get("type") == "exponential" else 0
         return min(round_half_up(delay_ms * spread(jitter, chance)), cap)
 
@@ -78,6 +79,7 @@ class ReconnectPolicy:
     def delay_s(self, failures: int, chance: Callable[[], float] = random.random) -> float:
         """Seconds to wait after this number of failures in a row (1 or more)."""
         grown = self.first_s * self.factor ** min(failures - 1, _LARGEST_EXPONENT)
+        # With jitter, so that many workers do not reconnect in the same moment after an outage.
         return min(grown * spread(self.jitter, chance), self.longest_s)
 
 

@@ -165,6 +165,7 @@ class Queue(QueueBase):
         given = {"force": opts} if isinstance(opts, bool) else opts or {}
         chosen = {"force": force, "count": count, **given}
         with self.trace(SpanKind.INTERNAL, "obliterate"):
+            # First: workers must not start the jobs that are about to be deleted.
             await self.pause()
             while await self.scripts.obliterate(count=chosen["count"], force=bool(chosen["force"])):
                 pass
@@ -340,6 +341,7 @@ class Queue(QueueBase):
     ) -> list[Job | None]:
         """Jobs of these states, by rank within each; None for an id without a hash."""
         job_ids = await self.getRanges(sanitize_types(types), start, end, asc)
+        # All at once: they share one socket and arrive in order, so this costs one round trip instead of one per job.
         return list(await asyncio.gather(*(Job.fromId(self, job_id) for job_id in job_ids)))
 
     async def getRanges(self, types: Sequence[str], start: int = 0, end: int = 1, asc: bool = False) -> list[str]:
@@ -455,6 +457,7 @@ class Queue(QueueBase):
         """Return `logs`: rows by rank, from the newest on unless `asc`; `count`: how many there are in all."""
         key = self.keys.of_job(job_id, LOGS)
         first, last = (start, end) if asc else (-(end + 1), -(start + 1))
+        # Together: a row that is added between two reads would make the count wrong.
         rows, count = await self.connection.together([("LRANGE", key, first, last), ("LLEN", key)])
         logs = texts(rows)
         return {"logs": logs if asc else logs[::-1], "count": int(count)}
@@ -510,6 +513,7 @@ class Queue(QueueBase):
             job_ids = await self.scripts.clean_jobs_in_set(container, latest, batch)
             self.emit("cleaned", job_ids, container)
             removed += job_ids
+            # A short batch was the last one; another call would only return nothing.
             if len(job_ids) < batch:
                 break
         return removed
@@ -537,6 +541,7 @@ class Queue(QueueBase):
         fields = ("opts.maxLenEvents", limit, "version", VERSION)
         # As in Node.js a refusal is ignored here; the operation itself then raises.
         with contextlib.suppress(ResponseError):
+            # `at_once`, because this runs inside the opening that other commands wait for.
             await self.connection.at_once("HMSET", self.keys.key(names.META), *fields)
 
     def _default_options(self) -> dict[str, Any]:

@@ -131,6 +131,7 @@ class QueueBase(EventEmitter):
 
     async def close(self) -> None:
         """Close the connection."""
+        # Before the connection closes: a listener that is called meanwhile must see that.
         self._closing = True
         await self.connection.close()
         await self._close_client()
@@ -158,6 +159,7 @@ class QueueBase(EventEmitter):
 
     async def _close_client(self) -> None:
         client = vars(self).pop("client", None)
+        # A client that the user handed in belongs to the user, who may still need it.
         if client is not None and client is not self._opts.get("connection"):
             await client.aclose()
 

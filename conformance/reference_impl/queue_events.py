@@ -53,6 +53,7 @@ class QueueEvents(QueueBase):
             name, {"blockingTimeout": 10_000, "autorun": True, **(opts or {})}, scripts=scripts, clock=clock
         )
         reader_name = self.client_name(EVENT_READER_SUFFIX)
+        # A separate socket: XREAD BLOCK would hold up every other command on it.
         self._reader = Connection(self.address, name=reader_name, watch=self.link)
         self.on("unreachable", self._give_up)
         self._last_id: str | None = self._opts.get("lastEventId")
@@ -73,6 +74,8 @@ class QueueEvents(QueueBase):
                 await self._read()
             except Exception as error:  # noqa: BLE001 - emitted; reading goes on
                 if is_connection_problem(error):
+                    # At least `first_s`: the pause of the link is 0 as soon as another connection has reached Redis
+                    # again.
                     await asyncio.sleep(max(self.link.pause_s, self.policy.reconnect.first_s))
                 else:
                     self.emit("error", error)
@@ -82,6 +85,7 @@ class QueueEvents(QueueBase):
         """Stop reading."""
         self._closing = True
         if self._task is not None:
+            # Without waiting for the read, which may block for `blockingTimeout`; reading has no effect in Redis.
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
@@ -104,6 +108,7 @@ class QueueEvents(QueueBase):
         key, block = self.keys.key(EVENTS), self.opts["blockingTimeout"]
         reply = await self._reader.command("XREAD", "BLOCK", block, "STREAMS", key, self._last_id)
         for entry_id, fields in reply[0][1] if reply else ():
+            # Before the listeners: if one of them closes or fails, the entry is not emitted a second time.
             self._last_id = text(entry_id)
             self._emit_entry(flat_mapping(fields), self._last_id)
 

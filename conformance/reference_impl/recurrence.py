@@ -63,6 +63,7 @@ def next_by_pattern(after: int, repeat: RepeatOptions, clock: Clock) -> int | No
     start, end = date_of(repeat, "startDate"), date_of(repeat, "endDate")
     begin = max(after, start) if start is not None else after
     tz = "UTC" if truthy(repeat.get("utc")) else repeat.get("tz")
+    # Parsed even with `immediately`: an invalid pattern must fail now and not at the second iteration.
     search = CronSearch(str(repeat.get("pattern")), begin, tz=tz)
     if truthy(repeat.get("immediately")):
         return clock.now_ms()

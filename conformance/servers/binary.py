@@ -49,11 +49,13 @@ def any_binary(announce: Callable[[str], None]) -> ServerBinary:
     """
     bundled = _bundled_program()
     for path in _programs_on_path():
+        # Compared by content: pip copies the file, so path, size and time say nothing.
         if bundled is not None and filecmp.cmp(path, bundled.path, shallow=False):
             continue
         try:
             return _examined(path, "from PATH")
         except EnvironmentProblem as problem:
+            # An old or broken program on PATH must not stop a run if another one works.
             announce(f"{problem.what}; trying the next one")
     return bundled_binary()
 
@@ -118,6 +120,7 @@ def _bundled_program() -> _BundledProgram | None:
     for package, place in BUNDLED.items():
         spec = importlib.util.find_spec(package)
         for folder in (spec and spec.submodule_search_locations) or ():
+            # Sorted, so that every run on this machine picks the same program.
             for program in sorted(Path(folder).glob(place)):
                 if os.access(program, os.X_OK):
                     return _BundledProgram(package, program)
@@ -136,6 +139,7 @@ def _examined(program: Path, where: str) -> ServerBinary:
 
 def _banner(program: Path) -> str:
     try:
+        # Limited, because a wrong program may read stdin or start as a server.
         done = subprocess.run(
             [str(program), "--version"], capture_output=True, text=True, errors="replace", timeout=10, check=False
         )

@@ -97,6 +97,7 @@ def connect_node(
         protocol=_PROTOCOL,
         socket_timeout=timeout_s,
         socket_connect_timeout=CONNECT_TIMEOUT_S,
+        # No retries by default: `answers` polls by itself, and a hidden retry would stretch its deadline.
         retry=Retry(NoBackoff(), retries),
         decode_responses=False,
     )
@@ -112,6 +113,7 @@ def wait_until(condition: Callable[[], bool], *, deadline_s: float, step_s: floa
     """Poll until the condition holds (True) or the deadline has passed (False). Checks the condition at least once."""
     end = time.monotonic() + deadline_s
     while not condition():
+        # After the condition: a machine that stalls past the deadline still gets a last look.
         if time.monotonic() >= end:
             return False
         time.sleep(step_s)
@@ -180,6 +182,7 @@ def explain(error: Exception, address: RedisUrl, where: str) -> Problem:
     """The Problem for an error of the Redis package."""
     what = f"Redis at {where}"
     said = str(error).strip() or type(error).__name__
+    # Before the general connection errors, of which these are subclasses.
     if isinstance(error, (AuthenticationError, AuthenticationWrongNumberOfArgsError, AuthorizationError)):
         return EnvironmentProblem(
             f"{what} refused the user or password ({said})", hint="write them as redis://user:password@host:port"
@@ -231,6 +234,7 @@ def _explain_wire(error: Exception, address: RedisUrl, what: str, said: str) -> 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
+        # redis-py raises its own errors while it handles those of the socket, so these are mostly the context.
         error = error.__cause__ or error.__context__
 
 

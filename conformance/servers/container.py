@@ -46,6 +46,7 @@ def run_container(image: str, announce: Callable[[str], None]) -> Iterator[Redis
     """
     engine = _engine()
     redis_container = _reach_engine(engine, image)
+    # Before the start: an exit during the start would leave the container running.
     atexit.register(redis_container.stop)
     try:
         _announce_fetch(engine, redis_container, announce)
@@ -114,11 +115,13 @@ def _wait_until_ready(created: Any, address: RedisUrl, image: str) -> None:
 
     def running() -> bool:
         wrapped = created.get_wrapped_container()
+        # The status is cached at the start; without this a container that ended looks alive.
         wrapped.reload()
         return bool(wrapped.status in {"created", "running", "restarting"})
 
     def answers() -> bool:
         try:
+            # Short: docker's proxy accepts connections before Redis listens, and then nothing answers.
             with explained(address, node), connect_node(address, node, timeout_s=1.0) as client:
                 return bool(client.ping())
         except EnvironmentProblem:
@@ -138,6 +141,7 @@ def _switch_off_persistence(address: RedisUrl) -> None:
     """Use CONFIG SET, because not every image passes arguments to redis-server."""
     node = address.nodes[0]
     with explained(address, node), connect_node(address, node) as client:
+        # A snapshot would fork in the middle of a run and delay commands.
         client.config_set("save", "")
         client.config_set("appendonly", "no")
 
@@ -146,6 +150,7 @@ def _remove(engine: _ContainerEngine, created: Any, announce: Callable[[str], No
     try:
         created.stop()
     except engine.errors as error:
+        # Only announced: the run's result is complete, and the container is the user's to remove.
         announce(f"a container of {created.image} could not be removed, see `docker ps` ({_short(error)})")
 
 

@@ -24,16 +24,21 @@ COULD_NOT_START = 127
 def main(folder: str, argv: list[str]) -> int:
     """Run the server until stdin closes or it ends. Returns the exit code of this program."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        # Raises SystemExit, so that `finally` ends the server; the default action would skip it.
         signal.signal(number, _leave)
     server: int | None = None
     ended, held_by_server = os.pipe()
+    # The server holds this end open, so its end shows up as the end of the pipe, without SIGCHLD or polling.
     os.set_inheritable(held_by_server, True)
     try:
         server = _start(argv)
+        # After the start: if the guard kept this end too, the pipe would never close.
         os.close(held_by_server)
         readable, _, _ = select.select([sys.stdin.fileno(), ended], [], [])
+        # The server first: if both ended, its exit code and log explain more than the closed stdin.
         if ended in readable:
             status = os.waitstatus_to_exitcode(os.waitpid(server, 0)[1])
+            # Already reaped: `finally` must not signal a process id that may belong to another process now.
             server = None
             return status if status >= 0 else 128 - status
     except OSError as error:
@@ -58,6 +63,7 @@ def _start(argv: list[str]) -> int:
 def _end(server: int, folder: str) -> None:
     # SIGKILL, because the server has nothing to save.
     os.kill(server, signal.SIGKILL)
+    # Before the folder is removed: a server that still writes would create files in it again.
     os.waitpid(server, 0)
     import shutil  # noqa: PLC0415 - half of the start-up time, and only needed at the end
 

@@ -65,6 +65,7 @@ class LocalProcess:
     ) -> None:
         self.binary = binary
         self.port = port
+        # A forked child (xdist, Spark) inherits the object and its atexit handler, but must not stop the server.
         self._owner = os.getpid()
         with postponed():  # an interruption here would leave the folder behind
             self.folder = _new_folder()
@@ -96,6 +97,7 @@ class LocalProcess:
         """Whether this server answers at the port, and not a foreign one."""
         with connect_node(self.address, self.address.nodes[0], timeout_s=1.0) as client:
             try:
+                # The folder is unique: another Redis may have taken the port between the check and the bind.
                 return bool(client.config_get("dir").get("dir") == str(self.folder))
             except redis.RedisError:
                 return False
@@ -106,6 +108,7 @@ class LocalProcess:
             return
         atexit.unregister(self.stop)
         if self._guard.stdin is not None:
+            # The signal to the guard, which then kills the server.
             self._guard.stdin.close()
         try:
             # A slow guard is not killed: it still has to end the server.
@@ -126,6 +129,7 @@ class LocalProcess:
         except subprocess.TimeoutExpired:
             raise EnvironmentProblem(f"{self.binary.source} did not shut down:\n{self.log_tail()}") from None
         self._guard = self._start_guard()
+        # A process that ended will not answer any more: no need to wait for the deadline.
         if not wait_until(lambda: not self.running() or self.answers(), deadline_s=START_DEADLINE_S):
             raise EnvironmentProblem(f"{self.binary.source} did not restart:\n{self.log_tail()}")
         if not self.running():
@@ -134,6 +138,7 @@ class LocalProcess:
     def _start_guard(self) -> subprocess.Popen[bytes]:
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(
+                # Isolated and without site-packages: every start of a server waits for the guard's imports.
                 [sys.executable, "-I", "-S", str(_GUARD), str(self.folder), *self._command],
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -148,6 +153,7 @@ class LocalProcess:
             *("--port", str(self.port)),
             *("--bind", HOST),
             *("--protected-mode", "yes"),
+            # No snapshots: a fork in the middle of a run delays commands and costs memory.
             *("--save", ""),
             *("--appendonly", "no"),
             *("--dir", str(self.folder)),
@@ -189,6 +195,7 @@ def free_port(*, cluster: bool) -> int:
 
     Raises EnvironmentProblem if all are in use.
     """
+    # The system's generator: runs with equal seeds would try the same ports and collide.
     for port in random.SystemRandom().sample(PORTS, k=PORT_SAMPLE):
         if _is_free(port) and (not cluster or _is_free(port + BUS_OFFSET)):
             return port
@@ -244,6 +251,7 @@ def _became_ready(process: LocalProcess) -> bool:
     if settled and process.running():
         return True
     log = process.log_tail()
+    # The log is the only source: Redis exits with code 1 for every error at its start.
     if any(sign in log for sign in _PORT_TAKEN):
         return False
     how = "ended" if settled else f"did not answer on port {process.port} within {START_DEADLINE_S:g} s"
@@ -262,6 +270,7 @@ def slot_ranges(masters: int) -> list[range]:
 def _share_slots(clients: list[redis.Redis], *, by_range: bool) -> None:
     """Assign every slot to one node. Each has its own epoch: equal ones would first be resolved as a conflict."""
     for epoch, (client, slots) in enumerate(zip(clients, slot_ranges(len(clients)), strict=True), start=1):
+        # ADDSLOTSRANGE exists since 7.0; older servers need each of the slots as an argument.
         if by_range:
             send(client, "CLUSTER ADDSLOTSRANGE", slots.start, slots.stop - 1)
         else:

@@ -77,6 +77,7 @@ class RedisInstance(RedisUrl):
         """
         number = secrets.randbits(32) if rng is None else rng.getrandbits(32)
         prefix = f"bc{number:08x}"
+        # Before the prefix is returned: a kill right after its first key must still find it in the list.
         prefixes.note(prefix)
         return f"{{{prefix}}}" if self.mode == "cluster" else prefix
 
@@ -117,6 +118,7 @@ def open_server(setting: str | None, *, announce: Announce) -> Iterator[RedisIns
     """
     wanted = parse_setting(setting)
     if isinstance(wanted, RedisUrl):
+        # Only for a Redis of the user: one that the kit started ends together with its keys.
         with prefixes.swept(partial(connection.connect, wanted), announce):
             yield examine(wanted, announce)
     elif isinstance(wanted, ContainerImage):
@@ -201,8 +203,10 @@ def examine(address: RedisUrl, announce: Callable[[str], None]) -> RedisInstance
         own=False,
     )
     with explained(address), server.connect() as client:
+        # Every primary: a queue's slot may be on any of them, and versions may differ during an upgrade.
         for node in _primaries(client) or address.nodes:
             _examine_node(address, node, announce)
+        # Last, because it writes: a Redis that is refused for another reason stays untouched.
         _prove_writable(client, server)
     return server
 
@@ -258,6 +262,7 @@ def _first_answer(address: RedisUrl) -> ServerFacts:
             with explained(address, node), connect_node(address, node, timeout_s=ANSWER_TIMEOUT_S) as client:
                 return read_facts(client)
         except Problem as problem:
+            # The first one is the node that the user wrote first.
             first = first or problem
     assert first is not None  # an address has at least one node
     raise first
@@ -283,6 +288,7 @@ def _prove_writable(client: Client, server: RedisInstance) -> None:
     key = f"{server.fresh_prefix()}:write-test"
     proof = secrets.token_hex(8)
     client.set(key, proof, ex=_PROOF_LIFETIME_S)
+    # By a script, because users may be allowed to SET but not to EVAL, which all of BullMQ needs.
     if client.eval(_TAKE, 1, key) != proof.encode():
         raise EnvironmentProblem(
             f"Redis at {', '.join(server.nodes)} did not return what was written", hint="is a proxy in between?"

@@ -42,6 +42,7 @@ def note(prefix: str) -> None:
     if not path:
         return
     try:
+        # Without O_CREAT: a renamed list must not come back. O_APPEND keeps lines of several processes whole.
         file = os.open(path, os.O_WRONLY | os.O_APPEND)
     except FileNotFoundError:
         raise KeyboardInterrupt from None
@@ -61,6 +62,7 @@ def swept(connect: Callable[[], Client], announce: Callable[[str], None]) -> Ite
     os.environ[VARIABLE] = path
     try:
         yield
+    # Other exceptions end the run in the normal way, which removes its keys itself.
     except KeyboardInterrupt:
         # Rename the list first: from now on, remaining processes cannot start with a new prefix.
         taken = Path(path).replace(f"{path}-taken")
@@ -80,6 +82,7 @@ def _sweep(connect: Callable[[], Client], prefixes: set[str], announce: Callable
         with connect() as client:
             _until_writes_end(lambda: remove_all(client, prefixes))
     except (redis.RedisError, OSError) as error:
+        # Only announced: the interruption itself must still reach the caller.
         announce(f"keys may be left in Redis under {', '.join(sorted(prefixes)) or 'no prefix'}: {error}")
 
 
@@ -87,6 +90,7 @@ def _until_writes_end(remove: Callable[[], int]) -> None:
     """Remove keys until no new ones appear for a while: processes that are being ended may still write."""
     ends, empty_scans = time.monotonic() + LAST_WRITES_S, 0
     while empty_scans < EMPTY_SCANS and time.monotonic() < ends:
+        # Counted from the last key found, because one empty scan may fall between two late writes.
         empty_scans = 0 if remove() else empty_scans + 1
         time.sleep(SCAN_EVERY_S)
 

@@ -172,6 +172,7 @@ def _address(url: str) -> RedisUrl:
             " through SSL_CERT_FILE (and NODE_EXTRA_CA_CERTS for Node)",
         )
     mode, tls = kind
+    # From the right: a password may contain an @ that the user did not escape.
     login, _, hosts = parts.netloc.rpartition("@")
     username, _, password = login.partition(":")
     nodes = [_node(host) for host in hosts.split(",")]

@@ -48,6 +48,7 @@ def _outcome(ratio: MeasuredRatio, bound: float) -> tuple[GateOutcome, str]:
     if (ratio.confidence or 0) < LEAST_CONFIDENCE:
         return "undecided", f"{len(ratio.ratios)} rounds were measured, which are too few"
     seen = f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+    # The worse end of the interval decides, so that noise alone can neither pass nor fail a gate.
     if ratio.low >= bound:
         return "holds", f"{seen} is at least {bound:g}"
     if ratio.high < bound:

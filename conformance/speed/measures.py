@@ -140,6 +140,7 @@ def _worker_by_hand(peer: SpeedPeer, jobs: int) -> Iterator[SpeedHandle]:
     with peer.place() as place:
         place.add(_single_calls(jobs) + 1)
         worker = peer.open(place, "worker", "manual", lockDuration=LOCK_MS)
+        # The first claim connects and loads the script, which is not what is measured.
         worker.timed(GetNextJob(token=TOKEN))
         yield worker
 
@@ -163,7 +164,9 @@ def _own_part_ms(handle: SpeedHandle, calls: Sequence[Op[Any]]) -> float:
 def _without_driver(handle: SpeedHandle, call: Op[Any], times: Sequence[float]) -> float:
     """The median of these times (s) without the driver's own part, which is measured as often right after them."""
     arguments = msgspec.to_builtins(call)
+    # Right after the calls, so that both are measured under the same load of the machine.
     driver_part = statistics.median(handle.driver_part(arguments) for _ in times)
+    # Medians, because a single pause of the garbage collector would dominate a mean.
     own = statistics.median(times) - driver_part
     if own <= 0:
         raise Unmeasurable("the machine's own noise is more than what the client takes")

@@ -51,6 +51,7 @@ class SpeedPlace:
 
     def finished(self) -> tuple[float, int]:
         """The server's clock (s), and how many jobs are finished, at one instant."""
+        # One MULTI: time and counts must belong to the same instant.
         with self.redis.pipeline(transaction=True) as pipeline:
             pipeline.time()
             pipeline.zcard(self.key("completed"))
@@ -66,6 +67,7 @@ class SpeedPlace:
         while (seen := self.finished())[1] < count:
             if time.monotonic() > ends:
                 raise Unmeasurable(f"{seen[1]} of {count} jobs are finished after {PATIENCE_S} s")
+            # Short against the measured seconds, and rare enough not to load Redis.
             time.sleep(LOOK_S)
         return seen
 
@@ -108,6 +110,7 @@ class SpeedPeer:
         try:
             yield SpeedPlace(self.redis, prefix, seeder)
         finally:
+            # Before the keys are removed: a running worker would write some of them again.
             self.driver.reset()
             self.seeder.reset()
             self.server.remove_prefix(prefix)
@@ -168,6 +171,7 @@ def resident_bytes(pid: int | None, table: str | None = None) -> int:
 def _ancestry(process: int, parents: Mapping[int, int]) -> list[int]:
     """A process, its parent, and so on."""
     line = [process]
+    # `ps` is not a snapshot: a reused process id may form a circle.
     while (parent := parents.get(line[-1])) is not None and parent not in line:
         line.append(parent)
     return line

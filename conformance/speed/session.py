@@ -88,6 +88,7 @@ def measure_speed(environment: Environment, options: SpeedOptions, announce: Ann
 def _peers(environment: Environment) -> Iterator[tuple[SpeedPeer, SpeedPeer]]:
     """The client and the oracle, and a second oracle that adds jobs for both."""
     seed, server = environment.seed, environment.server
+    # A second oracle adds the jobs: otherwise the measured one would share its process with that work.
     drivers = [
         RestartableDriver(launch, seed) for launch in (environment.client, environment.oracle, environment.oracle)
     ]
@@ -136,6 +137,7 @@ def _take(measure: SpeedMeasure, order: Sequence[SpeedPeer], jobs: int, found: _
         except (OperationFailed, OperationGivenUp, OperationIndeterminate, DriverBroken, Unmeasurable) as why:
             found.reasons.append(f"{peer.name}: {why}")
             return
+    # Only complete pairs: a ratio needs both values from the same moment.
     if counted:
         found.pairs.append((values["client"], values["oracle"]))
 

@@ -69,6 +69,7 @@ def verify_files(root: Path, pinned: Mapping[str, str] | None = None) -> None:
     installed = read_files(root)
     recorded = _recorded(root)
     changed = _unequal(recorded.files, installed.files) if recorded else []
+    # The record first: it names the changed file, the manifest only its package.
     changed = changed or (_unequal(pinned, installed.by_package()) if pinned is not None else [])
     if changed:
         others = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
@@ -111,6 +112,7 @@ def _files(folder: str) -> Iterator[str]:
     for entry in os.scandir(folder):
         if entry.name in NPM_OWN:
             continue
+        # A link could lead out of the folder, or in a circle.
         if entry.is_dir(follow_symlinks=False):
             yield from _files(entry.path)
         else:

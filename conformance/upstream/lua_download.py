@@ -78,6 +78,7 @@ def scripts_without_node(
     if found is None:
         found = _installed(cache) or _download(announce, download or _over_https)
         _write_cache(cached, found)
+    # The cache is verified each time too: any program of the user can write to it.
     return verified(found, load_manifest(), cached)
 
 
@@ -146,6 +147,7 @@ def _download(announce: Callable[[str], None], download: Download) -> dict[str, 
             f"the Lua scripts cannot be fetched from {address}: {error}",
             hint=f"the registry is needed once: check network and proxy, or set {FOLDER_VARIABLE} to a folder of them",
         ) from error
+    # Before unpacking: a manipulated archive must not reach the tar reader.
     _check_integrity(package, pinned.integrity, address)
     with tarfile.open(fileobj=io.BytesIO(package), mode="r:gz") as archive:
         members = [member for member in archive if member.isfile() and member.name.startswith(_IN_PACKAGE)]
@@ -171,6 +173,7 @@ def _over_https(address: str) -> bytes:
     if not address.startswith("https://"):
         raise ValueError("only https is trusted")
     with urllib.request.urlopen(address, timeout=_WITHIN_S) as answer:  # noqa: S310 - checked just above
+        # Limited: a wrong address may answer without end; the hash refuses what was cut off.
         package: bytes = answer.read(_LONGEST_PACKAGE)
     return package
 
@@ -204,6 +207,7 @@ def _read_cache(path: Path) -> dict[str, RawScript] | None:
 
 def _write_cache(path: Path, scripts: Mapping[str, RawScript]) -> None:
     """Write to a second file and rename it, so that a concurrent reader sees all of it or nothing."""
+    # With the process id: two processes must not write the same temporary file.
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

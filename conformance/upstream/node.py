@@ -141,6 +141,7 @@ def find_npm(node: NodeBinary) -> Path:
 
 
 def _npm_next_to(binary: Path) -> Path | None:
+    # `node` on PATH is often a link into a version manager's folder, where npm is its neighbour.
     resolved = binary.resolve()
     candidates = (
         resolved.parent.parent / "lib" / _NPM_CLI,
@@ -173,6 +174,7 @@ def _npm(node: NodeBinary, folder: Path | None, *words: str) -> str:
             command,
             cwd=folder,
             env={**os.environ, **_NPM_SETTINGS},
+            # npm may ask a question (login, update), and nothing would answer it.
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

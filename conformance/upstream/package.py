@@ -179,8 +179,11 @@ class _Installation:
             version = installed_version(part)
             if version is None:
                 raise EnvironmentProblem("npm did not install bullmq", hint=f"try `npm ci` in {HARNESS}")
+            # Recorded before the rename: a folder in its final place always has its record.
             record_files(part)
+            # mkdtemp makes the folder private, but other users may share the cache.
             part.chmod(0o755)
+            # A rename is atomic: a reader without the lock sees the whole installation or none.
             part.rename(self.target)
         finally:
             shutil.rmtree(part, ignore_errors=True)
@@ -213,8 +216,10 @@ else:
 @contextmanager
 def exclusive_lock(path: Path, *, on_wait: Callable[[], None]) -> Iterator[None]:
     """Hold the lock file at `path`; `on_wait` is called once if another process has it."""
+    # The file is never removed: a second process could then lock a new file of the same name at the same time.
     with path.open("ab") as handle:
         try:
+            # First without waiting, only to report the wait: an installation may take minutes.
             _take(handle, wait=False)
         except OSError:
             on_wait()

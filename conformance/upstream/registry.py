@@ -26,6 +26,7 @@ def exact_version(node: NodeBinary, text: str) -> str:
     Asks npm only for words. Raises UsageProblem for other texts and for an unknown major version, EnvironmentProblem if
     npm fails.
     """
+    # Exact versions work offline, once they are installed.
     if _EXACT.fullmatch(text):
         return text
     word = _NEWEST.fullmatch(text)

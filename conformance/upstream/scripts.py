@@ -86,6 +86,7 @@ def verified(scripts: Mapping[str, RawScript], expected: ScriptManifest, root: P
 
 
 def _cached_or_extracted(package: BullMQPackage, node: NodeBinary) -> dict[str, RawScript]:
+    # Cheaper than starting Node for every run, and still different after a new installation.
     taken_from = _fingerprint(package.root / "node_modules" / "bullmq" / "dist" / "cjs" / "scripts")
     path = package.root / "scripts.json"
     cached = _read_cache(path)

@@ -128,6 +128,7 @@ async def _in_time(op: str, operation: Coroutine[Any, Any, Json | None]) -> Json
     # Not `wait_for`, which cancels the operation: without the kit it would not be cancelled either.
     done, _pending = await asyncio.wait({task}, timeout=limit_ms / 1000)
     if not done:
+        # Otherwise asyncio reports an exception that nothing retrieved, without naming the call.
         task.add_done_callback(_log_late_end)
         raise OpError("timeout", f"{op} did not end within {limit_ms:.0f} ms: no answer", definite=False, status="info")
     return task.result()
@@ -150,6 +151,7 @@ class ForwardingQueueEvents(QueueEvents):  # type: ignore[misc]  # the client ha
 
     def emit(self, event_name: str, *args: Any, **kwargs: Any) -> None:
         """See `EventEmitter.emit`."""
+        # The client emits each entry twice (see above), so the stream id has to be compared.
         if event_name != "error" and args[-1] != self.last_sent:
             self.last_sent = args[-1]
             fields = args[0] if len(args) > 1 else {}
@@ -164,12 +166,14 @@ async def open_handle(name: str, args: Json, send: Send) -> OfficialHandle:
         raise OpError("invalid-argument", f"no such role: {args['role']}")
     handle = OfficialHandle(name=name, role=args["role"], object=None, send=send)
     options = {**args.get("options", {}), "prefix": args["prefix"], "connection": _connection(args["redis"])}
+    # Earlier than `ANSWER_BY`, so that the answer says "no connection" instead of "no answer".
     seconds = CONNECT_BY * deadline_ms() / 1000
     async with asyncio.timeout(seconds) as limit:
         try:
             await opener(handle, args, options)
         except BaseException:
             if handle.object is not None:
+                # Not awaited: closing may hang on the same connection that just failed to open.
                 handle.tasks.append(asyncio.ensure_future(handle.close(force=True)))
             if limit.expired():
                 message = f"no connection to Redis within {seconds:.1f} s"
@@ -219,6 +223,7 @@ async def _open_events(handle: OfficialHandle, args: Json, options: Json) -> Non
     if QueueEvents is object:
         raise Unsupported("this version of the client has no QueueEvents")
     autorun = options.pop("autorun", True)
+    # Started by the driver below: autorun would read before the listeners and the start position are set.
     events = ForwardingQueueEvents(args["queue"], {**options, "autorun": False})
     events.send = handle.send
     handle.object = events

@@ -111,6 +111,7 @@ class OfficialHandles:
     async def close(self, name: str | None, *, force: bool) -> None:
         """Close one handle as the client's user would, and forget it."""
         handle = self.named(name, "queue", "worker", "events", "flow")
+        # Forgotten only after the close: a second `close` meanwhile must reach the same object.
         await handle.close(force=force)
         self._open.pop(handle.name, None)
 
@@ -119,6 +120,7 @@ class OfficialHandles:
         # Removed before they are closed: a concurrent call must not find a handle that is closing.
         abandoned, self._open = list(self._open.values()), {}
         await asyncio.gather(*(within(ABANDON_SECONDS, handle.close(force=True)) for handle in abandoned))
+        # After the closes, which end these loops in the normal way; only those that hang are cancelled.
         for task in [task for handle in abandoned for task in handle.tasks]:
             task.cancel()
 
@@ -176,6 +178,7 @@ def resolve(handle: OfficialHandle, args: Json) -> None:
     waiting = handle.asked.get(args["job"])
     if not waiting:
         raise OpError("invalid-argument", f"job {args['job']} does not wait for an answer at {handle.name}")
+    # Parsed here for its error: inside the processor it would fail the job instead of the call.
     parse(args.get("value_raw") or "null")
     waiting.popleft().set_result(args)
 

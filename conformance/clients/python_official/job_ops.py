@@ -76,6 +76,7 @@ async def log(handle: OfficialHandle, args: Json) -> Json:
 async def _get_next_job(handle: OfficialHandle, args: Json) -> Json:
     """Worker.getNextJob blocks after an empty queue; `moveToActive` is its step after that wait."""
     worker = handle.object
+    # The kit asks without blocking, and this client has no option for that.
     claim = worker.moveToActive if worker.drained else worker.getNextJob
     return maybe_job(handle.hold(await claim(args["token"])))
 
@@ -128,6 +129,7 @@ async def _check_stalled(handle: OfficialHandle, _args: Json) -> Json:
         await worker.runStalledJobsCheck()
     finally:
         for name, listener in listeners.items():
+            # In `finally`: a listener that stays would add to the answer of the next check.
             worker.off(name, listener)
     if errors:
         raise errors[0]
@@ -153,6 +155,7 @@ async def _is_running(handle: OfficialHandle, _args: Json) -> Json:
 async def _taken(handle: OfficialHandle, args: Json) -> Job:
     """Return the job for an operation that releases it from the worker, and forget it."""
     job = await handle.find_job(args["job"])
+    # Forgotten even if the script then refuses: the next operation reads the job as stored.
     handle.held.pop(args["job"], None)
     return job
 

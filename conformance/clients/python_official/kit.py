@@ -36,6 +36,7 @@ def _load(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError(f"cannot load {path}")
     module = importlib.util.module_from_spec(spec)
+    # Before it runs: dataclasses look their own module up there.
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
@@ -186,6 +187,7 @@ def reported_to_the_kit(op: str) -> Iterator[None]:
 def as_answer(error: Exception, op: str) -> OpError:
     """Return an error of the client as the answer to the operation it was raised in."""
     message = text_of(error)
+    # Before the type: this client raises script errors as TypeError, which would look like a wrong argument.
     for pattern, code in TEXTS:
         if pattern.search(message):
             return OpError(code, message)

@@ -42,6 +42,7 @@ impl<O: Close> Handles<O> {
         if name.is_empty() || self.all().contains_key(name) {
             return Err(invalid(format!("the handle {name:?} is open already, or has no name")));
         }
+        // No lock is held here: connecting may take seconds, and other calls must go on.
         let opened = opening.await?;
         self.all().insert(name.to_owned(), Arc::new(opened));
         Ok(json!({}))
@@ -71,6 +72,7 @@ impl<O: Close> Handles<O> {
         let abandoned: Vec<_> = self.all().drain().map(|(_, opened)| opened).collect();
         let closing: Vec<_> = abandoned
             .into_iter()
+            // In parallel: one after the other, many hanging objects would exceed the deadline of `reset`.
             .map(|opened| tokio::spawn(async move { tokio::time::timeout(ABANDON, opened.close(true)).await }))
             .collect();
         for task in closing {
@@ -91,6 +93,7 @@ impl<O: Close> Handles<O> {
 
     fn take_closing(&self, name: &str) -> Option<Arc<O>> {
         let mut closing = self.closing();
+        // The oldest one: it belongs to the `close` that was read first.
         let place = closing.iter().position(|(noted, _)| noted == name)?;
         Some(closing.remove(place).1)
     }
@@ -114,6 +117,7 @@ impl<Q, J: Clone> OpenQueue<Q, J> {
 
     pub fn hold(&self, id: &str, job: &J) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        // The newest object of a job counts: it has the values that the user saw last.
         held.retain(|(other, _)| other != id);
         held.push_back((id.to_owned(), job.clone()));
         if held.len() > HELD {

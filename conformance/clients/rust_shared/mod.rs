@@ -31,6 +31,7 @@ pub fn within_deadline(
     operation: impl Future<Output = Outcome> + Send + 'static,
 ) -> Outcome {
     let limit = Duration::from_millis((ANSWER_BY * call.deadline_ms as f64) as u64);
+    // Spawned, so that the timeout drops only the handle: the operation itself is not cancelled half-way.
     let task = runtime.spawn(operation);
     match runtime.block_on(async { tokio::time::timeout(limit, task).await }) {
         Ok(Ok(outcome)) => outcome,

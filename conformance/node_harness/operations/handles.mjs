@@ -16,6 +16,7 @@ define('close', ['queue', 'worker', 'events', 'flow'], null, async (handle, a) =
 define('resolve', ['worker'], null, resolveAsked);
 define('reset', null, null, async () => {
   const open = [...handles.values()];
+  // Before the closes: a concurrent call must not find a handle that is closing.
   handles.clear();
   clock.run();
   await Promise.all(open.map(abandonInTime));

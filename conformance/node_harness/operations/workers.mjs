@@ -6,6 +6,7 @@ import { maybeJob } from '../views.mjs';
 import { nothing, onHeldJob, onWorker } from './registry.mjs';
 
 onWorker('getNextJob', async (worker, a, handle) => {
+  // Without blocking: the call must be answered within the kit's deadline, whether there is a job or not.
   const job = await worker.getNextJob(a.token, { block: false });
   return maybeJob(hold(handle, job));
 });
@@ -57,6 +58,7 @@ async function checkStalled(worker) {
   try {
     await worker.moveStalledJobsToWait();
   } finally {
+    // In `finally`: a listener that stays would add to the answer of the next check.
     worker.off('stalled', note);
   }
   return { ids: recovered };

@@ -39,6 +39,7 @@ class ClusterAddresses:
         """The address of the tap for a node; None if there is none."""
         sender = _split(command.node)[0]
         tap = self._taps.get((host if host not in {b"", b"?"} else sender, port))
+        # A node may announce a local name that differs from the one the tap connected to.
         return tap or self._taps.get((sender, port)) if _is_local(host) else tap
 
     def _redirection(self, command: TappedCommand, raw: bytes) -> bytes:

@@ -127,6 +127,7 @@ def meaning_of(args: tuple[bytes, ...], digest: str | None, scripts: Mapping[str
 def may_block(name: str, args: tuple[bytes, ...]) -> bool:
     """Whether the command may block."""
     if name in {"XREAD", "XREADGROUP"}:
+        # Without BLOCK these commands return at once.
         return any(word.upper() == b"BLOCK" for word in args)
     return name in _BLOCKING
 
@@ -172,10 +173,12 @@ class ScriptNames:
         sent = sent_text(command, args)
         if sent is not None:
             digest = hashlib.sha1(sent, usedforsecurity=False).hexdigest()
+            # The text decides more exactly than the keys of a call, so it replaces a guess made from keys.
             if digest not in self._names or digest in self._by_keys:
                 self._by_keys.discard(digest)
                 self._names[digest] = self._most_similar(_lines(sent.decode("utf-8", "replace")))
         elif command in BY_DIGEST and digest is not None and digest not in self._names:
+            # Marked as a guess: Redis knew the script, so its text may still pass later (SCRIPT FLUSH, reconnect).
             self._by_keys.add(digest)
             self._names[digest] = script_with_keys(args[3 : 3 + key_count(args)])
 
@@ -191,6 +194,7 @@ def script_with_keys(keys: Sequence[bytes]) -> str | None:
     likeness = {name: _likeness(ends, call) for name, call in SCRIPT_SIGNATURES.items()}
     best = max(likeness.values())
     names = [name for name, value in likeness.items() if value == best]
+    # Two scripts with equal keys cannot be told apart by them: a wrong name would fire a rule at the wrong call.
     return names[0] if best >= LIKENESS_OF_KEYS and len(names) == 1 else None
 
 

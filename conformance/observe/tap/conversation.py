@@ -153,7 +153,9 @@ class Conversation:
 
     def _arrived(self, raw: bytes, args: tuple[bytes, ...]) -> None:
         command = TappedCommand(raw, args, self.number, self.node)
+        # Waiting commands count too: the client has sent them without waiting, which is what a pipeline is.
         command.in_flight = len(self._pairing.awaited) + len(self._waiting)
+        # On arrival, not when sent: the `where` of a rule may ask for the transaction of a command that still waits.
         self._transactions.arrived(command)
         self._recording.open(command)
         if command.name == "CLIENT" and len(args) > 2 and args[1].upper() == b"SETNAME":
@@ -198,8 +200,11 @@ class Conversation:
 
     def _sending(self, command: TappedCommand) -> None:
         """Record that the command goes to Redis now. Rules for the reply of a queued command are due at EXEC."""
+        # Monotonic: waits compare it with their own clock (`participants.loop_worker`).
         command.sent_s = time.monotonic()
         command.fate = "sent"
+        # Sent, so the bytes are no longer needed; 200,000 recorded commands would otherwise keep all job data in
+        # memory.
         command.raw = b""
         after = [rule for rule in self._claimed or () if rule.trigger.phase != "before-send"]
         due = self._transactions.rules_due(command, after) if after or command.name == "EXEC" else []
@@ -213,10 +218,14 @@ class Conversation:
             raw = self._addresses.rewritten(command, raw)
             command.answered(raw)
             for known in self._transactions.answered(command, raw):
+                # The client sends the call again as EVAL; counting both would move "the second call" of a rule.
                 if known.answer is not None and known.answer.head.startswith(b"-NOSCRIPT"):
                     self._rules.uncount(known)
+            # `last`: a subscription has several confirmations, and the rule applies once they have all arrived.
             if last and self._guarded is not None and self._guarded[0] is command:
                 due, self._guarded = self._guarded[1], None
+                # An error NOSCRIPT or an aborted EXEC changed nothing in Redis, so "after-execute" has not been
+                # reached.
                 due = [due_rule for due_rule in due if has_run(due_rule.command)]
                 if due and not self.is_cut:
                     # Set now and not by the task: replies that come before the task starts would overtake this one.
@@ -274,12 +283,14 @@ class Conversation:
     def _end_when_done(self) -> None:
         if self.is_cut:
             return
+        # While a rule holds replies, the client must still get them before the end of the connection.
         if self._redis_ended and not self._withholding:
             self._lose()
             self.to_client.finish()
 
     def _lose(self) -> None:
         """Mark all commands without reply as lost."""
+        # Waiting ones too, but without `sent_s`: a scenario can see that Redis never got them.
         for command in (*self._pairing.awaited, *self._waiting):
             if command.fate in {"waiting", "sent"}:
                 command.fate = "lost"
@@ -321,6 +332,7 @@ class ClientSide(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._conversation.to_client.connect(self._transport)
         if self._refuse:
+            # RST is the nearest to a refused connection that a listening port can do.
             self._conversation.cut(reset=True)
         else:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
@@ -332,6 +344,7 @@ class ClientSide(asyncio.Protocol):
     def eof_received(self) -> bool:
         """The client has closed its sending half. It may still read."""
         self._conversation.client_ended()
+        # Keeps the transport open: asyncio would close it, and replies that are still on their way would be lost.
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -357,6 +370,7 @@ class ClientSide(asyncio.Protocol):
 
     def end_if_both_lost(self) -> None:
         """Report to the tap once both sides have ended."""
+        # A refused client never got a connection to Redis that could end.
         if self._lost and (self._redis.lost or self._refuse):
             self._on_end(self._conversation)
 
@@ -371,6 +385,7 @@ class ClientSide(asyncio.Protocol):
                 host, _, port = node.rpartition(":")
                 await loop.create_connection(lambda: self._redis, host.strip("[]"), int(port), ssl=self._tls)
         except OSError:
+            # As if Redis had closed: the client sees what it would see without the tap.
             self._redis.connection_lost(None)
 
 

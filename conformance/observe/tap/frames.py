@@ -55,14 +55,17 @@ class FrameSplitter:
 
     def _pieces(self, data: bytes) -> bytes | bytearray:
         """The bytes to parse: `data` alone if nothing was left over; empty while a known frame is still incomplete."""
+        # The common case: whole commands arrive in one piece and are parsed without a copy.
         if self.violation is None and not self._buffer:
             return data
         self._buffer += data
+        # A large bulk arrives in many pieces: parsing again for each one would take quadratic time.
         return self._buffer if self.violation is None and len(self._buffer) >= self._needed else b""
 
     def _keep(self, data: bytes | bytearray, start: int, position: int) -> None:
         """Keep what belongs to an unfinished frame, and where to go on in it."""
         if data is self._buffer:
+            # Only once per feed: deleting per frame would move the rest of the buffer each time.
             del self._buffer[:start]
         elif start < len(data):
             self._buffer += memoryview(data)[start:]
@@ -146,11 +149,13 @@ class CommandParser(FrameSplitter):
     def _header(data: bytes | bytearray, position: int, limit: int) -> tuple[int, int] | None:
         """The end of the line at `position`, and the number in it; numbers below zero in arrays count as zero."""
         line = data.find(b"\r", position + 1)
+        # The "\n" may be in the next piece.
         if line < 0 or line + 1 >= len(data):
             _refuse_long_line(len(data) - position)
             return None
         number = number_in(data[position + 1 : line])
         if number > limit:
+            # Redis closes the connection at this point, so the tap must not wait for that many bytes.
             raise ProtocolViolation(f"a length of {number} is too much")
         return line + 2, max(number, 0) if data[position] == _STAR else number
 
@@ -320,6 +325,7 @@ class ReplyParser(FrameSplitter):
         return None if end < 0 else end
 
     def _push(self, count: int) -> None:
+        # Bounds the memory that invalid bytes can claim.
         if len(self._open) >= MAX_DEPTH:
             raise ProtocolViolation(f"nested deeper than {MAX_DEPTH}")
         self._open.append(count)

@@ -52,6 +52,7 @@ async def before_send(
     for rule in rules:
         chunks = rule.action if isinstance(rule.action, Chunks) else chunks
         reply = await _carry_out(rule, command, connection)
+        # The tap has answered, so there is nothing left to send: later rules cannot act on this command.
         if reply is not None:
             return reply, None
     return None, chunks
@@ -75,6 +76,7 @@ async def pass_reply(raw: bytes, due: list[DueRule], connection: TappedConnectio
 
 def _middle(raw: bytes, wanted: int | None) -> int:
     """The position at which to split a reply: each part has at least one byte."""
+    # At least one byte on each side: otherwise "mid-reply" would be before or after the reply.
     return max(1, min(len(raw) - 1, len(raw) // 2 if wanted is None else wanted))
 
 
@@ -89,6 +91,7 @@ async def _carry_out(rule: TapRule, command: TappedCommand, connection: TappedCo
 async def _act(rule: TapRule, command: TappedCommand, connection: TappedConnection) -> bytes | None:
     action = rule.action
     if isinstance(action, Cut):
+        # Cut before `note`: a scenario that the barrier wakes must find the connection already gone.
         connection.cut(reset=action.reset)
         rule.note(command)
         return None
@@ -106,11 +109,13 @@ async def _act(rule: TapRule, command: TappedCommand, connection: TappedConnecti
 
 
 async def _black_hole(rule: TapRule, command: TappedCommand, connection: TappedConnection) -> None:
+    # Before `note`: once the barrier reports the rule, no byte may pass any more.
     connection.silence()
     rule.note(command)
     try:
         await rule.wait(None)
     finally:
+        # In `finally`: a cancelled rule must not leave the connection silent for the following scenario.
         connection.unsilence()
 
 
@@ -193,6 +198,7 @@ class TapConditions:
     def _apply_links(self) -> None:
         for connection in self._live.values():
             chosen = [link for link, number in self._links if number in {None, connection.number}]
+            # The newest condition wins, so that a scenario can worsen a link without removing the old one.
             connection.to_redis.link = connection.to_client.link = chosen[-1] if chosen else None
 
 

@@ -24,6 +24,7 @@ class LoopThread:
         self.failures: list[str] = []
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._failed)
+        # Daemon: a tap that was never stopped must not keep the kit from exiting.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -41,12 +42,14 @@ class LoopThread:
             except Exception as error:  # noqa: BLE001 - the calling thread gets it
                 answer.set_exception(error)
 
+        # call_soon alone would not wake the selector: the call would wait for the next byte from a socket.
         self._loop.call_soon_threadsafe(work)
         return _result(answer)
 
     def stop(self) -> None:
         """End the loop and its thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
+        # Bounded: a loop that hangs must not hang the run; the thread is a daemon.
         self._thread.join(DEADLINE_S)
 
     def _run(self) -> None:

@@ -46,14 +46,17 @@ class ReplyPairing:
 
     def pair(self, raw: bytes) -> tuple[TappedCommand | None, bool]:
         """The command of a reply (None if it answers no command), and whether it is the command's last reply."""
+        # Nearly all connections never subscribe, and skip the slow path.
         if self._special or raw[0] == _PUSH:
             return self._pair_special(raw)
+        # Without an awaited command Redis has sent an error by itself, for example "max number of clients reached".
         return (self.awaited.popleft(), True) if self.awaited else (None, False)
 
     def _is_silent(self, command: TappedCommand) -> bool:
         args = command.args
         if not args:
             return True
+        # CLIENT REPLY SKIP applies to exactly one command.
         skipped, self._skip_next = self._skip_next, False
         if command.name == "CLIENT" and len(args) > 2 and args[1].upper() == b"REPLY":
             mode = args[2].upper()
@@ -65,6 +68,7 @@ class ReplyPairing:
     def _pair_special(self, raw: bytes) -> tuple[TappedCommand | None, bool]:
         """Pair on a connection that has subscribed, or that monitors."""
         word = _first_word(raw)
+        # A message may arrive while a command waits for its reply: it must not be taken for the reply.
         if not self.awaited or self._is_unrequested(raw, word):
             return None, False
         head = self.awaited[0]
@@ -148,6 +152,7 @@ class Transactions:
         if number is None:
             return [command]
         if _is_queued(command):
+            # No result yet: the reply to EXEC contains it.
             if raw.startswith(b"+QUEUED"):
                 return []
             self.not_sent(command)
@@ -187,4 +192,5 @@ def _distribute_results(queued: list[TappedCommand], raw: bytes) -> None:
         if results is not None and index < len(results):
             command.answered(encode(results[index]))
         else:
+            # EXEC returned nil (WATCH) or an error (EXECABORT): none of the commands ran.
             command.answered(raw, "discarded")

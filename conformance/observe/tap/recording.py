@@ -206,10 +206,13 @@ class Recording:
         """Number a command and keep it. Only called by the loop of the tap."""
         self._last += 1
         command.sequence = self._last
+        # Clipped before it is kept: job data of megabytes times 200,000 commands would fill the memory.
         command.clip(self._kept_bytes)
         self._commands.append(command)
+        # Learned now: the text of a script mostly passes only once, and later calls have only its digest.
         self.names.learn(command.name, command.args, command.digest)
         if len(self._commands) > KEPT_COMMANDS:
+            # A tenth at once: deleting one at the front per command would move the whole list each time.
             gone = KEPT_COMMANDS // 10
             del self._commands[:gone]
             self.dropped += gone
@@ -235,6 +238,7 @@ class Recording:
     def commands(self, *, after: int = 0, where: Matching | None = None) -> tuple[CommandRecord, ...]:
         """The commands in the order of their arrival, as they are now."""
         commands = self._commands[:]  # copied at once, because the loop of the tap appends and drops commands meanwhile
+        # Sequences grow, so a search is enough: scenarios poll with `after` near the end of a long list.
         newer = bisect_right(commands, after, key=lambda command: command.sequence)
         records = (command.record(self.scripts) for command in commands[newer:])
         return tuple(record for record in records if where is None or where(record))
@@ -248,6 +252,7 @@ class Recording:
 
         Raises NotSeen with the newest commands after `deadline_ms`.
         """
+        # A fixed end: every command wakes this thread, and restarting the deadline would never expire under load.
         ends = time.monotonic() + deadline_ms / 1000
         with self._changed:
             # Counted before the first check: otherwise a command between that check and `wait` would not wake this
@@ -255,6 +260,7 @@ class Recording:
             self._waiting += 1
             try:
                 while len(matching := self.commands(after=after, where=where)) < count:
+                    # Checked after the condition, so a command that arrived exactly at the deadline still counts.
                     left = ends - time.monotonic()
                     if left <= 0:
                         seen = f"{len(matching)} of {count} commands within {deadline_ms} ms"

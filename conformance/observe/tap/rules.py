@@ -129,6 +129,7 @@ class RuleOccurrences:
     def __init__(self, trigger: Trigger, recording: Recording) -> None:
         self._trigger = trigger
         self._recording = recording
+        # Failure messages show only the traffic since the rule became active.
         self._since = recording.mark()
         self._commands: list[CommandRecord] = []
         self._changed = threading.Condition()
@@ -190,11 +191,13 @@ class TapRule:
 
     def uncount(self, command: TappedCommand) -> None:
         """Do not count a command that did not run, unless the rule has already acted on it."""
+        # An action that is in effect cannot be undone; counting the call again would fire it twice.
         if self._fired_at is not command:
             self._counted.discard(command.sequence)
 
     def note(self, command: TappedCommand) -> None:
         """Report to the scenario that the action is in effect."""
+        # Before `reached`, because the scenario may remove the rule as soon as it wakes.
         self._fired_at = command
         self.reached.note(command.record(self._recording.scripts))
 
@@ -205,6 +208,7 @@ class TapRule:
         future = asyncio.get_running_loop().create_future()
         self._held.add(future)
         try:
+            # `wait`, not `wait_for`: after the timeout the command continues, which is not an error.
             await asyncio.wait({future}, timeout=None if ms is None else ms / 1000)
         finally:
             self._held.discard(future)
@@ -212,11 +216,13 @@ class TapRule:
     def release(self) -> None:
         """Release all held commands."""
         for future in self._held:
+            # Its time may have run out in the same turn of the loop.
             if not future.done():
                 future.set_result(None)
 
     def heal(self) -> None:
         """Release all held commands, and hold no further ones."""
+        # Before the release: a command that arrives in between would be held with nothing to release it.
         self._healed = True
         self.release()
 
@@ -246,6 +252,7 @@ class RuleBook:
 
     def claim(self, command: TappedCommand) -> list[TapRule]:
         """The rules whose action is due at this command."""
+        # Every rule counts the command, also if an earlier one already acts on it.
         return [rule for rule in self.rules if rule.claims(command)]
 
     def uncount(self, command: TappedCommand) -> None:

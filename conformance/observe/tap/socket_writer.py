@@ -56,6 +56,7 @@ class RedisLink:
         if self.jitter_ms:
             delay_ms += self.random.expovariate(1 / self.jitter_ms)
         if self.loss and self.random.random() < self.loss:
+            # TCP hides a loss: the bytes arrive, only later, so nothing is dropped here.
             delay_ms += RETRANSMIT_MS
         return delay_ms / 1000
 
@@ -63,6 +64,7 @@ class RedisLink:
         """The pieces in which data is sent on this link."""
         sizes = [len(data), self.chunk_bytes or len(data)]
         if self.bytes_per_s is not None:
+            # Small pieces: one large write would arrive as a burst instead of at the bandwidth.
             sizes.append(max(1, int(self.bytes_per_s * _PIECE_S)))
         size = min(sizes)
         return [data[start : start + size] for start in range(0, len(data), size)] if size else []
@@ -105,6 +107,7 @@ class SocketWriter:
         """
         if not self._ended:
             self._ended = True
+            # Queued behind the data: FIN must not overtake bytes that a slow link still holds.
             self._queue.append((self._line_free_s, None))
             self._pump()
 
@@ -114,6 +117,7 @@ class SocketWriter:
         if self._transport is not None and not self._transport.is_closing():
             connection = self._transport.get_extra_info("socket")
             if connection is not None and connection.family != getattr(socket, "AF_UNIX", None):
+                # Linger with 0 s makes the kernel send RST instead of FIN.
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._transport.abort()
 
@@ -133,6 +137,7 @@ class SocketWriter:
 
     def stop(self) -> None:
         """Hold back all data, until the same number of calls of `go`."""
+        # A count, not a flag: two rules may silence the same connection, and both must end.
         self._stopped += 1
 
     def go(self) -> None:
@@ -144,6 +149,7 @@ class SocketWriter:
         link = self.link or RedisLink()
         now = self._loop.time()
         for piece in link.pieces(data):
+            # An idle line does not save up bandwidth for later.
             self._line_free_s = max(now, self._line_free_s)
             if link.bytes_per_s is not None:
                 self._line_free_s += len(piece) / link.bytes_per_s
@@ -151,9 +157,11 @@ class SocketWriter:
 
     def _pump(self) -> None:
         """Send due data, and set a timer for the rest. A chunked link sends one piece per turn of the loop."""
+        # A pending timer continues the queue; a second one would send pieces early.
         if self._timer is not None or self._transport is None:
             return
         while self._queue and not self._stopped:
+            # Only looked at: the piece stays first while its time has not come, so later ones cannot overtake it.
             due, data = self._queue[0]
             wait = due - self._loop.time()
             if wait > 0:
@@ -165,6 +173,7 @@ class SocketWriter:
                 return
             self._send(self._transport, data)
             if self.link is not None and self.link.chunk_bytes:
+                # One piece per turn, or the kernel would merge the pieces into one packet again.
                 self._timer = self._loop.call_later(0, self._wake)
                 return
 
@@ -179,6 +188,7 @@ class SocketWriter:
                 with contextlib.suppress(OSError):  # Redis has reset the connection, but the loop has not noticed yet
                     transport.write_eof()
         else:
+            # Close, not abort: bytes that were already passed on must still arrive.
             transport.close()
 
     def _wake(self) -> None:

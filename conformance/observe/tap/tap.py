@@ -66,6 +66,7 @@ class Tap:
             raise UsageProblem("a tap needs a Redis behind it", hint="give the address of at least one node")
         self.nodes = tuple(_checked(node) for node in nodes)
         self.recording = Recording(scripts or {}, texts, kept_bytes=kept_bytes)
+        # Only then: in a standalone Redis an address in a reply is user data, and must pass unchanged.
         self._cluster = cluster or len(nodes) > 1
         self._tls = tls
         self._rules = RuleBook()
@@ -104,9 +105,11 @@ class Tap:
 
         Raises RuntimeError if the tap itself has failed.
         """
+        # First, so that a failing shutdown is not repeated by the next call of close.
         loop, self._loop = self._loop, None
         if loop is None:
             return
+        # Before the loop stops: sockets that nothing closes would keep the client waiting.
         loop.await_(self._shut_down())
         loop.stop()
         if loop.failures:
@@ -127,6 +130,7 @@ class Tap:
         Raises UsageProblem for a trigger or an action that can never apply.
         """
         rule = TapRule(trigger, action, self.recording)
+        # Waits for the loop, so the rule is active before the block sends its first command.
         self._do(partial(self._rules.add, rule))
         try:
             yield Barrier(rule.reached, partial(self._do, rule.release))
@@ -165,6 +169,7 @@ class Tap:
         try:
             yield
         finally:
+            # By identity: two overlapping outages must each remove their own refusal.
             self._do(partial(self._conditions.admit, refusal))
 
     def cut(self, connection: int | None = None, *, reset: bool = False) -> None:
@@ -197,6 +202,7 @@ class Tap:
         """Start a server per node. Like all methods down to `_shut_down`, this runs in the loop of the tap."""
         loop = asyncio.get_running_loop()
         for node in self.nodes:
+            # Port 0: the kernel picks a free one, so taps of parallel runs cannot collide.
             server = await loop.create_server(partial(self._accept, node), HOST, 0)
             self._servers.append(server)
             self._ports.append(server.sockets[0].getsockname()[1])
@@ -209,6 +215,7 @@ class Tap:
             self._connections, node, rules=self._rules, recording=self.recording, addresses=self._addresses
         )
         self._live[conversation.number] = conversation
+        # Before the first byte: during an outage a new connection must not be faster than the condition.
         self._conditions.apply_to_new(conversation)
         return ClientSide(conversation, self._tls, refuse=self._conditions.refuses, on_end=self._gone)
 
@@ -227,6 +234,7 @@ class Tap:
 
     async def _shut_down(self) -> None:
         for server in self._servers:
+            # Stop accepting first: a client that reconnects at once would outlive the shutdown.
             server.close()
         for rule in self._rules.rules:
             self._rules.remove(rule)

@@ -69,9 +69,12 @@ class ClusterNodes:
             password=address.password,
             **redis_py_arguments(address.tls),
             client_name=name,
+            # A retry would send a script twice; whether it ran the first time is unknown, so the caller decides.
             retry=Retry(NoBackoff(), 0),
+            # A script may run long on a busy server, and after a timeout its result would be unknown.
             socket_timeout=None,
             socket_connect_timeout=10,
+            # RESP3 changes the shape of replies (maps, doubles), which the client parses as RESP2.
             protocol=2,
         )
         untyped: Any = self._client
@@ -155,6 +158,7 @@ class ClusterNodes:
         node = self._client.get_node_from_key(encoded)
         assert node is not None
         place = (str(node.host), int(node.port))
+        # The slot of the marker moved to another node: the old socket would only get MOVED replies.
         if self._blocking is None or place != self._blocking_node:
             if self._blocking is not None:
                 await self._blocking.close()
@@ -167,5 +171,6 @@ class ClusterNodes:
         for name, *arguments in commands:
             pipe.execute_command(str(name), *map(encode_argument, arguments))
         async with self._at_turn():
+            # Each command keeps its own reply: addBulk must know which of its jobs were stored.
             replies: list[Any] = await pipe.execute(raise_on_error=False)
         return replies

@@ -122,6 +122,7 @@ class Connection:
                     await self._check_server()
                 if self._opening is not None:
                     await self._opening()
+                    # Only after it succeeded: a failed opening runs again with the next command.
                     self._opening = None
         finally:
             self._unprepared -= 1
@@ -132,6 +133,7 @@ class Connection:
         self.version = version_of(facts)
         for concern in concerns(facts):
             self._warn(concern)
+        # Last, so that a failed INFO is repeated by the next caller.
         self._checked = True
 
     async def command(self, *arguments: Argument) -> Any:
@@ -194,6 +196,7 @@ class Connection:
 
     async def close(self) -> None:
         """Close permanently."""
+        # First: the loss that closing causes must not start an outage.
         self.closed = True
         with contextlib.suppress(*CONNECTION_LOST):
             await self._carrier.close()
@@ -210,6 +213,7 @@ class Connection:
         """Await a reply and notify the watch; a connection that is being closed does not count as lost."""
         try:
             reply = await sent
+        # A wait that this client ended itself is not an outage.
         except HungUp:
             raise
         except CONNECTION_LOST as error:
@@ -277,17 +281,20 @@ class Link:
         if self._failures and now < self._next_attempt:
             return
         self._failures += 1
+        # Monotonic, because the wall clock may be set during an outage.
         self._next_attempt = now + self._policy.delay_s(self._failures)
         if self._failures == 1:
             self._lost_at = now
             self._owner.emit("disconnected", error)
             return
         self._owner.emit("reconnecting", self._failures - 1)
+        # `==`, not `>=`: `unreachable` closes the worker and must be emitted once.
         if self._failures - 1 == self._policy.max_attempts:
             self._owner.emit("unreachable", self._failures - 1, error)
 
     def restored(self) -> None:
         """Note that Redis can be reached again."""
+        # Reset before emitting: a listener may send a command, which must not see the outage as continuing.
         attempts, self._failures = self._failures, 0
         self._owner.emit("reconnecting", attempts)
         self._owner.emit("reconnected", attempts, time.monotonic() - self._lost_at)

@@ -45,6 +45,8 @@ class Entrance:
         """Connect to this one server. Raises redis errors."""
         transport = " over TLS" if self._context is not None else ""
         try:
+            # The limit includes TLS and login: a server that accepts but never replies (SIGSTOP) must not hang the
+            # client.
             async with asyncio.timeout(within_s):
                 return await self._enter(address)
         except TimeoutError as error:
@@ -64,6 +66,8 @@ class Entrance:
         except OSError as error:
             raise RedisConnectionError(f"no connection to {address.place}: {error}") from error
         try:
+            # Before anyone else gets the socket: a command sent ahead of AUTH or SELECT would fail or hit another
+            # database.
             await wire.ask(*await self._introduction())
         except BaseException:
             wire.drop()
@@ -77,11 +81,14 @@ class Entrance:
             try:
                 place = await _master_by(node, sentinel)
                 return await self._enter_as_master(place)
+            # One sentinel may be down, partitioned or outdated during a failover: the next may know better.
             except (RedisConnectionError, RedisTimeoutError, ResponseError) as error:
                 refusals.append(f"{node[0]}:{node[1]}: {error}")
         raise RedisConnectionError(f"no sentinel leads to the master {sentinel.master!r}: {'; '.join(refusals)}")
 
     async def _enter_as_master(self, place: tuple[str, int]) -> Wire:
+        # A sentinel may still name the old master for some seconds; writing there would lose jobs, so its role is
+        # checked.
         wire = await self.enter(replace(self._address, nodes=(place,)))
         try:
             # Not ROLE: BullMQ does not use it elsewhere, so the user's ACL may forbid it.
@@ -102,6 +109,7 @@ class Entrance:
         elif address.password is not None or address.username is not None:
             user = (address.username,) if address.username else ()
             commands.append(("AUTH", *user, address.password or ""))
+        # Database 0 is the default of each new socket.
         if address.db:
             commands.append(("SELECT", address.db))
         if self._name is not None:
@@ -125,6 +133,7 @@ class ConnectAttempts:
                 return await entrance.open()
             except (RedisConnectionError, RedisTimeoutError) as error:
                 pause = self.reconnect.delay_s(attempt)
+                # A refused login does not heal by itself, and a pause beyond the deadline would only delay the error.
                 if isinstance(error, AuthenticationError) or time.monotonic() + pause > deadline:
                     raise
                 if self.on_failure is not None:
@@ -136,6 +145,7 @@ class ConnectAttempts:
 async def _master_by(node: tuple[str, int], sentinel: SentinelAccess) -> tuple[str, int]:
     """The master's address according to one sentinel."""
     own = Address(nodes=(node,), username=sentinel.username, password=sentinel.password, tls=sentinel.tls)
+    # A new socket per question: sentinels are asked only when a connection opens.
     wire = await Entrance(own).enter(own, _ASK_WITHIN_S)
     try:
         (place,) = await wire.ask(("SENTINEL GET-MASTER-ADDR-BY-NAME", sentinel.master))

@@ -62,6 +62,7 @@ class PureReader:
 
     def feed(self, data: bytes) -> None:
         """Add received bytes."""
+        # Joined only in `gets`: joining for each piece would copy a large reply again and again.
         self._received.append(data)
         self._missing -= len(data)
 
@@ -89,6 +90,7 @@ class PureReader:
             else:
                 start, end = behind, behind + length
                 behind = end + _LENGTH_OF_END
+                # Remember how much is missing, so that the next pieces do not parse from the start.
                 if received < behind:
                     self._missing = behind - received
                     break

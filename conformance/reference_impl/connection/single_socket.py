@@ -49,6 +49,7 @@ class SingleSocket:
         except ReadOnlyError as error:
             raise self._deposed(error) from error
         except asyncio.CancelledError:
+            # Other replies may be due on this socket: dropping it would make their outcome unknown.
             if self._wire is not None and self._wire.is_only_due(reply):
                 self._drop()
             raise
@@ -90,6 +91,7 @@ class SingleSocket:
 
     def _deposed(self, error: ReadOnlyError) -> Exception:
         """Return the error to raise: behind sentinels, a master that became a replica counts as a lost connection."""
+        # Without sentinels READONLY is a configuration error, and a reconnect would reach the same server.
         if not self._follows_master:
             return error
         self._drop()
@@ -132,6 +134,8 @@ class SingleSocket:
             # Everything waits for the opening socket: on a second one commands would overtake the queued ones.
             self._held_back += outgoing()
             if self._opening is None:
+                # A task of its own: cancelling the command that started the connecting must not fail the others in the
+                # queue.
                 self._opening = loop.create_task(self._open())
         return replies
 
@@ -140,12 +144,14 @@ class SingleSocket:
         try:
             wire = await self._patience.enter(self._entrance)
         except asyncio.CancelledError:
+            # The queued commands were never sent, but their callers still wait.
             self._refuse(RedisConnectionError("Connection closed by this client"))
         except Exception as error:  # noqa: BLE001 - raised at the callers of the queued commands
             self._refuse(error)
         else:
             self._opening, self._wire = None, wire
             held_back, self._held_back = self._held_back, []
+            # A caller that gave up meanwhile has reported a failure: running its command now would do the work twice.
             wire.send((command, reply) for command, reply in held_back if not reply.cancelled())
 
     def _refuse(self, error: Exception) -> None:

@@ -57,6 +57,7 @@ class Tls:
             raise InvalidArgument(
                 f"connection.tls must be True, a dict or an SSLContext, not {type(given).__name__}", field="tls"
             )
+        # Made and dropped: a wrong file must fail the constructor, not the first command much later.
         given.context()
         return given
 
@@ -68,6 +69,7 @@ class Tls:
         except ssl.SSLError as error:
             raise InvalidArgument(f"connection.tls.ca holds no certificates: {error}", field="tls.ca") from None
         if not self.rejectUnauthorized:
+            # Before verify_mode: Python refuses CERT_NONE while the host name is checked.
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if self.cert is not None:

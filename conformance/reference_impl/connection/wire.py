@@ -60,11 +60,13 @@ class Wire(asyncio.Protocol):
             is_first = not (self._has_sent or self._unsent)
             self._has_sent = True
             self._unsent.append(command)
+            # In the order of the bytes: the n-th reply belongs to the n-th pending future.
             self._due.append(reply)
             if is_first or len(self._unsent) == _MOST_UNSENT:
                 self._flush()
             elif not self._is_flush_due:
                 self._is_flush_due = True
+                # Once per turn; more callbacks would only find nothing to write.
                 asyncio.get_running_loop().call_soon(self._flush_of_turn)
 
     async def ask(self, *commands: Command) -> list[Any]:
@@ -76,6 +78,7 @@ class Wire(asyncio.Protocol):
 
     def is_only_due(self, reply: Reply) -> bool:
         """Whether this is the only pending reply."""
+        # Identity, not position: a reply that has arrived already is not pending any more.
         return len(self._due) == 1 and self._due[0] is reply
 
     def hang_up(self) -> bool:
@@ -85,18 +88,22 @@ class Wire(asyncio.Protocol):
         still pending become HungUp.
         """
         transport = self._writable()
+        # TLS has no half-close: ending it also ends the replies on their way.
         if transport is None or not self.is_open or not transport.can_write_eof():
             return False
         if self._due:
             self._flush()
             self.is_open, self._hung_up = False, True
+            # After the flush: bytes written after the FIN would never be sent.
             transport.write_eof()
         return True
 
     def drop(self) -> None:
         """Close the socket at once."""
+        # Before the abort, whose callback comes a turn later: callers must not wait for it.
         self._fail(RedisConnectionError("Connection closed by this client"))
         if self._transport is not None:
+            # Abort, not close: close would first try to send what is buffered, to a server that may not read.
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -118,6 +125,7 @@ class Wire(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
         self.gone.set()
+        # With an error it is unknown whether Redis ran the command, so it cannot count as hung up.
         error = HungUp if self._hung_up and exc is None else RedisConnectionError
         self._fail(error(f"Connection lost: {exc or 'closed by Redis'}"))
 
@@ -141,11 +149,13 @@ class Wire(asyncio.Protocol):
     def _fail(self, error: Exception) -> None:
         """Fail all pending replies. Each gets a separate error, because raising an error extends its traceback."""
         self.is_open = False
+        # Unsent bytes must not go out on a socket whose replies are no longer awaited.
         self._unsent.clear()
         while self._due:
             self._settle(self._due.popleft(), type(error)(*error.args))
 
     def _settle(self, reply: Reply, value: Any) -> None:
+        # The caller may have been cancelled; the reply is still consumed, to keep the order.
         if not reply.done():
             reply.set_result(value)
 

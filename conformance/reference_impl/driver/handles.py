@@ -107,6 +107,7 @@ class ReferenceHandles:
             raise OpError("invalid-argument", f"no such role: {args['role']}")
         options = {**(args.get("options") or {}), "prefix": args["prefix"], "connection": address(args["redis"])}
         handle = openers[args["role"]](name, args, options)
+        # Before it is connected: a second `open` of the name must be refused meanwhile.
         self._open[name] = handle
         try:
             await handle.client.waitUntilReady()
@@ -175,6 +176,7 @@ class ReferenceHandles:
 
 async def _abandon(handle: ReferenceHandle) -> None:
     with contextlib.suppress(Exception):
+        # A server that a scenario has stopped would otherwise keep `reset` past its deadline.
         async with asyncio.timeout(FORCE_CLOSE_S):
             await handle.close(force=True)
 
@@ -209,6 +211,7 @@ def resolve_asked(asked: defaultdict[str, deque[asyncio.Future[Json]]], args: Js
     waiting = asked.get(args["job"])
     while waiting:
         answer = waiting.popleft()
+        # Cancelled by a forced close: the next run of the same job gets the outcome.
         if not answer.done():
             answer.set_result(args)
             return

@@ -252,6 +252,7 @@ def worker_handlers(handles: ReferenceHandles) -> dict[str, Handler]:
             holder = handles.named(name)
             job = await find_job(holder, args["job"])
             if ends:
+                # Forgotten even if the script then refuses: the next operation reads the job as stored.
                 holder.claimed.pop(args["job"], None)
             return await operation(job, args, holder)
 

@@ -66,6 +66,7 @@ def main() -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
     sys.setrecursionlimit(DEEPEST_JSON)
     try:
+        # Before the handshake: the download may take longer than the first call's deadline.
         scripts = official_scripts()
     except Problem as problem:
         print(problem, file=sys.stderr)

@@ -140,6 +140,7 @@ def translated(error: Exception) -> OpError:
         return error
     if isinstance(error, WaitTimeout):
         return OpError("timeout", str(error))
+    # Before the error types: a timeout of the connection is a TimeoutError too, and only this one is undecided.
     if is_connection_problem(error):
         return OpError("connection-lost", str(error), status="info")
     if isinstance(error, PartlyStored):

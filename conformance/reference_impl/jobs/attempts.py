@@ -36,6 +36,7 @@ async def fail_attempt(job: BoundJob, error: BaseException, token: str, *, fetch
     """
     job.failedReason = message_of(error)
     delay = job.retry_delay = await _retry_delay(job, error)
+    # After the delay is known: an unknown back-off type raises, and the job must then be unchanged.
     _remember_stack(job, error)
     with job.owner.trace(SpanKind.INTERNAL, _operation(delay)) as span:
         fields = {"failedReason": job.failedReason, "stacktrace": js_values.stringify(job.stacktrace)}
@@ -65,6 +66,7 @@ async def _end_attempt(
     else:
         lifo = js_values.truthy(job.opts.get("lifo"))
         await job.scripts.retry_job(job.known_id, token, lifo=lifo, fields=fields)
+    # After the script: if it refuses, Redis has not counted the attempt either.
     job.attemptsMade += 1
     return fetched
 
@@ -74,6 +76,7 @@ async def _retry_delay(job: BoundJob, error: BaseException) -> float | None:
 
     Raises BullMQError for an unknown backoff type.
     """
+    # The failing attempt is counted in Redis only by the script below.
     is_last = job.attemptsMade + 1 >= (job.opts.get("attempts") or 0)
     policy = policy_of(job.owner.opts)
     if is_last or job.discarded or policy.errors.ends_the_job(error):

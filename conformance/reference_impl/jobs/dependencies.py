@@ -40,6 +40,7 @@ async def read_dependencies(job: BoundJob, opts: Mapping[str, Any]) -> dict[str,
     asked = {kind: opts[kind] for kind in CHILD_KINDS if js_values.truthy(opts.get(kind))}
     if asked:
         return await _read_pages(job, asked)
+    # In one MULTI: a child that ends between two reads would appear in both kinds or in neither.
     replies = await job.owner.connection.together([_read_all(job, kind) for kind in CHILD_KINDS])
     return {kind: _children(kind, reply) for kind, reply in zip(CHILD_KINDS, replies, strict=True)}
 
@@ -79,6 +80,7 @@ async def _read_pages(job: BoundJob, asked: Mapping[ChildKind, Any]) -> dict[str
     found: dict[str, Any] = {}
     for (kind, page), reply in zip(pages.items(), replies, strict=True):
         if kind == "failed":
+            # A sorted set is read by rank, so its cursor is a position and never 0 at the end.
             following, members = page.cursor + page.count, reply
         else:
             following, members = int(reply[0]), reply[1]

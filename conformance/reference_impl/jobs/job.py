@@ -192,6 +192,7 @@ class Job(BoundJob):
 
     async def moveToDelayed(self, timestamp: float, token: str | None = None) -> None:
         """Delay an active job until this Unix time (ms). It does not count as an attempt."""
+        # The script takes a delay, and a time that has passed means "now".
         delay = max(timestamp - self.owner.clock.now_ms(), 0)
         await self.scripts.move_to_delayed(self.known_id, delay, token or NO_TOKEN, skip_attempt=True)
         self.delay = delay
@@ -244,6 +245,7 @@ class Job(BoundJob):
     async def promote(self) -> None:
         """Run a delayed job as soon as possible."""
         await self.scripts.promote(self.known_id)
+        # After the script, which may refuse: the object must not show what Redis does not have.
         self.delay = 0
 
     async def changeDelay(self, delay: float) -> None:
@@ -382,6 +384,7 @@ class Job(BoundJob):
 
 
 def _settle(outcome: asyncio.Future[Any], result: Any) -> None:
+    # The read of the state and the event may both report the end; the first one counts.
     if outcome.done():
         return
     if isinstance(result, BaseException):

@@ -36,6 +36,7 @@ JobOptions = dict[str, Any]
 
 def normalize(options: Mapping[str, Any]) -> JobOptions:
     """Return the options of a new Job object: `attempts` comes first and is 0 unless given, `backoff` is an object."""
+    # First, because Lua's order of keys depends on the order of insertion.
     normal: JobOptions = {"attempts": 0, **options}
     normal.pop("repeatJobKey", None)
     normal["backoff"] = normalize_backoff(options.get("backoff"))

@@ -80,6 +80,7 @@ class AddScripts(ScriptCalls):
         """Store a job and return its id. Raises ScriptError: missing-parent, parent-replaced."""
         reply = await self._runner.run(self.add_call(job))
         if is_refusal(reply):
+            # Node.js reports `addJob` for every add script, whichever one ran.
             raise script_error(reply, command="addJob", parent=job.parent_key)
         return text(reply)
 
@@ -92,6 +93,7 @@ class AddScripts(ScriptCalls):
         for reply in replies:
             if isinstance(reply, Exception):
                 raise reply
+        # As in Node.js (`Queue.addBulk`), a negative code is not raised: one bad job must not hide the stored ones.
         return [text(reply) for reply in replies]
 
     def add_call(self, job: AddArguments) -> EvalCommand:
@@ -104,6 +106,7 @@ class AddScripts(ScriptCalls):
             job.name,
             job.timestamp,
             job.parent_key,
+            # Nil, not an empty string: the script would SADD into a key with the name "".
             f"{job.parent_key}:{names.DEPENDENCIES}" if job.parent_key else None,
             job.parent,
             job.scheduler_id,
@@ -190,6 +193,7 @@ class ScheduleScripts(ScriptCalls):
 
     async def remove_repeatable(self, legacy_job_id: str, legacy_key: str, key: str) -> bool:
         """Forget a repeat key and its delayed job; False where there was none."""
+        # A key of this form is already the concatenation of its options; a custom key needs it computed.
         concatenated = key if key.count(":") + 1 >= _PARTS_OF_LEGACY_KEY else legacy_key
         keys = self._keys.keys(*_REMOVAL_KEYS)
         return not await self._run("removeRepeatable", keys, legacy_job_id, concatenated, key, self._keys.base)
@@ -205,6 +209,7 @@ def _with_dates(options: dict[str, Any]) -> dict[str, Any]:
     repeat = options.get("repeat")
     if repeat is None or not isinstance(repeat, Mapping):
         return options
+    # msgpack has no date that the scripts can read: Lua's cmsgpack refuses extension types.
     dates = {name: milliseconds(repeat[name]) for name in ("startDate", "endDate") if truthy(repeat.get(name))}
     return {**options, "repeat": {**repeat, **dates}}
 
@@ -212,8 +217,10 @@ def _with_dates(options: dict[str, Any]) -> dict[str, Any]:
 def _placement(job: AddArguments) -> tuple[str, Sequence[str]]:
     """Which script stores the job (upstream `scripts.ts`, `addJob`)."""
     delay = job.options.get("delay")
+    # First: a parent with a delay waits for its children, and is delayed only when they have finished.
     if job.waits_for_children:
         return "addParentJob", _PARENT_KEYS
+    # Before priority: the script that promotes a delayed job puts it into its priority class.
     if is_number(delay) and delay > 0:
         return "addDelayedJob", _DELAYED_KEYS
     if truthy(job.options.get("priority")):

@@ -94,6 +94,7 @@ class JobScripts(ScriptCalls):
     async def remove_child_dependency(self, job_id: str, parent_key: str | None) -> bool:
         """Unlink a job from its parent; False when there was no relation."""
         reply = await self._run("removeChildDependency", [self._keys.base], self._keys.key(job_id), parent_key)
+        # Unlike the other scripts, this one returns 1 for "no relation", which is not an error.
         if reply not in (0, 1):
             raise script_error(reply, command="removeChildDependency", job=job_id, parent=parent_key)
         return bool(reply == 0)
@@ -210,6 +211,7 @@ class ReadScripts(ScriptCalls):
         size = end - start + 1 if end >= 0 else math.inf
         page, cursor, offset = ElementPage([], [], 0), "0", 0
         while True:
+            # From where the last call ended: the script forgets everything between two calls.
             arguments = (start + len(page.items), end, cursor, offset, SCAN_ROUNDS, 1)
             position, offset, items, total, jobs = await self._run("paginate", [key], *arguments)
             cursor = text(position)

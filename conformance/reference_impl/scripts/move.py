@@ -79,6 +79,7 @@ class MoveScripts(ScriptCalls):
         Raises ScriptError: missing-job, missing-lock, wrong-state, pending-dependencies, lock-mismatch,
         failed-children.
         """
+        # Read once: the caller's job must show exactly the time that the script stores.
         finished_on = self._now()
         keys = [
             *self._fetch_keys,
@@ -90,6 +91,7 @@ class MoveScripts(ScriptCalls):
             finish.job_id,
             keys,
             *(finish.job_id, finished_on, property_name, finish.value, finish.state),
+            # Checked at the last moment: a job that is fetched for a closing worker would stall.
             1 if finish.fetch_next and not self._owner.closing else 0,
             self._keys.base,
             pack_with("token", finish.token, self._finish_options(finish)),
@@ -209,6 +211,7 @@ class MoveScripts(ScriptCalls):
             "limiter": opts.get("limiter"),
             "lockDuration": opts.get("lockDuration"),
             "attempts": job.get("attempts"),
+            # An empty text switches metrics off; nil would be missing from the packed map.
             "maxMetricsSize": (opts.get("metrics") or {}).get("maxDataPoints") or "",
             "fpof": truthy(job.get("failParentOnFailure")),
             "cpof": truthy(job.get("continueParentOnFailure")),
@@ -236,6 +239,7 @@ def read_fetched(reply: Any) -> FetchReply:
     fields, job_id, limit_ms, next_delayed_ms = reply
     return FetchReply(
         fields=flat_mapping(fields) if fields else None,
+        # Without a job the id is 0, which is a number and not an id.
         job_id=text(job_id) if fields else None,
         limit_ms=float(limit_ms or 0),
         next_delayed_ms=float(next_delayed_ms or 0),

@@ -60,6 +60,7 @@ class OfficialTexts:
 
     def get(self) -> ScriptTexts:
         """Return them; the first time they are looked for, and fetched if need be. Blocks meanwhile."""
+        # A thread lock: several event loops of one process may look for the scripts at the same time.
         with self._lock:
             if self.found is None:
                 from conformance.upstream.lua_download import (  # noqa: PLC0415 - who passes scripts needs none
@@ -136,10 +137,12 @@ class ScriptRunner:
         if not self._has_texts or self._without_texts:
             await self._find_texts()
         if call.name not in self._sent:
+            # Before the await: calls of the same turn may then use the digest, because Redis runs this one first.
             self._sent.add(call.name)
             return await self.connection.command(*self._by_text(call))
         try:
             return await self.connection.command(*self._by_digest(call))
+        # SCRIPT FLUSH or a restart: nothing ran, so sending the same call again is safe.
         except NoScriptError:
             return await self.connection.command(*self._by_text(call))
 
@@ -149,6 +152,7 @@ class ScriptRunner:
         replies = await self.connection.pipeline([self._by_digest(call) for call in calls])
         for index, reply in enumerate(replies):
             if isinstance(reply, NoScriptError):
+                # One by one, as in Node.js; each was refused before it changed anything.
                 replies[index] = await self.connection.command(*self._by_text(calls[index]))
         return replies
 
@@ -175,6 +179,7 @@ class ScriptRunner:
         needed = {call.name: self._scripts[call.name] for call in calls}
         if not needed:
             return
+        # Each time, not once per socket: SCRIPT FLUSH may come at any moment, and a MULTI cannot resend a single call.
         known = await self.connection.command("SCRIPT EXISTS", *(script.sha1 for script in needed.values()))
         for script, is_known in zip(needed.values(), known, strict=True):
             if not is_known:
@@ -190,6 +195,7 @@ class ScriptRunner:
         told = asyncio.get_running_loop().create_future()
         look = self._look()
         look.add_done_callback(lambda _: None if told.done() else told.set_result(None))
+        # Later calls also wait while this is above 0, even if the texts are there: none may overtake.
         self._without_texts += 1
         try:
             await told
@@ -203,6 +209,7 @@ class ScriptRunner:
         """The look that is under way; another one where there is none, or the last one failed."""
         look = self._finding
         if look is None or (look.done() and (look.cancelled() or look.exception() is not None)):
+            # In a thread, because a download would block the event loop and with it the renewal of locks.
             look = self._finding = asyncio.create_task(asyncio.to_thread(official_scripts))
         return look
 
@@ -221,6 +228,7 @@ class ScriptRunner:
 
 def _undone(replies: Sequence[Any]) -> list[int]:
     """Which calls of a transaction are to be sent again: the forgotten, and what was refused for want of them."""
+    # Without NOSCRIPT a missing parent is a real refusal, not the consequence of a script that was not loaded.
     if not any(isinstance(reply, NoScriptError) for reply in replies):
         return []
     return [index for index, reply in enumerate(replies) if _is_undone(reply)]

@@ -69,10 +69,12 @@ class SpanBlock(TracedBlock):
     ) -> None:
         try:
             if self._activation is not None:
+                # Deactivated before it ends, so that no later span becomes its child.
                 self._activation.__exit__(None, None, None)
             if isinstance(error, Exception):  # cancellation is not an error
                 self._span.recordException(error)
         finally:
+            # In `finally`: a span that never ends is never exported.
             self._span.end()
 
     @property

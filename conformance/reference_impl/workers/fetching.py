@@ -51,11 +51,13 @@ class JobFetcher:
     @property
     def would_block(self) -> bool:
         """Whether the next fetch waits for a marker first: the last one found nothing."""
+        # After a rate limit the next fetch goes to the script at once: it alone knows whether the limit has ended.
         return self._drained and not self._limit_until
 
     @property
     def rate_limit_ms(self) -> float:
         """Ms during which the worker must not start a job."""
+        # An absolute time, not a countdown: jobs that end meanwhile ask again and must get the same end.
         return max(self._limit_until - self._now(), 0)
 
     def limit_for(self, duration_ms: float) -> None:
@@ -66,9 +68,11 @@ class JobFetcher:
         """Take the next job under this lock token; with `block`, wait for one first."""
         if not self._worker.is_open:
             return None
+        # A rate-limited fetch would only return the limit again, so it is not sent.
         if not (block and self.would_block):
             return None if self.rate_limit_ms else await self._move_to_active(token)
         self._block_until = await self._wait_for_marker(self._block_until)
+        # Within 1 ms of the due time the script promotes the delayed job anyway; blocking again costs more than that.
         if self._block_until <= 0 or self._block_until - self._now() < 1:
             return await self._move_to_active(token)
         return None
@@ -80,6 +84,7 @@ class JobFetcher:
         """
         reply = fetched or FetchReply()
         self.limit_for(reply.limit_ms)
+        # The pop consumed the delay marker, so until another is written only this worker knows the due time.
         self._block_until = max(reply.next_delayed_ms, 0)
         if reply.fields is None or reply.job_id is None:
             self._emit_drained()
@@ -87,6 +92,7 @@ class JobFetcher:
         self._drained = False
         job = Job.fromJSON(self._worker, reply.fields, reply.job_id)
         job.token = token
+        # Before processing: the schedule must continue even if the processor crashes the worker.
         return job if await self._schedules.continue_from(job) else None
 
     def interrupt(self) -> None:
@@ -97,14 +103,18 @@ class JobFetcher:
         if self._marker_wait is None:
             return
         if self._worker.blocking_connection.hang_up():
+            # A server that does not react to the hang-up must not delay close: close waits for this task.
             asyncio.get_running_loop().call_later(_HANG_UP_WITHIN_S, self._marker_wait.cancel)
         else:
+            # Over TLS there is no half-close, so a marker that is popped right now is lost; polling after drainDelay
+            # finds its job.
             self._marker_wait.cancel()
 
     async def _move_to_active(self, token: str) -> Job | None:
         return await self.take(await self._worker.scripts.move_to_active(token), token)
 
     def _emit_drained(self) -> None:
+        # Once per idle period: an idle worker polls every drainDelay seconds.
         if not self._drained:
             self._drained = True
             self._worker.emit("drained")
@@ -112,13 +122,16 @@ class JobFetcher:
     async def _wait_for_marker(self, block_until: float) -> float:
         """Unix ms until which there is nothing to fetch; 0 if a fetch is due, infinite after an interruption."""
         timeout = self._block_timeout(block_until)
+        # The delayed job is due already; BZPOPMIN with timeout 0 would block forever.
         if timeout <= 0:
             return 0
+        # After a block the limit may have ended; the next script reply says so.
         self._limit_until = 0
         self._marker_wait = asyncio.ensure_future(self._pop_marker(timeout))
         try:
             popped = await self._marker_wait
         except asyncio.CancelledError:
+            # Cancelled by `interrupt` only if the worker stops; otherwise the caller itself was cancelled.
             if self._worker.is_open:
                 raise
             return math.inf
@@ -129,9 +142,12 @@ class JobFetcher:
             return math.inf
         finally:
             self._marker_wait = None
+        # A timeout still leads to a fetch: jobs whose marker was lost are found only by polling.
         if popped is None:
             return 0
         next_due = parse_int(popped[2].decode()) or 0
+        # A marker may be stale or belong to a later job than the one this worker already waits for: the earlier time
+        # counts.
         return block_until if block_until and next_due > block_until else next_due
 
     async def _pop_marker(self, block_s: float) -> Any:
@@ -139,6 +155,7 @@ class JobFetcher:
         if not self._worker.is_open:  # interrupted before the task started
             raise HungUp
         try:
+            # No TCP error arrives if the peer vanished, so only the overdue reply shows that the connection is dead.
             async with asyncio.timeout(block_s + _REPLY_GRACE_S):
                 return await connection.command("BZPOPMIN", self._worker.keys.key(MARKER), block_s)
         except TimeoutError:
@@ -149,16 +166,19 @@ class JobFetcher:
     async def _bear(self, error: Exception) -> None:
         if not is_connection_problem(error):
             self._worker.report(error)
+        # Without this pause a refused BZPOPMIN (for example by an ACL) would spin.
         await self._worker.rest(DEFAULT.reconnect.delay_s(1))
 
     def _block_timeout(self, block_until: float) -> float:
         """Seconds to block: until the next delayed job is due, else drainDelay."""
         minimum = self._worker.blocking_connection.minimum_block_s
         if not block_until:
+            # Redis rounds a shorter timeout to 0, which blocks forever.
             return max(float(self._worker.opts["drainDelay"]), minimum)
         remaining = (block_until - self._now()) / 1000
         if remaining <= 0:
             return remaining
+        # Below the minimum Redis would block forever; at worst the job is a millisecond late.
         return min(max(remaining, minimum), LONGEST_BLOCK_S)
 
     def _now(self) -> int:
@@ -203,6 +223,7 @@ class ScheduleContinuation:
                 if not is_connection_problem(error):
                     self._worker.report(error)
                     raise
+                # Rest, not sleep: close must not wait for an outage to end.
                 await self._worker.rest(_BETWEEN_TRIALS_S)
                 if trial == _TRIALS:
                     raise
@@ -211,6 +232,7 @@ class ScheduleContinuation:
 
     async def _continue(self, job: Job) -> None:
         repeat, key = job.opts.get("repeat"), job.repeatJobKey
+        # As in Node.js: a legacy key is `name:id:endDate:tz:every`, a scheduler id normally has fewer colons.
         if key and len(key.split(":")) < _PARTS_OF_LEGACY_KEY:
             if not isinstance(repeat, dict):
                 raise InvalidArgument(f"job {job.id} of scheduler {key} has no repeat options")
@@ -221,6 +243,7 @@ class ScheduleContinuation:
             await self.repeat.updateRepeatableJob(job.name, job.data, job.opts, override=False)
 
     async def _put_off(self, job: Job) -> None:
+        # Grows with each start, because an error that is not an outage (a bad pattern) will return.
         delay = min(_FIRST_DELAY_MS * 2**job.attemptsStarted, _LONGEST_DELAY_MS)
         try:
             await job.moveToDelayed(self._worker.clock.now_ms() + delay, job.token)

@@ -48,22 +48,27 @@ class LockKeeper:
 
     def hold(self, job: Job) -> None:
         """Renew this job's lock from now on."""
+        # The script that fetched the job has just set the lock, so it counts as renewed now.
         self._held[job.known_id, job.token] = _HeldLock(job, self._worker.clock.now_ms())
 
     def release(self, job: Job) -> None:
         """Stop renewing this job's lock."""
+        # Released twice if the job failed: before the failing script, and at the end of the run.
         self._held.pop((job.known_id, job.token), None)
 
     async def _run(self) -> None:
+        # By default a quarter of lockDuration, so that a failed renewal can be repeated before the lock expires.
         interval_ms = self._worker.opts["lockRenewTime"] / 2
         while True:
             await asyncio.sleep(interval_ms / 1000)
             due = self._due(interval_ms)
             if due:
+                # Awaited, not started: two renewals on their way would report a lost lock twice.
                 await self._renew(due)
 
     def _due(self, interval_ms: float) -> list[Job]:
         now = self._worker.clock.now_ms()
+        # Jobs that started within this interval still have a fresh lock.
         due = [held for held in self._held.values() if held.renewed_ms + interval_ms < now]
         # Counted from sending, not from the reply: Redis restarts the TTL when it runs the script, and a slow reply
         # must not delay the next renewal.
@@ -74,12 +79,14 @@ class LockKeeper:
     async def _renew(self, jobs: list[Job]) -> None:
         job_ids = [job.known_id for job in jobs]
         tokens = [job.token or "" for job in jobs]
+        # Monotonic, because `heartbeat` reports a duration and the wall clock may be set meanwhile.
         started = time.monotonic()
         try:
             with self._worker.trace(SpanKind.INTERNAL, "extendLocks") as span:
                 describe(span, self._worker, {attributes.WORKER_JOBS_TO_EXTEND_LOCKS: job_ids})
                 lost = await self._worker.scripts.extend_locks(job_ids, tokens, self._worker.opts["lockDuration"])
         except Exception as error:  # noqa: BLE001 - the next renewal tries again
+            # An outage is no reason to emit `error`: `disconnected` has reported it already.
             self._emit_failure(job_ids, error)
             if not is_connection_problem(error):
                 self._worker.emit("error", error)
@@ -118,6 +125,7 @@ class StalledChecker:
             return
         with self._worker.trace(SpanKind.INTERNAL, "startStalledCheckTimer") as span:
             describe(span, self._worker)
+            # A worker that is resumed starts the checks again; two timers would check twice per interval.
             self.stop()
             self._check = asyncio.create_task(self._check_and_report())
             self._task = asyncio.create_task(self._run())
@@ -133,6 +141,8 @@ class StalledChecker:
     async def check(self) -> list[str]:
         """Check once; returns the recovered ids, after a `stalled` event for each."""
         with self._worker.trace(SpanKind.INTERNAL, "moveStalledJobsToWait") as span:
+            # Redis throttles: if another worker checked within stalledInterval, the script does nothing and returns no
+            # ids.
             recovered = await self._worker.scripts.move_stalled_jobs_to_wait()
             describe(span, self._worker, {attributes.WORKER_STALLED_JOBS: recovered})
             for job_id in recovered:
@@ -142,7 +152,9 @@ class StalledChecker:
 
     async def _run(self) -> None:
         while self._worker.is_open:
+            # Started by a timer, not by the end of the last check: a slow reply must not stretch the interval.
             await asyncio.sleep(self._worker.opts["stalledInterval"] / 1000)
+            # A check that hangs in an outage would otherwise queue one command per interval.
             if self._check is None or self._check.done():
                 self._check = asyncio.create_task(self._check_and_report())
             else:

@@ -73,7 +73,9 @@ class WorkerLoop:
 
     async def run(self) -> None:
         """Work until the worker is paused or closes and all its jobs have ended."""
+        # Kept to see later whether the whole loop is being cancelled, or only one job.
         self._task = asyncio.current_task()
+        # Not only while open: a job that a finish fetched before pause or close holds a lock and must run.
         while self._worker.is_open or self._in_hand:
             await self._fill()
             self._start_fetched()
@@ -86,6 +88,7 @@ class WorkerLoop:
 
     def abandon(self) -> None:
         """Cancel the running jobs; they stay in active with their locks."""
+        # Set before cancelling: a job must see why it was cancelled, or it would be marked as failed.
         self._abandoned = True
         for task in [*self._running, *([self._waiting] if self._waiting else [])]:
             task.cancel()
@@ -93,15 +96,18 @@ class WorkerLoop:
     @property
     def _in_hand(self) -> int:
         """The number of running and fetched jobs, plus one for a waiting fetch."""
+        # A waiting fetch counts, because it may return a job at any moment: otherwise concurrency is exceeded by one.
         return len(self._running) + len(self._fetched) + (self._waiting is not None)
 
     def _may_fetch(self) -> bool:
+        # Read each time: the user may change the concurrency while the worker runs.
         has_room = self._in_hand < self._worker.concurrency
         return self._worker.is_open and has_room and self._waiting is None and not self._fetcher.rate_limit_ms
 
     async def _fill(self) -> None:
         """Fetch jobs one by one before starting any; a fetch that has to wait runs in the background."""
         while self._may_fetch():
+            # Never awaited here: a blocking read would delay the start of jobs that are already fetched.
             if self._fetcher.would_block:
                 self._waiting = self._start_task(self._fetch(block=True))
                 return
@@ -123,6 +129,7 @@ class WorkerLoop:
     def _start_fetched(self) -> bool:
         """Start the fetched jobs; returns whether there were any."""
         if self.is_abandoned:
+            # Not started: their locks expire, and the stalled check of another worker recovers them.
             self._fetched.clear()
         has_any = bool(self._fetched)
         while self._fetched:
@@ -133,6 +140,7 @@ class WorkerLoop:
     @property
     def has_room_for_next(self) -> bool:
         """Whether the ending job, which still counts as running, may fetch the next one."""
+        # `<=`, because the ending job still counts and its slot is the one to refill.
         return self._in_hand <= self._worker.concurrency
 
     @property
@@ -143,6 +151,7 @@ class WorkerLoop:
     async def _settle(self) -> None:
         """Wait until a job or the waiting fetch ends, the rate limit is over, or the worker is to stop."""
         if self._may_fetch():
+            # One turn of the event loop lets the jobs that were just started run before the next fetch.
             await asyncio.sleep(0)
         else:
             await self._rest()
@@ -162,6 +171,7 @@ class WorkerLoop:
         self._resting = False
 
     def _patience_s(self) -> float | None:
+        # Without a limit there is no alarm: a job, the waiting fetch or `stop` wakes the loop.
         limit_ms = self._fetcher.rate_limit_ms
         return min(limit_ms, LONGEST_PAUSE_MS) / 1000 if limit_ms else None
 
@@ -176,6 +186,7 @@ class WorkerLoop:
         self._ended.append(task)
         if self._resting:
             self._collect_ended()
+            # Saves a loop turn per job on the hottest path: a finish that fetched its successor.
             if self._start_fetched() and not self._may_fetch():
                 return
         self._news.set()
@@ -188,6 +199,7 @@ class WorkerLoop:
         self._running.discard(task)
         if task is self._waiting:
             self._waiting = None
+        # A cancelled job has no result; it stays in active with its lock.
         job = None if task.cancelled() else task.result()
         if job is not None:
             self._fetched.append(job)
@@ -233,12 +245,15 @@ class JobRunner:
         return None
 
     async def _run(self, job: Job, slots: JobSlots, span: TracedBlock) -> Job | None:
+        # Before the processor starts: a processor that blocks the event loop soon leaves no time for it.
         self._locks.hold(job)
         try:
             value = await self._call(job)
+        # The program is ending: the job was not judged and stays in active for the stalled check.
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
+            # Cancelled from outside is not a failed attempt: the job keeps its lock and is recovered as stalled.
             if isinstance(error, asyncio.CancelledError) and slots.is_abandoned:
                 raise
             # Anything that a processor throws fails its job, even a cancelled inner task or sys.exit. Renewal stops
@@ -260,6 +275,7 @@ class JobRunner:
 
     def _reason_to_fail_unseen(self, job: Job) -> str | None:
         """The reason to fail a job without processing it: a failed child, too many stalls or too many starts."""
+        # Set by the stalled check or a failed child, whose scripts cannot finish a job that no worker holds.
         if job.deferredFailure:
             return job.deferredFailure
         most = self._worker.opts.get("maxStartedAttempts")
@@ -267,6 +283,7 @@ class JobRunner:
 
     async def _complete(self, job: Job, value: Any, slots: JobSlots, span: TracedBlock) -> Job | None:
         token = job.token or ""
+        # `_wants_more` is evaluated per attempt: close may be called while Redis is away; then nothing may be fetched.
         fetched = await self._worker.persist(
             lambda: job.moveToCompleted(value, token, self._wants_more(slots)), is_logged_by_job=True, span=span
         )
@@ -277,14 +294,18 @@ class JobRunner:
 
     async def _fail(self, job: Job, error: BaseException, slots: JobSlots, span: TracedBlock) -> Job | None:
         token = job.token or ""
+        # Compared by text, as in Node.js, so that an error from a sandboxed process counts too.
         if message_of(error) == RATE_LIMIT_MESSAGE:
+            # The script returns the TTL of the limiter; without it this worker would fetch its own job again at once.
             self._fetcher.limit_for(await self._worker.persist(lambda: job.moveToWait(token), span=span))
             return None
+        # The processor moved the job itself, so it is not active any more: another script call would be refused.
         if isinstance(error, _ALREADY_MOVED):
             return None
         fetched = await self._worker.persist(lambda: job.moveToFailed(error, token, self._wants_more(slots)), span=span)
         self._worker.emit("failed", job, error, "active")
         span.addEvent("job failed", {attributes.JOB_FAILED_REASON: message_of(error)})
+        # Only moveToFinished fetches the next job; a retry (retryJob, moveToDelayed) returns 0.
         return await self._take(fetched, token) if job.retry_delay is None else None
 
     async def _take(self, fetched: FetchReply | None, token: str) -> Job | None:
@@ -296,4 +317,5 @@ class JobRunner:
             return None
 
     def _wants_more(self, slots: JobSlots) -> bool:
+        # A closing or paused worker must not receive a job that it would never start.
         return slots.has_room_for_next and self._worker.is_open

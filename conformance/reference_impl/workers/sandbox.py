@@ -55,6 +55,7 @@ class Sandbox:
         except BaseException:
             process.kill()
             raise
+        # Only after an answer: after a cancellation the pipe may still hold messages of the old job.
         self._idle.append(process)
         return result_of(outcome)
 
@@ -68,6 +69,7 @@ class Sandbox:
     async def _free_process(self) -> SandboxProcess:
         while self._idle:
             process = self._idle.pop()
+            # An idle process may have been killed from outside (out of memory) since its last job.
             if process.is_alive:
                 return process
         self._started = [process for process in self._started if process.is_alive]
@@ -106,6 +108,7 @@ class SandboxProcess:
 
     def kill(self) -> None:
         """Kill the process."""
+        # The process may have exited between its last message and this call.
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
 
@@ -131,6 +134,7 @@ class SandboxProcess:
 
     async def _last_words(self) -> str:
         try:
+            # The pipe closes before the exit code is known; a child that only closed its output would never exit.
             code = await asyncio.wait_for(self.ended(), _END_WITHIN_S)
         except TimeoutError:
             self.kill()
@@ -141,6 +145,7 @@ class SandboxProcess:
 async def _done_for(job: Job, message: Mapping[str, Any]) -> dict[str, Any]:
     """Call the method of the job that the process requests."""
     method = message["method"]
+    # The request comes from user code in another process: it may call only what Node.js allows.
     if method not in ASKABLE:
         return {"refused": f"a sandboxed processor cannot call {method}"}
     try:

@@ -80,11 +80,13 @@ class WorkerLine:
     def send(self, message: Mapping[str, Any]) -> None:
         """Send a message. Raises TypeError and ValueError for what is not JSON, before anything is sent."""
         self._outgoing.write(frame(message))
+        # The worker waits for this message; a buffered one would deadlock both sides.
         self._outgoing.flush()
 
     async def ask(self, method: str, *args: Any) -> Any:
         """Let the worker call a method of the job; returns its result. Raises BullMQError if it was refused."""
         number = next(self._numbers)
+        # Registered before sending: the listening thread may deliver the answer at once.
         self._asked[number] = asyncio.get_running_loop().create_future()
         self.send({"ask": number, "method": method, "args": list(args)})
         return await self._asked[number]
@@ -111,6 +113,7 @@ def load(processor: str) -> Callable[..., Any]:
 async def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
     """Run jobs until the worker is gone."""
     line, loop = WorkerLine(outgoing), asyncio.get_running_loop()
+    # A thread, because a processor that blocks the event loop must not hide that the worker is gone.
     threading.Thread(target=_listen, args=(incoming, line, loop), daemon=True).start()
     first = await line.inbox.get()
     sys.path[:] = first["path"]
@@ -142,13 +145,16 @@ def _described(error: BaseException) -> dict[str, Any]:
 def _listen(incoming: BinaryIO, line: WorkerLine, loop: asyncio.AbstractEventLoop) -> None:
     """Pass messages to the event loop; the end of the stream means that the worker is gone, so exit at once."""
     while (message := read_frame(incoming)) is not None:
+        # Futures and the queue belong to the event loop's thread.
         loop.call_soon_threadsafe(line.receive, message)
+    # Not sys.exit, which ends only this thread: the process would outlive its worker.
     os._exit(0)
 
 
 def main() -> None:
     """Reserve standard input and output for the pipe, and replace them for the processor."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the worker decides
+    # Duplicated before 0 and 1 are replaced: a print in the processor would corrupt the length-prefixed messages.
     incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)

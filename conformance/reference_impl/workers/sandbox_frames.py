@@ -26,6 +26,7 @@ ASKABLE: Final = (
 
 def frame(message: Mapping[str, Any]) -> bytes:
     """Return a message as it is sent. Raises TypeError and ValueError for what is not JSON."""
+    # Job data may hold lone surrogates, which Redis stores too; strict UTF-8 would refuse them.
     text = js_values.stringify(message).encode("utf-8", "surrogatepass")
     return HEADER.pack(len(text)) + text
 
@@ -43,4 +44,5 @@ def read_frame(stream: BinaryIO) -> dict[str, Any] | None:
         return None
     (length,) = HEADER.unpack(header)
     text = stream.read(length)
+    # A truncated message means that the worker died while it wrote: treated like the end of the stream.
     return unframed(text) if len(text) == length else None

@@ -77,12 +77,14 @@ class Worker(QueueBase):
         super().__init__(name, {**DEFAULT_OPTIONS, **(opts or {})}, scripts=scripts, clock=clock)
         check_options(self._opts)
         self.concurrency = self._opts["concurrency"]
+        # Half, as in Node.js: one failed renewal must not cost the lock.
         self._opts["lockRenewTime"] = self._opts.get("lockRenewTime") or self._opts["lockDuration"] / 2
         self.id = str(uuid.uuid4())
         """The first half of all lock tokens."""
         self.own_name: str | None = self._opts.get("name")
         self.paused = False
         self.close_called = asyncio.Event()
+        # A second socket: BZPOPMIN occupies its socket, so finishes and renewals need another one.
         self.blocking_connection = Connection(self.address, name=self._connection_name(), watch=self.link)
         self._sandbox: Sandbox | None = None
         if isinstance(processor, str):
@@ -138,13 +140,17 @@ class Worker(QueueBase):
             raise BullMQError("No process function is defined.")
         if self._loop is not None:
             raise BullMQError("Worker is already running.")
+        # Closed or paused between the creation of the task and its first step.
         if not self.is_open:
             return
         self._loop = WorkerLoop(self, self._fetcher, self._job_runner)
+        # Before the first await: close called during the connecting must wait for this run to end.
         self._idle.clear()
         try:
+            # Workers start before Redis does in many deployments: keep trying instead of failing once.
             await self.persist(self.waitUntilReady)
             await self._stalled.start()
+            # Before the first fetch: every job that is fetched has a lock to renew.
             self._locks.start()
             self._lengths.start()
             await self._loop.run()
@@ -161,16 +167,20 @@ class Worker(QueueBase):
         signalled = asyncio.Event()
         chosen = signals or (signal.SIGTERM, signal.SIGINT)
         for number in chosen:
+            # On the loop, because an asyncio.Event must not be set inside a handler of signal.signal.
             loop.add_signal_handler(number, signalled.set)
         try:
             if not (self.isRunning() or self._run_task or self.paused):
                 self._start()
             await _first_of(signalled.wait(), self._closed.wait())
+            # The same event waits for the second signal, which means "by force".
             signalled.clear()
             closing = asyncio.create_task(self.close())
+            # Shielded: `_first_of` cancels the loser, and the close must finish either way.
             await _first_of(signalled.wait(), asyncio.shield(closing))
             if signalled.is_set():
                 self._abandon()
+            # Also after the force: the sockets still have to close.
             await closing
         finally:
             for number in chosen:
@@ -195,6 +205,7 @@ class Worker(QueueBase):
         """Limit the queue for this number of ms; the processor throws RateLimitError after it."""
         with self.trace(SpanKind.INTERNAL, "rateLimit") as span:
             span.setAttributes({attributes.WORKER_ID: self.id, attributes.WORKER_RATE_LIMIT: expireTimeMs})
+            # 2^53 - 1 is more than any `max`, so the fetch scripts treat the window as full until the TTL ends.
             await self.connection.command("SET", self.keys.key(LIMITER), 2**53 - 1, "PX", expireTimeMs)
 
     async def extendLocks(self, job_ids: list[str], tokens: list[str], duration: float) -> list[str]:
@@ -211,6 +222,7 @@ class Worker(QueueBase):
             describe(span, self, {attributes.WORKER_DO_NOT_WAIT_ACTIVE: doNotWaitActive})
             if self.paused:
                 return
+            # Before the loop is woken, so that it sees the pause in the same turn.
             self.paused = True
             self._stop_loop()
             if not doNotWaitActive:
@@ -220,6 +232,7 @@ class Worker(QueueBase):
 
     def resume(self) -> None:
         """Fetch jobs again."""
+        # A pause that still waits for its jobs has a running loop; a second loop would exceed the concurrency.
         if self.isRunning():
             return
         with self.trace(SpanKind.INTERNAL, "resume") as span:
@@ -243,6 +256,7 @@ class Worker(QueueBase):
         Jobs that do not end in time are cancelled and stay active; the stalled check of another worker recovers them.
         """
         if self._close_task is None:
+            # One task for all callers: closing twice would close the connections under the running jobs.
             self._close_task = asyncio.create_task(self._close(force=force))
         # Shielded: cancelling one of several callers of close must not leave the worker half closed for the others.
         await asyncio.shield(self._close_task)
@@ -264,6 +278,7 @@ class Worker(QueueBase):
                     if self.hears("error") or not is_logged_by_job:
                         self.report(error)
                     raise
+                # A lost connection must not keep close waiting; the job stays in active and is recovered as stalled.
                 if self.closing:
                     raise
                 await self.rest(self.policy.reconnect.first_s)
@@ -271,6 +286,8 @@ class Worker(QueueBase):
     async def rest(self, seconds: float) -> None:
         """Sleep for at least this time and until the next connection attempt is due, but at most until close."""
         with contextlib.suppress(TimeoutError):
+            # At least the pause of the link: otherwise every job of the worker would try at its own pace during an
+            # outage.
             await asyncio.wait_for(self.close_called.wait(), max(seconds, self.link.pause_s))
 
     def report(self, error: BaseException) -> None:
@@ -284,6 +301,7 @@ class Worker(QueueBase):
             await self._close_all(force=force)
 
     async def _close_all(self, *, force: bool) -> None:
+        # Before the loop is woken: a woken loop that still sees an open worker would block again.
         self._closing = True
         self.close_called.set()
         self.emit("closing", "closing queue")
@@ -296,6 +314,7 @@ class Worker(QueueBase):
         self._lengths.stop()
         if self._sandbox is not None:
             await self._sandbox.close()
+        # After the jobs: their finishing scripts need the connections.
         await self.blocking_connection.close()
         await self.connection.close()
         await self._close_client()
@@ -324,6 +343,7 @@ class Worker(QueueBase):
         try:
             await self.run()
         except Exception as error:  # noqa: BLE001 - this task is not awaited
+            # Close drops the connections, and that loss is not an error to report.
             if not (self.closing and is_connection_problem(error)):
                 self.emit("error", error)
 
@@ -331,12 +351,14 @@ class Worker(QueueBase):
         if self._loop is not None:
             self._loop.stop()
         else:
+            # Without a loop, `getNextJob` may be blocking on a marker.
             self._fetcher.interrupt()
 
     def _abandon(self) -> None:
         if self._loop is not None:
             self._loop.abandon()
         if self._run_task is not None:
+            # Also without a loop: the run may still be waiting for its first connection.
             self._run_task.cancel()
 
     def _connection_name(self) -> str | None:

@@ -66,6 +66,7 @@ async fn read_events(name: &str, args: &Value, redis: RedisConnection, output: O
     if given["autorun"] == false {
         return Err(unsupported("QueueEvents of this client start to read when they are built"));
     }
+    // Read before the reader opens: events between the two are then delivered, not skipped.
     let from = match given["lastEventId"].as_str() {
         Some(id) => id.to_owned(),
         None => last_event_id(&format!("{prefix}:{queue}:events"), &redis).await?,
@@ -129,6 +130,7 @@ async fn forward(mut events: Receiver<(QueueEvent, String)>, handle: String, out
                 let (name, fields) = name_and_fields(event);
                 output.emit(&handle, "queue-event", json!({"name": name, "event_id": id, "fields": fields}));
             }
+            // The channel drops the oldest events when it is full; silence would look like a defect of the client.
             Err(RecvError::Lagged(missed)) => {
                 output.emit(&handle, "error", json!({"message": format!("{missed} events were missed")}));
             }

@@ -47,6 +47,7 @@ impl OpenWorker {
         };
         let builder = options::worker(text(args, "queue"), args)?;
         let handle = builder.build::<Value>().start(process).await?;
+        // After the start, because only a started worker can be subscribed to; the client has no earlier moment.
         tokio::spawn(forward(handle.subscribe(), name.to_owned(), output));
         Ok(OpenWorker::Managed(RwLock::new(Some(handle)), pending))
     }
@@ -70,6 +71,8 @@ impl OpenWorker {
             }
             return Ok(());
         }
+        // Taken out first: calls that come during the close then see a closed worker, and no lock is held while
+        // waiting.
         let running = handle.write().await.take();
         if let Some(running) = running {
             running.shutdown();
@@ -116,6 +119,7 @@ impl Claims {
                 let token = text(args, "token");
                 let job = self.queue.get_next_job(token).await?;
                 if let Some(job) = &job {
+                    // By id and token: after a stalled check the same job may be claimed again under another token.
                     self.claimed().insert((job.id.clone(), token.to_owned()), job.clone());
                 }
                 Ok(views::maybe_job(job.as_ref()))

@@ -75,6 +75,7 @@ impl OpenWorker {
     }
 
     pub async fn close(&self, force: bool) -> Result<(), Failure> {
+        // In its own statement, so that the guard is dropped before the await.
         let started = self.closing.lock().unwrap_or_else(PoisonError::into_inner).take();
         match started {
             Some(closing) => Ok(closing.await?),
@@ -183,6 +184,7 @@ async fn forward(worker: Arc<Worker>, handle: String, output: Output) {
             WorkerEvent::Drained => output.emit(&handle, "drained", json!({})),
             WorkerEvent::Paused => output.emit(&handle, "paused", json!({})),
             WorkerEvent::Resumed => output.emit(&handle, "resumed", json!({})),
+            // The last event: without this return the task would keep the closed worker alive.
             WorkerEvent::Closed => {
                 output.emit(&handle, "closed", json!({}));
                 return;
