@@ -54,9 +54,12 @@ from conformance.driver.ops.queue import AddBulk
 from conformance.driver.ops.worker import Outcome, Resolve
 from conformance.driver.transports import ChildProcess
 
+# Short, so that a producer that was restarted goes on at once.
 RETRY_S = 0.05
 ALL_EVENTS = {"job", "active", "completed", "failed", "stalled", "drained", "paused", "resumed", "closed", "error"}
+# Short, so that a listener notices `stop` soon.
 POLL_MS = 200
+# Bounded: a worker that spins on errors emits thousands of them.
 ERRORS_KEPT = 200
 CLOSE_DEADLINE_MS = 15_000
 """A graceful close waits for jobs that take a third of a second."""
@@ -114,11 +117,13 @@ class ChaosProducer:
         return not self._thread.is_alive()
 
     def _open_queue(self, process: ClientProcess, queue: str) -> None:
+        # Long streams: a trimmed one could not show whether a reader left something out.
         options = {"streams": {"events": {"maxLen": EVENTS_KEPT}}}
         process.open(f"queue-{queue}", "queue", queue, self._prefix, options=options)
 
     def _run(self) -> None:
         is_calm = False
+        # The calls after the last fault come once, between two calls of the endless series.
         for call in self._workload:
             if not is_calm and self._calm.is_set():
                 is_calm = True
@@ -141,6 +146,7 @@ class ChaosProducer:
 
     def _wait_for_life(self) -> bool:
         while not self.process.alive:
+            # A dead process is not an error here: the nemesis starts it again.
             if self._ended.wait(RETRY_S):
                 return False
         return True
@@ -160,9 +166,11 @@ class ChaosProducer:
         invocation = Invoke(
             at_ms=now(), process=who, call=number, op=type(call.op).op, jobs=list(call.jobs), args=call.about
         )
+        # Recorded before the call: after it the job may already run.
         self._recorder.put(invocation)
         try:
             answer = self.process.call(call.op, handle)
+        # A refusal is certain; the other errors below leave the outcome open.
         except OperationFailed as error:
             self._recorder.put(Fail(at_ms=now(), process=who, call=number, error=str(error)))
         except OperationUnanswered:  # before its base class
@@ -172,6 +180,7 @@ class ChaosProducer:
         except (OperationIndeterminate, DriverBroken) as error:
             self._recorder.put(Info(at_ms=now(), process=who, call=number, error=str(error).splitlines()[0]))
         else:
+            # Not strict: a deduplicated add plans no job, and still returns an id.
             ids = dict(zip((job.name for job in call.jobs), ids_in(answer), strict=False))
             self._recorder.put(Ok(at_ms=now(), process=who, call=number, ids=ids))
 
@@ -195,6 +204,7 @@ class ProcessorTimer:
         self._changed = threading.Condition()
         self._number = 0
         self._ended = False
+        # Many threads, because each of them blocks until its driver answers.
         self._pool = ThreadPoolExecutor(32, thread_name_prefix="processor")
         self._thread = threading.Thread(target=self._run, daemon=True, name="processor timer")
 
@@ -209,11 +219,13 @@ class ProcessorTimer:
             self._ended = True
             self._changed.notify()
         self._thread.join()
+        # Without waiting: an action may wait for a driver that is gone.
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def after(self, delay_ms: float, action: Callable[[], None]) -> None:
         """Schedule an action in this many ms."""
         with self._changed:
+            # The number decides between actions of the same time, because functions cannot be compared.
             self._number += 1
             heapq.heappush(self._due, (time.monotonic() + delay_ms / 1000, self._number, action))
             self._changed.notify()
@@ -224,10 +236,12 @@ class ProcessorTimer:
                 if self._ended:
                     return
                 wait_s = self._due[0][0] - time.monotonic() if self._due else None
+                # Wait until the next action is due, or until an earlier one is added.
                 if wait_s is None or wait_s > 0:
                     self._changed.wait(wait_s)
                     continue
                 action = heapq.heappop(self._due)[2]
+            # In the pool, because an action blocks and others are due meanwhile.
             self._pool.submit(action)
 
 
@@ -263,12 +277,14 @@ class _Turns:
     """The last turn of each job id, until it is released."""
 
     def __init__(self) -> None:
+        # Weak, so that turns of finished runs need no clean-up.
         self._last: WeakValueDictionary[tuple[int, str, str], _Turn] = WeakValueDictionary()
         self._lock = threading.Lock()
 
     def of(self, connection: object, queue: str, job: str) -> _Turn:
         """Take a place behind all runs of this id that have started."""
         with self._lock:
+            # By connection: a restarted process knows nothing about the runs of the one before it.
             key = (id(connection), queue, job)
             turn = self._last[key] = _Turn(self._last.get(key))
             return turn
@@ -328,7 +344,9 @@ class ChaosWorker:
 
     def open_handles(self, process: ClientProcess) -> None:
         """Open the workers, and listen to each in its own thread."""
+        # The runs of the process before ended with it.
         self.running.clear()
+        # In parallel, because opening a worker is mostly waiting.
         with ThreadPoolExecutor(len(self._queues)) as pool:
             for opened in [pool.submit(self._open, process, queue) for queue in self._queues]:
                 opened.result()
@@ -337,6 +355,7 @@ class ChaosWorker:
 
     def leave(self, queue: str) -> bool:
         """Close the worker of a queue as its user would; returns whether it confirmed."""
+        # Recorded before the call: claims after it count against the worker.
         self._note(queue, "closing")
         try:
             self.process.connection.call(Close(), handle=self.handle(queue), deadline_ms=CLOSE_DEADLINE_MS)
@@ -398,6 +417,7 @@ class ChaosWorker:
         token = str(event.args.get("token"))
         about = {"process": self.process.name, "queue": queue, "job": job.id, "name": job.name, "token": token}
         started_ms = self._recorder.now_ms()
+        # Before anything else, because the processor has been called now.
         self._recorder.put(RunStarted(at_ms=started_ms, **about))
         behaviour = _behaviour_of(job)
         run = RunKey(queue, job.id, token, started_ms, behaviour.work_ms)
@@ -409,6 +429,7 @@ class ChaosWorker:
 
         def end() -> None:
             # Drivers identify a run by the id of its job, so of two runs with the same id the older one must end first.
+            # With a deadline: the older run may never end if its worker is gone.
             turn.wait(CALL_DEADLINE_MS / 1000)
             self.running.pop(run, None)
             self._run_ends.end(outcome, about, tell)
@@ -416,6 +437,7 @@ class ChaosWorker:
 
         def tell(outcome: Outcome) -> None:
             value = msgspec.json.encode({"token": token}).decode()
+            # The token in the value shows which run's result was stored.
             resolve = Resolve(job=job.id, outcome=outcome, value_raw=value, message="as ordered", ms=50)
             connection.call(resolve, handle=self.handle(queue), deadline_ms=CALL_DEADLINE_MS)
 
@@ -432,8 +454,10 @@ def _behaviour_of(job: JobView) -> ProcessorBehaviour:
 
 def _outcome_of(behaviour: ProcessorBehaviour, job: JobView) -> Outcome:
     """The outcome of the processor."""
+    # Attempts made, so that a recovered run does not use up a failure.
     if behaviour.kind == "fails" or (behaviour.kind == "retries" and (job.attempts_made or 0) < behaviour.fails):
         return "fail"
+    # Once only: otherwise the job would go back for ever.
     if behaviour.kind == "waits" and (job.attempts_started or 0) <= 1:
         return "wait"
     if behaviour.kind == "asks-children":

@@ -52,6 +52,7 @@ from conformance.observe.tap.rules import TriggerPhase as CommandPhase
 from conformance.servers.connection import wait_until
 
 QUEUES = (MAIN, NARROW)
+# Short, so that a killed worker's job comes back within the time for draining.
 LOCK_MS = 600
 OPTIONS: Mapping[str, Any] = {
     "lockDuration": LOCK_MS,
@@ -61,6 +62,7 @@ OPTIONS: Mapping[str, Any] = {
     "drainDelay": 1,
     "runRetryDelay": 300,
 }
+# Long enough for delays and stalled checks that the segment waits for.
 REACH_MS = 8000
 AWAIT_S = 4.0
 DRAIN_S = 25.0
@@ -128,6 +130,7 @@ class CrashBench:
         """Start Redis and open the tap; the driver starts with the first point."""
         self.topology = self._stack.enter_context(single(RedisProcess(self._environment.redis_program.binary)))
         tap = self._stack.enter_context(self.topology.new_tap(self._environment.scripts))
+        # One tap and one process for all points, because starting a driver takes longer than most points.
         self.process = ClientProcess("client", self.launch, tap, mode="single", seed=0)
         self._stack.callback(self.process.close)
         return self
@@ -200,10 +203,12 @@ class CrashAttempt:
         self._stack.callback(self._worker.stop)
         process.open_handles = self._open_handles
         if process.alive:
+            # A living process is used again: only its handles are closed.
             process.call(Reset(), None)
             self._open_handles(process)
         else:
             process.start()
+        # Commands of the attempt before must not be matched by this one's trigger.
         process.tap.forget()
         self._monitors.enter_context(StarvationMonitor(self._recorder))
         self._monitors.enter_context(ProcessMonitor(self._recorder, self._measured_pids))
@@ -244,14 +249,17 @@ class CrashAttempt:
                 self._wait(step)
             elif number not in self._done:
                 self._call(number, step)
+        # The worker comes last by default, so that the steps find the jobs where they were put.
         self._open_worker()
 
     def break_at(self, where: CrashPoint) -> bool:
         """Work until the client is broken at the point, and repair it; returns whether the point was reached."""
         process, number = self._bench.process, self._recorder.number()
         fault = f"crash.{where.hurt}"
+        # The fault starts before the work: it is in force at an unknown moment of it.
         self._recorder.put(FaultStarted(at_ms=self._recorder.now_ms(), number=number, fault=fault, target=str(where)))
         action = Hold() if where.hurt == "kill" else Cut()
+        # In a thread, because the call that is held does not return.
         working = Thread(target=self._work_until_broken, daemon=True, name="segment")
         with process.tap.when(Trigger(script=where.script, phase=where.point), action) as barrier:
             working.start()
@@ -263,10 +271,13 @@ class CrashAttempt:
             # Kill while the tap holds the command: if it went on first, this would be another crash point.
             if where.hurt == "kill":
                 process.kill()
+        # Waited for: a call in flight would otherwise be repeated while it still runs.
         working.join()
         if not process.alive:
+            # The new process has no worker yet.
             self._worker_runs = False
             process.start()
+        # Only what is not done is repeated.
         self.work()
         self._recorder.put(FaultEnded(at_ms=self._recorder.now_ms(), number=number, fault=fault))
         return reached
@@ -341,11 +352,13 @@ class CrashAttempt:
         try:
             answer = self._bench.process.call(step.op, step.handle)
         except OperationFailed as error:
+            # A refusal is certain, so the call is not repeated.
             put(Fail(at_ms=now(), error=str(error), **common))
             self._done.add(number)
         except OperationUnsupported as error:
             put(Fail(at_ms=now(), error=str(error), unsupported=True, **common))
             self._done.add(number)
+        # The outcome is unknown, so the call stays to be repeated.
         except OperationIndeterminate as error:
             put(Info(at_ms=now(), error=str(error), **common))
         except DriverBroken as error:

@@ -27,10 +27,13 @@ def schedule(
     faults: Sequence[Fault], system: ChaosSystem, *, rounds: int | None, until_ms: float, at_once: int
 ) -> Iterator[tuple[Fault, ...]]:
     """Every fault `times` times (or `rounds`), then random ones until the run's time is over; `at_once` overlap."""
+    # Each fault is due several times before any comes at random: every fault must be seen in each run.
     due = [fault for fault in faults for _ in range(rounds or fault.times)]
+    # Shuffled, so that other seeds try other sequences of faults.
     if len(faults) > 1:
         system.random.shuffle(due)
     while due:
+        # In this order they also heal, because `injected` heals in the order of injection.
         yield _taken(due, at_once)
     while faults and system.recorder.now_ms() < until_ms:
         yield _taken(system.random.sample(list(faults), len(faults)), at_once)
@@ -60,12 +63,15 @@ def injected(faults: Sequence[Fault], system: ChaosSystem, troubles: RunErrors) 
     injected_faults: list[tuple[Fault, ExitStack]] = []
     try:
         for fault in faults:
+            # One stack per fault, because they must be healed in another order than one stack would do it.
             stack = ExitStack()
             with troubles.noting(fault.name):
                 stack.enter_context(fault.inject_into(system))
+                # Only after its injection: a fault that could not be injected must not be healed.
                 injected_faults.append((fault, stack))
         yield
     finally:
+        # A failed healing is noted, so that the other faults are still healed.
         for fault, stack in injected_faults:
             with troubles.noting(fault.name):
                 stack.close()

@@ -26,6 +26,7 @@ Answer = TypeVar("Answer")
 OPEN_DEADLINE_MS = 30_000
 CALL_DEADLINE_MS = 45_000
 """Longer than any fault: a client may wait as long as Redis is away."""
+# The clock stands still between two settings, so times are off by at most this.
 TICK_MS = 20
 LABEL = "bullmq-conformance-chaos=1"
 ENGINE_DEADLINE_S = 120
@@ -112,6 +113,7 @@ class ClientProcess:
     def set_skew(self, skew_ms: float, handle: str, tick: Op[Any]) -> None:
         """Let its clock run this much ahead of (or behind) the machine's; it is set again every 20 ms."""
         if self._skew is None:
+            # A second call only changes the skew: two threads would set the same clock in turn.
             self._skew = _SkewedClock(self, handle, tick)
         self._skew.skew_ms = skew_ms
 
@@ -131,6 +133,7 @@ class ClientProcess:
             self._handles = []
             self.call(Reset(), None)
         except (DriverBroken, OperationFailed, OperationIndeterminate) as error:
+            # The stacks are dumped before the kill, which would lose them.
             error.add_note("\n".join(self.connection.stacks()))
             self.kill()
             self.start()
@@ -163,6 +166,7 @@ class _SkewedClock:
     def _run(self) -> None:
         while not self._ended.wait(TICK_MS / 1000):
             now = int(time.time() * 1000 + self.skew_ms)
+            # A driver that is dead or restarting has no clock to set.
             with suppress(DriverBroken):
                 self._process.connection.call(self._tick, handle=self._handle, now_ms=now, deadline_ms=20_000)
 
@@ -180,11 +184,13 @@ class ContainerProcess(ClientProcess):
 
     def start(self) -> None:
         """Start a new container. Raises DriverBroken."""
+        # A new name for each start: the container before may still be in removal.
         self._container, self._started = f"bullmq-chaos-{secrets.token_hex(6)}", False
         run = [
             "docker",
             "run",
             "--rm",
+            # `--interactive`, because the driver protocol runs over stdin.
             "--interactive",
             "--network",
             "host",
@@ -199,6 +205,7 @@ class ContainerProcess(ClientProcess):
 
     def kill(self) -> None:
         """`docker kill`: the client gets no time to clean up."""
+        # The container first: killing the docker client alone leaves it running.
         self._engine("kill")
         super().kill()
 

@@ -33,7 +33,9 @@ IN_HAND_MS = 100
 AWAY_S = 2.0
 AWAY_RUNS = 8
 """How many jobs must start in other processes while a worker is away: enough that it could have taken some."""
+# Several times as long as the slowest observation, a long job of 4.3 s.
 ENOUGH_S = 20.0
+# Twice the pause of BullMQ's reader after an error.
 READERS_S = 10.0
 """BullMQ's reader pauses for 5 s after an error (upstream `classes/queue-events.ts`)."""
 
@@ -64,17 +66,20 @@ class RecoveryProgress:
                 self._notice_calm(line)
 
     def _notice_always(self, line: HistoryLine) -> None:
+        # Counting starts here: work during the faults does not show that clients recover.
         if isinstance(line, RunPhase) and line.name == "calm":
             self._is_calm = True
         elif isinstance(line, HandleChanged) and line.role == "events":
             (self._readers.add if line.change == "opened" else self._readers.discard)(line.process)
         elif isinstance(line, EventReported):
+            # The highest entry, because a reader may report an old entry again after a reconnection.
             self._last_reported[line.process] = max(
                 self._last_reported.get(line.process, (0, 0)), entry_number(line.entry)
             )
         elif isinstance(line, RunStarted) and line.queue == LONG:
             self._long_since[line.token] = line.at_ms
         elif isinstance(line, RunEnded) and line.queue == LONG:
+            # Only runs that lasted as long as a long job count: after a loss, short jobs may have the same ids.
             self.long_runs += line.at_ms - self._long_since.pop(line.token, line.at_ms) >= LONG_MS
 
     def _notice_calm(self, line: HistoryLine) -> None:
@@ -100,6 +105,7 @@ class RecoveryProgress:
         if "event-readers" in tested:
             yield from (f"entries of {name}" for name in self._readers if self.reports[name] < ENTRIES_AFTER_HEALING)
         if "rate" in tested and sum(self._runs_of(LIMITED)) < 2 * RATE.most:
+            # Two windows of the rate limit, because the invariant needs two of them at the limit.
             yield "limited jobs"
         if "renewals" in tested and not self.long_runs:
             yield "a long job"
@@ -125,6 +131,7 @@ class RecoveryProgress:
 def run_recovery_phase(system: ChaosSystem, watch: RecoveryProgress, tested: frozenset[str]) -> None:
     """Let one worker and all producers leave and join, and wait until enough was observed (for a bounded time)."""
     system.recorder.put(RunPhase(at_ms=system.recorder.now_ms(), name="calm"))
+    # Producers turn over first, so that there is work when the worker leaves.
     for producer in system.producers:
         producer.calm()
     _leave_and_join(system.workers[0], watch)
@@ -134,9 +141,11 @@ def run_recovery_phase(system: ChaosSystem, watch: RecoveryProgress, tested: fro
 def _leave_and_join(worker: ChaosWorker, watch: RecoveryProgress) -> None:
     """Close its worker of the main queue in the middle of jobs, let the others work, and open it again."""
     process = worker.process
+    # Without a job in hand, the close would not show that a worker finishes its jobs first.
     wait_until(lambda: worker.is_at_work(MAIN, for_ms=IN_HAND_MS), deadline_s=BUSY_S)
     worker.leave(MAIN)
     before = watch.runs_elsewhere(process.name)
+    # Others must work meanwhile, or it would prove nothing that the closed worker gets no job.
     wait_until(lambda: watch.runs_elsewhere(process.name) >= before + AWAY_RUNS, deadline_s=AWAY_S)
     try:
         if process.alive:

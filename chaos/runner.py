@@ -57,6 +57,7 @@ from conformance.environment.prepare import Environment
 from conformance.observe.tables import Snapshot
 from conformance.protocol.scripts import BULLMQ_VERSION
 
+# Short, so that a lost lock shows within a run of seconds.
 LOCK_MS = 2000
 STALLED_INTERVAL_MS = 1000
 RENEWAL_LATE_MS = 2500
@@ -71,6 +72,7 @@ WORKER_OPTIONS: Mapping[str, Any] = {
     "runRetryDelay": 1000,
 }
 """BullMQ's defaults are 15 to 30 times as long, in the same proportions. `maxStalledCount`: no job is given up."""
+# Work must be under way before the first fault.
 LEAD_MS = 600
 GAP_MS = 600
 """Time between two faults: long enough to observe that work goes on."""
@@ -139,6 +141,7 @@ def _crash_points(options: ChaosOptions, environment: Environment) -> Iterator[R
             for point in points_of(segment):
                 started, troubles = time.monotonic(), RunErrors()
                 result = CrashResult(where=point, reached=False, judgements=())
+                # A failure at one point is noted, and the other points are still run.
                 with troubles.noting(str(point)):
                     result = crash(bench, point)
                 who, seconds = identity_of(client, bench.version), time.monotonic() - started
@@ -224,6 +227,7 @@ def _running_system(
         producers = [
             ChaosProducer(
                 new_process(f"producer-{number}", options.client),
+                # A seed of its own, so that producers do not make the same calls.
                 ChaosWorkload(options.seed * 1000 + number, options.workload_mix, label=f"p{number}-"),
                 recorder,
                 prefix,
@@ -248,6 +252,7 @@ def _running_system(
         stack.callback(system.aborted.set)
         _start_all([producer.process for producer in producers])
         set_limits(topology, prefix)
+        # Workers last, so that no job starts before the limits are set.
         _start_all([worker.process for worker in workers])
         yield system
 
@@ -256,6 +261,7 @@ def _start_all(processes: Sequence[ClientProcess]) -> None:
     """Start processes in parallel, because a start is mostly waiting."""
     with ThreadPoolExecutor(len(processes)) as pool:
         for started in [pool.submit(process.start) for process in processes]:
+            # `result` raises what the start raised.
             started.result()
 
 
@@ -287,11 +293,13 @@ def _disturb(options: ChaosOptions, system: ChaosSystem, watch: RecoveryProgress
         producer.start()
     system.pause(LEAD_MS)
     sample_connections(system.recorder, system.processes)
+    # The last fault must end before the duration is over.
     ends_ms = started + options.duration_ms - GAP_MS
     faults = options.faults
     for chosen in schedule(faults, system, rounds=options.rounds, until_ms=ends_ms, at_once=options.at_once):
         with injected(chosen, system, troubles):
             system.pause(max(fault.hold_ms for fault in chosen) if options.hold_ms is None else options.hold_ms)
+        # Stops here if the history cannot be written: all later faults would be lost.
         system.recorder.insist()
         system.pause(GAP_MS)
     while (left := started + options.duration_ms - system.recorder.now_ms()) > 0:
@@ -307,6 +315,7 @@ def _settle(
 ) -> Snapshot:
     """Heal, drain, wait for rest, and read everything."""
     put, now = system.recorder.put, system.recorder.now_ms
+    # A frozen or dead process would keep its jobs, and the queues would never come to rest.
     for process in system.processes:
         with troubles.noting(f"the last start of {process.name}"):
             process.thaw()
@@ -324,6 +333,7 @@ def _settle(
     )
     put(RunPhase(at_ms=now(), name="quiescent" if rest.reached else "stuck", seen=rest.seen))
     observer.catch_up()
+    # Readers get time to report the last entry, so that a late one is not counted as a loss.
     watch.wait_for_readers(observer.last_entry(MAIN))
     sample_connections(system.recorder, system.processes)
     return final_snapshot(system.topology, system.prefix)

@@ -24,8 +24,10 @@ from conformance.upstream.manifest import script_names_by_sha1
 
 LINK_DEADLINE_S = 20.0
 SENTINELS = 3
+# A majority of the three sentinels, as in production.
 QUORUM = 2
 GROUP = "chaos"
+# Much shorter than a failover, so that clients are sent to the new primary soon.
 SENTINEL_LOOK_S = 0.1
 PRIMARIES = 3
 FORM_DEADLINE_S = 60.0
@@ -51,6 +53,7 @@ class Topology:
     def connect(self, *, timeout_s: float = 10.0) -> Client:
         """A client of the kit that bypasses all taps. Raises redis errors."""
         if self.cluster:
+            # Dead nodes are left out, because connecting to them would fail.
             alive = [server.node for server in self.servers if server.running]
             return connect(RedisUrl(mode="cluster", nodes=alive), timeout_s=timeout_s)
         return self.primary().connect(timeout_s=timeout_s)
@@ -104,6 +107,7 @@ class ReplicaPair:
         primary, replica = self.primary, self.replica
         with replica.connect() as client:
             send(client, "REPLICAOF", HOST, primary.port)
+            # Waited for: a fault that starts before the replica has its data would lose more than it declares.
             wait_for_link(client)
 
 
@@ -142,6 +146,7 @@ def sentinel(binary: ServerBinary, persistence: Persistence) -> Iterator[Topolog
             stack.callback(process.close)
             (process.folder / "sentinel.conf").write_text(_sentinel_config(pair.primary))
             process.start()
+        # The relay follows before the sentinels are ready, so that no failover is missed.
         stack.enter_context(_following(pair, sentinels))
         _wait_until_all_know(sentinels)
         yield Topology(
@@ -167,7 +172,9 @@ def _sentinel_config(primary: RedisProcess) -> str:
     return "\n".join(
         (
             f"sentinel monitor {GROUP} {HOST} {primary.port} {QUORUM}",
+            # Short, so that a failover takes about a second; production values are tens of seconds.
             f"sentinel down-after-milliseconds {GROUP} 600",
+            # Also the time after which a second failover may be tried.
             f"sentinel failover-timeout {GROUP} 3000",
             f"sentinel parallel-syncs {GROUP} 1",
             "",
@@ -186,8 +193,10 @@ def _following(pair: ReplicaPair, sentinels: list[RedisProcess]) -> Iterator[Non
                 with suppress(redis.RedisError), process.connect(timeout_s=1.0) as client:
                     host, port = send(client, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", GROUP)
                     node = f"{host.decode()}:{port.decode()}"
+                    # Only servers of this pair: a sentinel may still report an address that is gone.
                     if node != pair.relay.target and any(node == server.node for server in pair.servers):
                         pair.relay.point_at(node)
+                    # The first sentinel that answers is enough.
                     break
 
     thread = threading.Thread(target=follow, daemon=True, name="sentinel follower")
@@ -238,6 +247,7 @@ class ChaosCluster:
                 continue
             for first, last, primary, *_ in ranges:
                 found = self._at(int(primary[1]))
+                # A dead primary may still be listed until its replica is elected.
                 if int(first) <= slot <= int(last) and found is not None and found.running:
                     return found
         raise EnvironmentProblem(f"no node of the cluster owns slot {slot}")
@@ -266,6 +276,7 @@ class ChaosCluster:
 def cluster(binary: ServerBinary, persistence: Persistence) -> Iterator[Topology]:
     """Run it for the duration of the block. Raises EnvironmentProblem if it does not come up."""
     with ExitStack() as stack:
+        # One replica for each primary.
         servers = [RedisProcess(binary, persistence=persistence, mode="cluster") for _ in range(2 * PRIMARIES)]
         for server in servers:
             stack.callback(server.close)
@@ -284,6 +295,7 @@ def cluster(binary: ServerBinary, persistence: Persistence) -> Iterator[Topology
 
 def _form(nodes: ChaosCluster) -> None:
     primaries, replicas = nodes.servers[:PRIMARIES], nodes.servers[PRIMARIES:]
+    # Distinct epochs, so that the nodes do not have to resolve a conflict first.
     for epoch, (server, slots) in enumerate(zip(primaries, slot_ranges(PRIMARIES), strict=True), 1):
         with server.connect() as client:
             send(client, "CLUSTER ADDSLOTSRANGE", slots.start, slots.stop - 1)
@@ -292,11 +304,13 @@ def _form(nodes: ChaosCluster) -> None:
     for server in nodes.servers[1:]:
         with server.connect() as client:
             send(client, "CLUSTER MEET", HOST, first.port)
+    # Replicas can only be assigned when every node knows their primary.
     _insist(lambda: all(_known(server) == len(nodes.servers) for server in nodes.servers), "nodes did not meet")
     for primary, replica in zip(primaries, replicas, strict=True):
         with replica.connect() as client:
             send(client, "CLUSTER REPLICATE", nodes.id_of(primary))
     _insist(nodes.healthy, "the cluster did not form")
+    # A replica without data would be elected with nothing.
     _insist(lambda: all(_is_linked(replica) for replica in replicas), "the replicas did not get their data")
 
 
@@ -321,6 +335,7 @@ def _known(server: RedisProcess) -> int:
 
 
 def _is_whole(server: RedisProcess, known: int) -> bool:
+    # Every node must agree: clients may ask any of them for the slots.
     info = _cluster_info(server)
     whole = info.get("cluster_state") == "ok" and info.get("cluster_slots_fail") == "0"
     return whole and info.get("cluster_slots_pfail") == "0" and info.get("cluster_known_nodes") == str(known)

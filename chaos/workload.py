@@ -153,6 +153,7 @@ class ChaosWorkload:
 
     def farewell(self) -> PlannedCall:
         """The last call: a parent whose workers are idle when the end of a child in another queue releases it."""
+        # In another queue, so that no worker of the parent's queue is awake when the child ends.
         parent, _, behaviour = self._job("plain")
         child, _, _ = self._job(NARROW, parent=parent.name)
         late = FlowJob(name=child.name, queue=child.queue, data_raw=_data(ProcessorBehaviour(work_ms=LAST_CHILD_MS)))
@@ -208,6 +209,7 @@ class ChaosWorkload:
 
     def _same(self) -> PlannedCall:
         """A job that exists at most once: its id is added several times in a row."""
+        # The same name for 40 jobs in a row: its repetitions fall into the life of one job.
         name = f"{self._label}same-{self._made // 40}"
         behaviour = ProcessorBehaviour(work_ms=SAME_MS)
         op = Add(name=name, data_raw=_data(behaviour), opts={"deduplication": {"id": name}})
@@ -364,12 +366,15 @@ SEGMENTS: tuple[CrashSegment, ...] = (
         "schedule",
         ("addJobScheduler", "updateJobScheduler", "removeJobScheduler"),
         (
+            # Paused, so that no worker takes the first iteration before the crash point.
             SegmentCall(queue.Pause()),
+            # Two iterations: the second one is made by `updateJobScheduler`.
             SegmentCall(flow.UpsertJobScheduler(id="tick", repeat={"every": 120, "limit": 2}, name="tick")),
             SegmentCall(queue.Resume()),
             SegmentCall(flow.UpsertJobScheduler(id="tock", repeat={"every": FAR_MS}, name="tock")),
             SegmentCall(flow.RemoveJobScheduler(id="tock")),
         ),
+        # The worker has to run while the steps are taken, because it makes the next iteration.
         worker_first=True,
     ),
     CrashSegment("pause", ("pause",), (SegmentCall(queue.Pause()), _add("a"), SegmentCall(queue.Resume()))),

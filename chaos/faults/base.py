@@ -73,6 +73,7 @@ class ChaosSystem:
 
     def measured_pids(self) -> dict[str, int]:
         """Those, and the primary's, if it is a process of this machine."""
+        # During a failover there may be no primary.
         with suppress(EnvironmentProblem):
             if isinstance(self.primary, RedisProcess) and self.primary.running and self.primary.pid:
                 return {**self.living_pids(), REDIS: self.primary.pid}
@@ -104,6 +105,7 @@ class ChaosSystem:
         )
         self.recorder.put(began)
         window = ActiveWindow()
+        # The window ends even if healing raises, so that the time after it is not excused.
         try:
             yield window
         finally:

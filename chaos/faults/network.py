@@ -20,10 +20,12 @@ def _silent(system: ChaosSystem, processes: Sequence[ClientProcess]) -> Iterator
         who = ", ".join(process.name for process in processes)
         stack.enter_context(system.window(who, resume_ms=system.stall_ms))
         for process in processes:
+            # Inside the window: it starts before the first packet is held and ends after the last one is let through.
             stack.enter_context(process.tap.silence())
         yield
 
 
+# Longer than two lock durations of 2 s, so that every lock of the worker has expired.
 @fault("network.partition-worker", group="network", hold_ms=4500, times=1)
 @contextmanager
 def partition_worker(system: ChaosSystem) -> Iterator[None]:
@@ -72,6 +74,7 @@ def unheard_worker(system: ChaosSystem) -> Iterator[None]:
         yield
 
 
+# Below half a lock's life, in which every lock is renewed at least once.
 @fault("network.brief-silence", group="network", hold_ms=400, times=4)
 @contextmanager
 def brief_silence(system: ChaosSystem) -> Iterator[None]:
@@ -117,6 +120,7 @@ def truncate(system: ChaosSystem) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(system.window("all", resume_ms=system.stall_ms))
         for process in system.processes:
+            # Three different calls, so that a client that recovers from one is cut again.
             for call in (3, 9, 17):
                 stack.enter_context(process.tap.when(Trigger(call=call, phase="mid-reply"), Cut()))
         yield
@@ -127,6 +131,7 @@ def truncate(system: ChaosSystem) -> Iterator[None]:
 def black_hole(system: ChaosSystem) -> Iterator[None]:
     """One connection of a worker swallows everything from its next finish on; the others go on."""
     worker = victim(system)
+    # The next finish, because a lost finish is what leaves a job locked.
     trigger = Trigger(script="moveToFinished", phase="before-send")
     with (
         system.window(worker.name, resume_ms=system.stall_ms),

@@ -81,6 +81,7 @@ def kill_worker(system: ChaosSystem) -> Iterator[None]:
         process.kill()
         try:
             yield
+            # The others must work without the dead worker for a while.
             system.pause(WORKER_AWAY_MS)
         finally:
             process.start()
@@ -123,6 +124,7 @@ def kill_renewing(system: ChaosSystem) -> Iterator[None]:
 def kill_all_workers(system: ChaosSystem) -> Iterator[None]:
     """All workers die at once."""
     with system.window("all workers", resume_ms=system.stall_ms):
+        # All are killed before any is started: otherwise they would not all be dead at once.
         for worker in system.workers:
             worker.process.kill()
         try:
@@ -162,6 +164,7 @@ def kill_producer(system: ChaosSystem) -> Iterator[None]:
 @contextmanager
 def kill_in_bulk(system: ChaosSystem) -> Iterator[None]:
     """A producer dies inside addBulk: an unknown part of its jobs exists."""
+    # The third of the five jobs, so that some are stored and some are not.
     where = Trigger(phase="after-execute", where=lambda record: (record.script or "").startswith("add"), call=3)
     with _producer_killed_at(system, where):
         yield
@@ -186,11 +189,14 @@ def kill_after_flow(system: ChaosSystem) -> Iterator[None]:
 @contextmanager
 def _skewed(system: ChaosSystem, process: ClientProcess, steps: tuple[float, ...], handle: str) -> Iterator[None]:
     """Shift a process's clock in steps, one after the other; correct it at the end."""
+    # A call that only reads: it takes the new time to the driver and changes nothing.
     tick = IsWorkerRunning() if handle.startswith("worker") else IsPaused()
+    # The bounds must allow for the largest error of all steps.
     worst = max(steps, key=abs)
     with system.window(process.name, skew_ms=worst, resume_ms=system.stall_ms):
         for step in steps:
             process.set_skew(step, handle, tick)
+            # Longer than the time between two renewals (a quarter of 2 s), so that each step meets one.
             system.pause(600)
         try:
             yield

@@ -52,6 +52,7 @@ def kill_without_persistence(system: ChaosSystem) -> Iterator[None]:
 def kill_rdb(system: ChaosSystem) -> Iterator[None]:
     """Redis is killed some time after it has saved an RDB file: later writes are lost."""
     saved_ms = _save(system)
+    # Writes in this time are missing from the file, so that the loss is real.
     system.pause(500)
     with system.window("rdb", resume_ms=system.stall_ms) as window:
         with _down(system):
@@ -63,6 +64,7 @@ def kill_rdb(system: ChaosSystem) -> Iterator[None]:
 @contextmanager
 def kill_aof_everysec(system: ChaosSystem) -> Iterator[None]:
     """Redis is killed with `appendfsync everysec`: at most the last two seconds are lost."""
+    # Before the kill: writes of the last two seconds may not be synced.
     with system.window("aof everysec", resume_ms=system.stall_ms) as window:
         window.lost_since_ms = system.recorder.now_ms() - EVERYSEC_LOSS_MS
         with _down(system):
@@ -91,8 +93,10 @@ def restore_older_copy(system: ChaosSystem) -> Iterator[None]:
     """An operator restores an older RDB file: later writes are lost."""
     folder = _folder(system)
     saved_ms = _save(system)
+    # Copied before the second save, which replaces the file.
     shutil.copy(folder / "dump.rdb", folder / "older.rdb")
     system.pause(700)
+    # A kill does not save, so without this save the file would already be the older one.
     _save(system)
     with system.window("older copy", resume_ms=system.stall_ms) as window:
         server = system.primary
@@ -116,6 +120,7 @@ def cut_aof(system: ChaosSystem) -> Iterator[None]:
         server = system.primary
         server.kill()
         with _aof(folder).open("r+b") as file:
+            # A few bytes more than the size before, so that the file ends within a command.
             file.truncate(kept + 7)
         try:
             yield
@@ -132,7 +137,9 @@ def loading(system: ChaosSystem) -> Iterator[None]:
     with system.window(resume_ms=system.stall_ms):
         server.kill()
         slowly = ["--key-load-delay", "1500", "--loading-process-events-interval-bytes", "1024"]
+        # Slow loading, because a small data set is loaded before any client notices.
         server.extra_arguments += slowly
+        # Not waited for: the fault is that Redis is reachable and still loading.
         server.start(wait=False)
         try:
             yield
@@ -143,6 +150,7 @@ def loading(system: ChaosSystem) -> Iterator[None]:
 
 def _save(system: ChaosSystem) -> float:
     """Save now; returns the time before the save: later writes may be missing in the file."""
+    # Before the save: a write during it may or may not be in the file.
     now = system.recorder.now_ms()
     with system.primary.connect() as client:
         send(client, "SAVE")

@@ -77,6 +77,7 @@ def script_flush(system: ChaosSystem) -> Iterator[None]:
             for server in _primaries(system):
                 with server.connect() as client:
                     send(client, "SCRIPT FLUSH")
+            # At random, so that a flush falls between a client's EVALSHA and its next one.
             system.pause(system.random.uniform(5, 60))
         yield
 
@@ -97,6 +98,7 @@ def client_kill_blocked(system: ChaosSystem) -> Iterator[None]:
     with system.window("blocked"), system.primary.connect() as client:
         for line in bytes(send(client, "CLIENT", "LIST")).decode().splitlines():
             facts = dict(word.split("=", 1) for word in line.split(" ") if "=" in word)
+            # Only workers that wait for a marker block in BZPOPMIN.
             if facts.get("cmd") == "bzpopmin":
                 send(client, "CLIENT", "KILL", "ID", facts["id"])
         yield
@@ -120,6 +122,7 @@ def client_kill_pubsub(system: ChaosSystem) -> Iterator[None]:
 def client_pause(system: ChaosSystem) -> Iterator[None]:
     """Commands wait (CLIENT PAUSE), as during a manual failover."""
     with system.window(), system.primary.connect() as client:
+        # Longer than the fault is held; UNPAUSE ends it earlier.
         send(client, "CLIENT", "PAUSE", 5000, "WRITE")
         try:
             yield
@@ -132,6 +135,7 @@ def client_pause(system: ChaosSystem) -> Iterator[None]:
 def maxclients(system: ChaosSystem) -> Iterator[None]:
     """All connections are killed, and Redis accepts only one new one."""
     with system.window(resume_ms=system.stall_ms), system.primary.connect() as client:
+        # The kit's connection is one of the two.
         send(client, "CONFIG", "SET", "maxclients", 2)  # before the kill: clients reconnect at once
         try:
             send(client, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -169,7 +173,9 @@ def readonly(system: ChaosSystem) -> Iterator[None]:
 def busy(system: ChaosSystem) -> Iterator[None]:
     """A foreign script runs for ever: all other clients get BUSY until it is killed."""
     with system.window(resume_ms=system.stall_ms), system.primary.connect() as client:
+        # Low, so that BUSY is answered soon and not after the default of 5 s.
         send(client, "CONFIG", "SET", "lua-time-limit", 50)
+        # In a thread, because EVAL does not return until it is killed.
         thread = threading.Thread(target=_run_for_ever, args=(system,), daemon=True, name="busy script")
         thread.start()
         try:
@@ -200,8 +206,10 @@ def misconf(system: ChaosSystem) -> Iterator[None]:
     server = local_process(system)
     obstacle = server.folder / "dump.rdb"
     with system.window(resume_ms=system.stall_ms), server.connect() as client:
+        # A folder of that name makes the save fail, whoever runs Redis; file modes would not stop root.
         obstacle.mkdir()
         try:
+            # A rule that never triggers: only with a `save` setting does Redis refuse writes after a failed save.
             send(client, "CONFIG", "SET", "save", "3600 1000000")
             send(client, "BGSAVE")
             if not wait_until(lambda: _last_save(client) == "err", deadline_s=10):
@@ -210,6 +218,7 @@ def misconf(system: ChaosSystem) -> Iterator[None]:
         finally:
             obstacle.rmdir()
             send(client, "CONFIG", "SET", "save", "")
+            # A save that succeeds is what ends the refusals.
             send(client, "BGSAVE")
             wait_until(lambda: _last_save(client) == "ok", deadline_s=10)
 
@@ -235,6 +244,7 @@ def disk_full(system: ChaosSystem) -> Iterator[None]:
         # A limit on the size of files acts like a full disk: the same failed write, for this one process.
         server.limit_files(0)
         try:
+            # Redis notices at the next write, so the fault is not in force at once.
             if not wait_until(lambda: _last_append(client) == "err", deadline_s=10):
                 raise EnvironmentProblem("Redis could write its append-only file although there is no room")
             yield
@@ -256,6 +266,7 @@ def noperm(system: ChaosSystem) -> Iterator[None]:
         stack.enter_context(system.window("evalsha, eval", resume_ms=system.stall_ms))
         clients = [stack.enter_context(server.connect()) for server in _primaries(system)]
         for client in clients:
+            # Registered before the change, so that it is undone even if another server fails.
             stack.callback(send, client, "ACL", "SETUSER", "default", "+@all")
             send(client, "ACL", "SETUSER", "default", "-evalsha", "-eval")
         yield
@@ -281,9 +292,11 @@ def _memory_pressure(system: ChaosSystem, policy: str) -> Iterator[None]:
     everything = policy.startswith("allkeys")
     with system.window(policy, resume_ms=system.stall_ms) as window, system.primary.connect() as client:
         if everything:
+            # Eviction takes single keys, so the remaining ones may not fit together.
             window.lost_since_ms, window.torn = EVERYTHING, True
         send(client, "CONFIG", "SET", "maxmemory-policy", policy)
         used = int(client.info("memory")["used_memory"])
+        # Little room is left, so that eviction starts at once and not only after the fault.
         send(client, "CONFIG", "SET", "maxmemory", used + 200_000)
         try:
             for number in range(ROUNDS):
@@ -291,6 +304,7 @@ def _memory_pressure(system: ChaosSystem, policy: str) -> Iterator[None]:
                 system.pause(ROUND_MS)
             yield
         finally:
+            # The limit first: without it nothing is evicted any more.
             send(client, "CONFIG", "SET", "maxmemory", 0)
             send(client, "CONFIG", "SET", "maxmemory-policy", "noeviction")
             for number in range(ROUNDS):
@@ -307,6 +321,7 @@ def _fill(client: redis.Redis, number: int) -> None:
 def _deleted(system: ChaosSystem, pattern: str, target: str) -> Iterator[None]:
     """Delete all keys of one kind, several times."""
     with system.window(target, resume_ms=system.stall_ms), system.primary.connect() as client:
+        # Again and again, because clients create such keys again within the fault.
         for _ in range(ROUNDS):
             for key in client.scan_iter(match=f"{_escaped(system.prefix)}:{pattern}", count=1000):
                 client.delete(key)

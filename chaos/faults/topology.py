@@ -29,7 +29,9 @@ def promote(system: ChaosSystem) -> Iterator[None]:
     pair, old = _pair(system), system.primary
     with system.window(resume_ms=FAIL_OVER_MS):
         with old.connect() as client:
+            # Writes wait, so that the replica can catch up with everything that was acknowledged.
             send(client, "CLIENT", "PAUSE", 5000, "WRITE")
+            # Promoted earlier, it would lose acknowledged writes, which a planned failover must not.
             _insist(lambda: _offset(old) == _offset(pair.replica), "the replica did not catch up")
             pair.promote()
             pair.follow()  # before writes continue: the old primary must not accept any
@@ -43,12 +45,14 @@ def kill_primary(system: ChaosSystem) -> Iterator[None]:
     """The primary dies and the replica is promoted: unreplicated writes are lost. The old primary comes back."""
     pair, old = _pair(system), system.primary
     with system.window(resume_ms=FAIL_OVER_MS) as window:
+        # Writes of the last second may not have reached the replica.
         window.lost_since_ms = system.recorder.now_ms() - REPLICATION_LAG_MS
         old.kill()
         pair.promote()
         try:
             yield
         finally:
+            # It comes back before it follows: only a running server can be made a replica.
             old.start()
             pair.follow()
 
@@ -79,6 +83,7 @@ def sentinel_failover(system: ChaosSystem) -> Iterator[None]:
         window.lost_since_ms = system.recorder.now_ms() - REPLICATION_LAG_MS
         old.kill()
         try:
+            # Held only from here on: the time of the election is part of the fault.
             _insist(lambda: system.primary is not old, "the sentinels did not fail over")
             yield
         finally:
@@ -96,6 +101,7 @@ def cluster_failover(system: ChaosSystem) -> Iterator[None]:
     with system.window(resume_ms=FAIL_OVER_MS):
         with chosen.connect() as client:
             send(client, "CLUSTER", "FAILOVER")
+        # Only the new owner shows that the failover is over; the command returns at once.
         _insist(lambda: nodes.owner(_some_key(system)) is chosen, "the replica did not take over")
         _insist(nodes.healthy, "the cluster is not whole again")
         yield
@@ -143,10 +149,12 @@ def _migrate(nodes: ChaosCluster, source: RedisServer, target: RedisServer, slot
     """Migrate as documented: importing, migrating, all keys, then announce the new owner to all nodes."""
     host, port = split_node(target.node)
     with source.connect() as old, target.connect() as new:
+        # First importing, then migrating: in the other order a client could be sent to a node that refuses the key.
         send(new, "CLUSTER", "SETSLOT", slot, "IMPORTING", nodes.id_of(source))
         send(old, "CLUSTER", "SETSLOT", slot, "MIGRATING", nodes.id_of(target))
         while keys := send(old, "CLUSTER", "GETKEYSINSLOT", slot, 100):
             send(old, "MIGRATE", host, port, "", 0, 5000, "KEYS", *keys)
+        # The new owner first, so that no client is redirected to a node that denies the slot.
         for client in (new, old):
             send(client, "CLUSTER", "SETSLOT", slot, "NODE", nodes.id_of(target))
 
@@ -171,11 +179,13 @@ def _some_key(system: ChaosSystem) -> str:
 def _offset(server: RedisServer) -> int:
     with server.connect() as client:
         facts = client.info("replication")
+    # A replica reports its own offset under another name than a primary.
     return int(facts.get("slave_repl_offset", facts["master_repl_offset"]))
 
 
 def _role(server: RedisServer) -> str:
     try:
+        # Short: a server that is just starting or dying must not hold the wait.
         with server.connect(timeout_s=2.0) as client:
             return str(client.info("replication")["role"])
     except redis.RedisError:

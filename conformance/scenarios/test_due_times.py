@@ -73,6 +73,7 @@ CROWDS: dict[str, tuple[tuple[int, ...], int]] = {
     "one": ((0,), 1),
     "two": ((0, 6), 7),
     "all-but-the-last": ((PLACES - 2,), PLACES - 1),
+    # The first and the last place are enough: the script looks at the highest score of the ms.
     "all": ((0, PLACES - 1), PLACES - 1),
 }
 """Taken places, counted from the first of the ms, and the place of one more job."""
@@ -89,6 +90,7 @@ def test_a_job_comes_after_all_others_of_its_ms(client: Participant, way: str, c
         queue.add("other", jobId=f"other {number}", delay=HOUR_MS)
         queue.redis.set_score("delayed", f"other {number}", START_MS * PLACES + number)
     job = WAYS[way](client, queue, START_MS)
+    # On a running clock, a changed delay counts from a time that the scenario does not know exactly.
     if way != "delay-is-changed" or client.clock.frozen:
         equal(queue.redis.score("delayed", job), START_MS * PLACES + place, "it comes after those that were there")
 

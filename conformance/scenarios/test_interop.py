@@ -54,11 +54,14 @@ def test_a_queue_is_made_of_these_keys(client: Participant) -> None:
 @handover("interop.delayed")
 def test_delayed_jobs_are_run_by_the_other(producer: Participant, consumer: Participant) -> None:
     """A worker that sleeps wakes up for the other's delayed job, and not before its time."""
+    # The worker sleeps before the job comes, so that it must be woken by the other client's marker.
     worker = consumer.worker("ask")
     queue = producer.queue()
+    # Long enough that running too early is certain to be seen.
     job = queue.add("later", {}, delay=600)
     handed = worker.next_job()
     view = queue.redis
+    # By the fields in Redis: the two clients' own clocks are not compared.
     added, started = float(view.field(job, "timestamp") or 0), float(view.field(job, "processedOn") or 0)
     holds(started - added >= 600, "the job is not run before its time", seen=started - added)
     worker.resolve(handed.job.id)
@@ -85,11 +88,14 @@ def test_prioritized_jobs_keep_their_order(producer: Participant, consumer: Part
 def test_a_failing_job_is_retried_by_its_options(producer: Participant, consumer: Participant) -> None:
     """The worker of the other side honours attempts and back-off."""
     queue = producer.queue()
+    # Short, so that three attempts fit into the deadline.
     queue.add("shaky", {}, attempts=3, backoff={"type": "fixed", "delay": 50})
     queue.add("doomed", {}, attempts=2)
+    # Twice: the job with three attempts then succeeds, and the one with two fails.
     worker = consumer.worker("fail", processor_args={"times": 2, "message": "not yet"})
     wait_for_finished(consumer, 1)
     wait_for_finished(consumer, 1, state="failed")
+    # Closed before the counters are read, so that no further attempt can change them.
     worker.close()
     equal((queue.redis.field("1", "atm"), queue.redis.field("2", "atm")), ("3", "2"), "the attempts were counted")
     equal(queue.redis.field("2", "failedReason"), "not yet", "the reason is the error's message")
@@ -112,6 +118,7 @@ def test_a_bulk_is_worked_off_by_the_other(producer: Participant, consumer: Part
 def test_everybody_sees_the_events(listener: Participant, worker: Participant, adder: Participant) -> None:
     """An event reader follows the jobs and the work of others."""
     queue = adder.queue()
+    # Opened before the job is added: a reader starts with the newest entry.
     reader = listener.events()
     job = queue.add("watched")
     running = worker.worker("progress", processor_args={"values": [{"percent": 50}]})
@@ -132,6 +139,7 @@ def test_who_looks_sees_the_other_worker(worker: Participant, reader: Participan
     works = worker.worker("noop", **({"name": name} if name else {}))
     wait_for_finished(worker, 1)
     seen = [] if worker.on_cluster else [name]
+    # Eventually: Redis lists a connection's name some time after it was opened.
     reader.eventually(lambda: queue.call(GetWorkers()).names, lambda names: names == seen, "the worker is seen")
     equal(queue.call(GetWorkersCount()).count, len(seen), "the worker is counted")
     equal(another.call(GetWorkers()).names, [], "another queue has no workers")
@@ -154,6 +162,7 @@ def test_a_pause_stops_the_other_worker(producer: Participant, consumer: Partici
 def _a_pause_stops_the_other(producer: Participant, consumer: Participant, *, parked_in: str) -> None:
     queue = producer.queue()
     queue.pause()
+    # The worker is there before the job: it must not be woken by an addition to a paused queue.
     worker = consumer.worker("ask")
     queue.add("held")
     equal(queue.redis.state("1"), [parked_in], "the job is parked")
@@ -184,9 +193,11 @@ def test_pausing_in_turns_loses_no_job(
 @handover("interop.stalled", "interop.run-once")
 def test_a_lost_job_is_finished_by_the_other(adder: Participant, holder: Participant, recoverer: Participant) -> None:
     """Whoever added it, claimed it and went away: it is recovered once, and run once more."""
+    # Short, because nobody renews it and the scenario waits until it has expired.
     queue, lost = adder.queue(), holder.worker(lockDuration=300)
     queue.add("orphan")
     lost.claim_one("token-lost")
+    # A life of 2 s, so that its own jobs do not stall.
     running = recoverer.worker("noop", stalledInterval=200, lockDuration=2000)
     wait_for_finished(recoverer, 1)
     queue.add("the next")
@@ -202,6 +213,7 @@ def test_a_failed_job_is_retried_by_hand(adder: Participant, worker: Participant
     job = queue.add("doomed")
     running = worker.worker("ask")
     equal(running.next_job().job.id, job, "the job is handed over")
+    # Unrecoverable, so that the job fails at once and no attempt follows.
     running.resolve(job, "unrecoverable", message="boom")
     wait_for_finished(worker, 1, state="failed")
     retrying.retry(job)
@@ -222,6 +234,7 @@ def test_a_schedule_is_changed_by_the_other(
     equal([*_names_ahead(queue)], ["after the change"], "one job is ahead, by the changed schedule")
     running = worker.worker("noop")
     wait_for_finished(worker, 1)
+    # Closed, so that the next iteration is not run meanwhile.
     running.close()
     equal([*_names_ahead(queue)], ["after the change"], "one job is ahead again")
 
@@ -237,9 +250,11 @@ def _names_ahead(queue: QueueHandle) -> Iterator[str | None]:
 def test_both_work_on_one_queue(client: Participant, oracle: Participant) -> None:
     """Two producers and two workers: no job lost, none finished twice."""
     ours, theirs = client.queue(), oracle.queue()
+    # 2 ms for each job, so that neither worker can do all of them before the other starts.
     mine = client.worker("sleep", concurrency=5, processor_args={"ms": 2}, name="client")
     other = oracle.worker("sleep", concurrency=5, processor_args={"ms": 2}, name="oracle")
     for _ in range(5):
+        # Both add in turns, so that jobs of both are waiting at any time.
         ours.add_bulk(*(("from client", {}, {}) for _ in range(20)))
         theirs.add_bulk(*(("from oracle", {}, {}) for _ in range(20)))
     wait_for_finished(client, 200)

@@ -17,12 +17,16 @@ from conformance.scenarios.support.steps import node, wait_for_finished
 @scenario("liveness.pickup", clock="real", tier="smoke")
 def test_an_idle_worker_picks_up_a_job(client: Participant) -> None:
     """The marker wakes a sleeping worker. Redis says when: `processedOn` may be from before the job came."""
+    # `drainDelay` of 5 s: a worker that polls instead of being woken needs longer than the bound below.
     queue, worker = client.queue(), client.worker("noop", drainDelay=5)
     queue.add("warm up")
+    # After the first job the worker sleeps; a start would find the job without being woken.
     worker.wait_local("completed", "1")
     queue.add("work")
+    # More than the bound that is checked: a late worker is then reported with its time and not as a timeout.
     worker.wait_local("completed", "2", within_ms=4000)
     stamps = {entry["event"]: stamp for stamp, entry in queue.redis.stamped_events() if entry.get("jobId") == "2"}
+    # 1000 ms covers a busy machine, and is far below the 5 s of polling.
     between(stamps.get("active", 0) - stamps.get("added", 0), 0, 1000, "the job is started in less than 1000 ms")
     worker.close()
 
@@ -31,11 +35,14 @@ def test_an_idle_worker_picks_up_a_job(client: Participant) -> None:
 def test_delayed_jobs_run_in_time(client: Participant) -> None:
     """Delays below and above the longest sleep of a worker, and one that outlasts a usual socket timeout of 5 s."""
     queue, worker = client.queue(), client.worker("noop")
+    # In mixed order, so that the first added is not the first due.
     delays = {queue.add(f"after {delay} ms", {}, delay=delay): delay for delay in (12_000, 1000, 9000, 3000)}
     in_order = sorted(delays.items(), key=lambda job_and_delay: job_and_delay[1])
     for (job, delay), (_, before) in zip(in_order, [("", 0), *in_order], strict=False):
+        # Only the rest since the job before, plus 3 s for a late worker.
         worker.wait_local("completed", job, within_ms=delay - before + 3000)
         fields = queue.redis.hash(job)
+        # From the job's own fields, because waiting in the kit adds its own delay.
         late = float(fields["processedOn"]) - float(fields["timestamp"]) - delay
         between(late, 0, 1000, f"the job delayed by {delay} ms is started within 1000 ms of its time")
     worker.close()
@@ -48,14 +55,17 @@ def test_the_next_due_job_is_waited_for(client: Participant, when: str) -> None:
     queue = client.queue()
     if when == "after-a-job":
         queue.add("now")
+        # 60 s: a worker that polls instead of reading the delayed jobs misses the deadline by far.
         worker = client.worker("ask", drainDelay=60)
         worker.next_job()
     later = {delay: queue.add(f"after {delay} ms", {}, delay=delay) for delay in (50_000, 2500)}
+    # Without the marker only the answer of a claim shows when the first job is due.
     queue.redis.delete("marker")
     if when == "after-a-job":
         worker.resolve("1")
     else:
         worker = client.worker("ask", drainDelay=60)
+    # Far below the 60 s and the 50 s of the other job.
     equal(worker.next_job(within_ms=12_000).job.id, later[2500], "the first of the delayed jobs is run")
     fields = queue.redis.hash(later[2500])
     late = float(fields["processedOn"]) - float(fields["timestamp"]) - 2500
@@ -69,6 +79,7 @@ def test_the_next_due_job_is_waited_for(client: Participant, when: str) -> None:
 def test_closing_waits_for_the_running_job(client: Participant) -> None:
     """A graceful close loses nothing."""
     queue = client.queue()
+    # The progress shows from outside that the job runs; the sleep keeps it running during the close.
     queue.add("running", {"steps": [{"do": "progress", "value": 1}, {"do": "sleep", "ms": 300}]})
     queue.add("waiting", {"steps": []})
     worker = client.worker("steps")
@@ -83,8 +94,10 @@ def test_an_idle_worker_closes_at_once(client: Participant) -> None:
     """It waits for no job and for no marker; every other scenario that closes a handle checks this too."""
     queue = client.queue()
     queue.add("before")
+    # 30 s of blocking: a close that waits for the blocking call misses the deadline.
     worker = client.worker("noop", drainDelay=30)
     worker.wait_local("completed", "1")
+    # Far below the 30 s of the blocking call, and generous for a busy machine.
     worker.close(within_ms=8000)
 
 
@@ -126,9 +139,11 @@ def test_what_is_closed_leaves_no_connection(client: Participant, what: str) -> 
     """A program that opens and closes queues for months would otherwise fill Redis with connections."""
     queue = client.queue()
     USES[what](client, queue, "job-0")
+    # After the first use, because pools and shared connections open once.
     once = len(client.tap.connections())
     for number in range(1, ROUNDS):
         USES[what](client, queue, f"job-{number}")
+    # Eventually: a server learns of a closed connection a moment later.
     client.eventually(
         lambda: len(client.tap.connections()),
         lambda left: left <= once,
@@ -145,11 +160,13 @@ def test_a_processor_moves_its_job(client: Participant, outcome: Outcome) -> Non
     worker.next_job()
     if outcome == "waiting-children":
         queue.add("child", {}, jobId="child", delay=60_000, parent={"id": job, "queue": queue.redis.base[:-1]})
+    # 60 s for the delay: it must not pass by itself; a promotion ends it.
     worker.resolve(job, outcome, ms=60_000 if outcome == "delay" else 0)
     if outcome == "wait":
         equal(worker.next_job().job.id, job, "the job that was given back is run again")
     else:
         place = {"delay": "delayed"}.get(outcome, outcome)
+        # The outcome is stored after `resolve` returns.
         client.eventually(
             lambda: queue.redis.state(job), lambda state: state == [place], "the job is where it was moved"
         )
@@ -169,6 +186,7 @@ def test_a_worker_that_does_not_run_takes_nothing(client: Participant) -> None:
     """With `autorun` false, a worker whose `run` was not called leaves every job to the other worker."""
     queue = client.queue()
     idle, busy = client.worker("noop", name="idle", autorun=False), client.worker("noop", name="busy")
+    # Both workers are open before any job comes, so that the idle one could take some.
     jobs = [queue.add(f"job {number}") for number in range(12)]
     done = wait_for_finished(client, len(jobs))
     equal({done.field(job, "pb") for job in jobs}, {"busy"}, "the worker that runs has done all of them")
@@ -260,12 +278,15 @@ def test_the_lock_of_a_finished_job_is_let_go(client: Participant) -> None:
     queue = client.queue()
     queue.add("finished")
     queue.add("running")
+    # 3 s of life: the first renewal comes before half of it, so two are seen within the deadline.
     worker = client.worker("ask", lockDuration=3000, skipStalledCheck=True)
     worker.resolve(worker.next_job().job.id)
+    # A running job keeps the renewals going.
     worker.next_job()
     first = queue.redis.expires_at_ms("2:lock")
     client.eventually(
         lambda: queue.redis.expires_at_ms("2:lock") - first,
+        # A move by more than 2 s takes at least two renewals: one adds at most half of the 3 s.
         lambda later_ms: later_ms > 2000,
         "the lock of the running job has been renewed twice",
         within_ms=8000,
@@ -310,7 +331,9 @@ def test_a_worker_tells_what_has_stalled(client: Participant) -> None:
     queue, gone = client.queue(), client.worker()
     job = queue.add("left behind")
     gone.claim_one()
+    # The lock is deleted instead of waited for.
     queue.redis.delete(f"{job}:lock")
+    # Two intervals of 500 ms are waited for; the default would be a minute.
     worker = client.worker("noop", stalledInterval=500)
     worker.wait_local("stalled", job)
     worker.wait_local("completed", job)
@@ -324,6 +347,7 @@ def test_a_worker_says_what_it_does(client: Participant) -> None:
     worker.wait_local("completed", queue.add("before"))
     equal(_state(worker), {"runs": True, "is paused": False}, "it runs")
     worker.call(PauseWorker())
+    # Pausing waits for the jobs that run, so the state may follow later.
     client.eventually(lambda: _state(worker), lambda state: state == {"runs": False, "is paused": True}, "it is paused")
     job = queue.add("meanwhile")
     worker.call(ResumeWorker())

@@ -25,6 +25,7 @@ def test_a_claim_sets_the_lock(client: Participant) -> None:
     queue.add("work")
     worker.claim_one("token-mine")
     equal(queue.redis.string("1:lock"), "token-mine", "the lock holds the token", where="lock.token")
+    # Some of the life may have passed since the claim; 10 s is more than any machine takes.
     between(queue.redis.ttl_ms("1:lock"), 30_000, 40_000, "the lock lives for lockDuration", where="lock.ttl")
 
 
@@ -45,6 +46,7 @@ def test_another_token_cannot_extend(client: Participant) -> None:
     queue.add("work")
     worker.claim_one("token-mine")
     equal(worker.extend_lock("1", 90_000, "token-other"), False, "a foreign token may not extend")
+    # Between 0 and the old life: an extension would have set 90 s.
     between(queue.redis.ttl_ms("1:lock"), 0, 10_000, "the lock keeps its time to live")
     queue.redis.delete("1:lock")
     equal(worker.extend_lock("1", 90_000, "token-mine"), False, "a lock that is gone stays gone")
@@ -72,6 +74,7 @@ def test_a_stale_token_cannot_finish(client: Participant, finish: str) -> None:
     queue, worker = client.queue(), client.worker()
     queue.add("contended")
     worker.claim_one("token-late")
+    # Set by hand: this is what a second worker leaves that has recovered and claimed the job.
     queue.redis.set_string("1:lock", "token-new", ttl_ms=60_000)
     with client.refuses("lock-mismatch", "the late worker is refused"):
         worker.complete("1", "late", "token-late") if finish == "complete" else worker.fail("1", "late", "token-late")
@@ -108,11 +111,13 @@ def test_the_lock_goes_with_the_activity(client: Participant, finish: str) -> No
 @scenario("lock.renewed-by-worker", clock="real", slow=True)
 def test_a_running_worker_renews_its_lock(client: Participant) -> None:
     """A job may take several times as long as a lock lives."""
+    # 2 s: long enough for late timers, short enough that two and a half lives fit into the scenario.
     life_ms = 2000
     queue, worker = client.queue(), client.worker("ask", lockDuration=life_ms, stalledInterval=life_ms // 2)
     queue.add("long")
     worker.next_job()
     started = client.clock.now_ms()
+    # Watched the whole time: a lock that is lost and set again would look right at the end.
     client.eventually(
         lambda: (queue.redis.exists("1:lock"), client.clock.now_ms() - started),
         lambda seen: not seen[0] or seen[1] > 2.5 * life_ms,
@@ -144,6 +149,7 @@ class LockObserver:
         `quickest_ms` is the least that had passed when a lock was renewed that had been renewed before.
         """
         expires_at_ms, ttl_ms = self._view.expires_at_ms(self._lock), self._view.ttl_ms(self._lock)
+        # Not every change is a renewal: the clock of PTTL is read at another moment.
         if expires_at_ms - self._expires_at_ms > A_RENEWAL_MS:
             self._ages_ms.append(expires_at_ms - self._expires_at_ms)
             self._expires_at_ms = expires_at_ms
@@ -152,6 +158,7 @@ class LockObserver:
             "ttl_ms": ttl_ms,
             "lowest_ms": self.lowest,
             "renewals": len(self._ages_ms),
+            # Without the first age: it counts from the claim, and that one may take half of a life.
             "quickest_ms": min(self._ages_ms[1:], default=math.inf),
         }
 
@@ -169,10 +176,12 @@ def test_a_lock_is_renewed_every_quarter_of_its_life(client: Participant) -> Non
     observer = LockObserver(queue.redis, "1:lock")
     client.eventually(
         observer.observe,
+        # Between a quarter and a half: a client that renews only after half of a life is never below it.
         lambda seen: seen["renewals"] >= 2 and seen["quickest_ms"] < 0.375 * life_ms,
         "the lock is renewed again after a quarter of its life, and not after half of it",
         within_ms=3 * life_ms,
     )
+    # LATE_MS less than half, because the timer that renews may be late.
     between(observer.lowest, life_ms // 2 - LATE_MS, life_ms, "at least half of the time to live was left")
     worker.resolve("1")
     worker.wait_local("completed", "1")
@@ -182,6 +191,7 @@ def test_a_lock_is_renewed_every_quarter_of_its_life(client: Participant) -> Non
 def test_a_worker_goes_on_without_the_lock(client: Participant) -> None:
     """Nothing is renewed, the processor runs on, other jobs are run, and the next renewal is still tried."""
     queue = client.queue()
+    # The stalled check must not recover the job while its lock is gone.
     worker = client.worker("ask", concurrency=2, lockDuration=2000, stalledInterval=60_000)
     queue.add("unlucky")
     token = worker.next_job().token
@@ -193,6 +203,7 @@ def test_a_worker_goes_on_without_the_lock(client: Participant) -> None:
         equal(worker.next_job().job.id, other, "other jobs are run")
         worker.resolve(other)
         worker.wait_local("completed", other)
+    # Below the 2 s of a life, so that a renewal makes it longer.
     queue.redis.set_string("1:lock", token, ttl_ms=1900)
     observer = LockObserver(queue.redis, "1:lock")
     client.eventually(observer.observe, lambda seen: seen["renewals"], "a lock that is back is renewed again")
@@ -204,6 +215,7 @@ def test_a_worker_goes_on_without_the_lock(client: Participant) -> None:
 @scenario("lock.lost.runs-twice", clock="real")
 def test_a_job_without_its_lock_runs_twice_and_ends_once(client: Participant) -> None:
     """Another worker takes over; what the first one returns too late is not stored."""
+    # Short intervals, because two checks have to come before the second worker gets the job.
     queue, first = client.queue(), client.worker("ask", stalledInterval=100)
     queue.add("contended")
     first.next_job()

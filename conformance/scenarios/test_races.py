@@ -21,6 +21,7 @@ def test_a_pause_meets_a_fetch(client: Participant, interleaving: str) -> None:
     race = interleave(client, interleaving, fetch=fetch, pause=pause)
     fetched = race.first == "fetch"
     equal(race.outcomes, {"fetch": "1" if fetched else None, "pause": None}, "only a fetch before the pause gets a job")
+    # Both calls are over, so that this claim only shows what the race has left.
     equal(claimed_id(worker, "token-2"), None, "nothing more is handed out")
     equal(queue.redis.elements("active"), ["1"] if fetched else [], "the pause takes nothing away")
     equal(queue.redis.exists("1:lock"), fetched, "what was fetched is still locked")
@@ -35,6 +36,7 @@ def test_a_retry_meets_a_removal(client: Participant, interleaving: str) -> None
     worker.claim_one()
     worker.fail("1")
     retry = Contender("reprocessJob", lambda: queue.retry("1"))
+    # Another handle, because a driver may answer the calls of one handle in turn.
     race = interleave(client, interleaving, retry=retry, removal=Contender("removeJob", lambda: other.remove("1")))
     refused = None if race.first == "retry" else "missing-job"
     equal(race.outcomes, {"retry": refused, "removal": 1}, "the removal removes; a retry after it is refused")
@@ -47,6 +49,7 @@ def test_a_promotion_meets_the_time(client: Participant, interleaving: str) -> N
     """A fetch promotes what is due: then there is nothing left to promote by hand."""
     queue, worker = client.queue(), client.worker()
     queue.add("due", {}, delay=50)
+    # Twice the delay: the job must be due for both contenders.
     client.pass_time(100)
     promotion, fetch = (
         Contender("promote", lambda: queue.promote("1")),
@@ -90,6 +93,7 @@ def test_an_addition_meets_an_obliteration(client: Participant, interleaving: st
         obliteration=Contender("obliterate", lambda: obliterate(other)),
     )
     kept = race.first == "obliteration"
+    # `obliterate` deletes the counter of ids, so ids show which of the two came first.
     equal(race.outcomes["addition"], "1" if kept else "2", "the ids start again at 1 after the obliteration")
     equal(queue.redis.elements("wait"), ["1"] if kept else [], "what was added after it waits")
     equal(queue.redis.elements("paused"), [], "nothing is left behind")

@@ -39,6 +39,7 @@ def test_the_last_two_children_end_at_once(client: Participant, interleaving: st
         other=Contender("moveToFinished", lambda: other.complete("c2", 2, "token-2")),
     )
     equal(race.outcomes, {"one": None, "other": None}, "both children are completed")
+    # Either order releases it: the second script finds `dependencies` empty.
     equal(queue.redis.state("family"), ["wait"], "the parent is released")
     equal(waiting_events_of(queue, "family"), 1, "it is released once")
     equal(children_of(queue, "family", "processed"), ["c1", "c2"], "both results are there")
@@ -123,16 +124,20 @@ def test_last_children_end_at_once(client: Participant, oracle: Participant) -> 
     def prepare(number: int, one: RacingClient, other: RacingClient) -> RaceRound:
         family, first, second = f"family-{number}", f"first-{number}", f"second-{number}"
         producers[one.participant].add(node(family, node(first), node(second)))
+        # Both claims before the race: claiming is not part of it.
         equal([claimed_id(one.worker), claimed_id(other.worker)], [first, second], "each side has one of the children")
 
         def observe() -> ParentWithResults:
+            # The state is read first, because finishing the parent changes it.
             place, results = place_of(one.queue, family), children_of(one.queue, family, "processed")
+            # Finished and out of the way, so that the next round claims only its own jobs.
             _finish(other, family)
             return ParentWithResults(place, len(results))
 
         return RaceRound(lambda: one.worker.complete(first, 1), lambda: other.worker.complete(second, 2), observe)
 
     released = RoundOutcome(first=None, second=None, observed=ParentWithResults("wait", results=2))
+    # Only one outcome is allowed: the order of the two children must not matter.
     race_repeatedly(client, oracle, prepare, {released})
     _all_released_once(client)
 

@@ -15,12 +15,14 @@ def _suspected(client: Participant) -> tuple[QueueHandle, WorkerHandle, WorkerHa
     queue, worker, checker = client.queue(), client.worker(), client.worker()
     queue.add("suspected")
     worker.claim_one()
+    # Marked before the race: only a job that an earlier check has seen is put back.
     checker.check_stalled()
     return queue, worker, checker
 
 
 def _check_without_lock(queue: QueueHandle, checker: WorkerHandle) -> list[str]:
     """The lock expires, and then the next check is due."""
+    # Within the contender: the lock expires and the check is due at the same moment.
     queue.redis.delete("1:lock")
     return check_stalled_again(queue, checker)
 
@@ -33,6 +35,7 @@ def test_a_completion_meets_a_check_without_lock(client: Participant, interleavi
     completion = Contender("moveToFinished", lambda: worker.complete("1", "done"))
     check = Contender("moveStalledJobsToWait", lambda: _check_without_lock(queue, checker))
     race = interleave(client, interleaving, completion=completion, check=check)
+    # Held after its execution, the completion has already used the lock.
     in_time = interleaving == "completion-unheard"
     equal(race.outcomes["completion"], None if in_time else "missing-lock", "the completion needs the lock")
     equal(race.outcomes["check"], [] if in_time else ["1"], "exactly one of them has taken effect")
@@ -65,6 +68,7 @@ def test_a_completion_meets_the_first_check(client: Participant, interleaving: s
     race = interleave(client, interleaving, completion=completion, check=check)
     equal(race.outcomes, {"completion": "missing-lock", "check": []}, "neither has an effect")
     equal(queue.redis.state("1"), ["active"], "the job is still active")
+    # The check of the race only marked the job.
     equal(check_stalled_again(queue, checker), ["1"], "a later check puts it back")
 
 
@@ -76,6 +80,7 @@ def test_a_completion_meets_the_next_owner(client: Participant) -> None:
         completion = client.meanwhile(lambda: worker.complete("1", "late"))
         # The completion has to be under way: made after the take-over, it would be no race but a plain refusal.
         barrier.wait()
+        # The second check, because `_suspected` made the first.
         equal(_check_without_lock(queue, checker), ["1"], "the check puts the job back")
         equal(checker.claim_one("token-2").id, "1", "another worker claims it")
         barrier.release()
@@ -96,6 +101,7 @@ def test_a_renewal_meets_a_check_with_lock(client: Participant, interleaving: st
     race = interleave(client, interleaving, renewal=renewal, check=check)
     equal(race.outcomes, {"renewal": True, "check": []}, "the lock decides")
     equal(queue.redis.state("1"), ["active"], "the job stays with its worker")
+    # The renewal clears the mark, and the check sets it again.
     suspects = ["1"] if race.first == "renewal" else []
     equal(queue.redis.set_members("stalled"), suspects, "the later of the two counts", where="membership.stalled")
 

@@ -50,6 +50,7 @@ def _check_without_lock(racer: RacingClient, job: str) -> int:
 def _observe_and_clear(queue: QueueHandle, job: str) -> str:
     """The place of the job; a job that is not finished is removed."""
     place = place_of(queue, job)
+    # What stays in `wait` or `active` would be claimed in the next round.
     if place in {"wait", "active"}:
         queue.remove(job)
     return place
@@ -92,6 +93,7 @@ def test_completions_meet_the_next_owners(client: Participant, oracle: Participa
         return RaceRound(lambda: one.worker.complete(job, "late"), take_over, observe)
 
     in_time = RoundOutcome(first=None, second=False, observed='completed, then "late"')
+    # The lock is missing between the check and the next claim, and belongs to the new owner afterwards.
     too_late = {
         RoundOutcome(first=code, second=True, observed='active, then "next"')
         for code in ("missing-lock", "lock-mismatch")
@@ -138,11 +140,14 @@ def _race_a_pause_with_a_fetch(client: Participant, oracle: Participant, *, park
     """`parked_in`: where a job is that was not claimed before the pause."""
 
     def prepare(_number: int, one: RacingClient, other: RacingClient) -> RaceRound:
+        # The stream of this round only, so that its events can be compared as a whole.
         one.queue.redis.delete("events")
         job = one.queue.add("contended")
 
         def observe() -> tuple[str, str]:
+            # The first two entries are those of the addition.
             place, events = place_of(one.queue, job), one.queue.redis.event_names()[2:]
+            # Resumed after reading, because the resume moves the job again.
             one.queue.resume()
             if place == "active":
                 other.worker.complete(job)
@@ -190,6 +195,7 @@ def test_promotions_meet_the_time(client: Participant, oracle: Participant) -> N
 
     def prepare(_number: int, one: RacingClient, other: RacingClient) -> RaceRound:
         job = one.queue.add("due", {}, delay=1)
+        # More than the delay of 1 ms, so that the job is due for both calls.
         one.participant.pass_time(3)
 
         def observe() -> str:
@@ -267,11 +273,13 @@ def test_producers_add_the_same_ids(client: Participant, oracle: Participant) ->
 
         def observe() -> tuple[int, bool]:
             fields = one.queue.redis.hash(job)
+            # Both fields must be of one producer: a mixture of two adds would be a torn write.
             return one.queue.redis.elements("wait").count(job), fields["name"] in fields["data"]
 
         return RaceRound(lambda: add(one, "one"), lambda: add(other, "other"), observe)
 
     one_job = RoundOutcome(first=True, second=True, observed=(1, True))
     race_repeatedly(client, oracle, prepare, {one_job})
+    # A duplicate in every round shows that both adds reached Redis each time.
     duplicates = client.redis().event_names().count("duplicated")
     equal(duplicates, ROUNDS, "in every round exactly one add was a duplicate")

@@ -24,6 +24,7 @@ def test_closing_meets_a_fetch(client: Participant, when: HeldPhase) -> None:
     queue = client.queue()
     queue.add("just in time")
     with client.tap.hold("moveToActive", phase=when) as barrier:
+        # Long enough that the close is called while the job runs.
         worker = client.worker("sleep", processor_args={"ms": 150})
         _stop_while_held(client, queue, barrier, worker.close)
     equal(queue.redis.state("1"), ["completed"], "the job is completed when the worker is closed")
@@ -62,6 +63,7 @@ def test_stopping_meets_the_wake_up(client: Participant, how: str, when: HeldPha
         queue.add("wakes")
         stop = worker.close if how == "close" else lambda: worker.call(PauseWorker())
         _stop_while_held(client, queue, barrier, stop)
+    # Node may do either: what must not happen is a job that waits without a marker.
     one_of(queue.redis.state("1"), [["completed"], ["wait"]], "the job is run, or waits")
     equal(queue.redis.type("marker"), "zset", "the wake-up is not lost")
 
@@ -96,10 +98,13 @@ def test_closes_meet_fetches(client: Participant, oracle: Participant) -> None:
     queue, random = client.queue(), Random(client.driver.seed)
 
     def live(participant: Participant, lifetime_ms: int) -> None:
+        # A minute: only the check at the start runs within a round.
         worker = participant.worker("noop", stalledInterval=60_000)
+        # 0 to 3 ms: a start and its first fetch take about as long.
         participant.pass_time(lifetime_ms)
         worker.close()
 
+    # Half the rounds, because each opens and closes two workers.
     for number in range(1, ROUNDS // 2 + 1):
         _keep_jobs(queue)
         other = oracle.meanwhile(partial(live, oracle, random.randint(0, 3)))
@@ -114,10 +119,12 @@ def test_worker_pauses_meet_fetches(client: Participant, oracle: Participant) ->
     """A worker of either client is paused at any moment after it was resumed, a hundred times each."""
     queue, random = client.queue(), Random(client.driver.seed)
     workers = [
+        # The jobs take 20 ms, so that a pause usually meets a running one.
         participant.worker("sleep", processor_args={"ms": 20}, stalledInterval=60_000)
         for participant in (client, oracle)
     ]
     for worker in workers:
+        # Both workers start paused, so that only the one whose turn it is takes jobs.
         worker.call(PauseWorker())
     for number in range(1, ROUNDS + 1):
         _keep_jobs(queue)

@@ -31,6 +31,7 @@ def test_finishing_hands_out_nothing_beyond_the_limit(client: Participant, how: 
     fill(queue, 2)
     worker.claim_one()
     following = worker.complete("1", fetch_next=True) if how == "complete" else worker.fail("1", fetch_next=True)
+    # The job is finished in the same script, so a refused fetch must not undo it.
     equal(following, None, "no other job comes with the answer")
     state = "completed" if how == "complete" else "failed"
     equal([queue.redis.state(job) for job in ("1", "2")], [[state], ["wait"]], "one is finished, the other waits")
@@ -57,6 +58,7 @@ def test_what_finishing_hands_out_begins_a_window(client: Participant) -> None:
     limit_queue(queue, 1)
     fill(queue, 2)
     worker.claim_one()
+    # As if the window had ended between the claim and the finish.
     queue.redis.delete("limiter")
     following = worker.complete("1", fetch_next=True)
     equal(following.id if following else None, "2", "the second job comes with the answer")
@@ -71,7 +73,9 @@ def test_due_jobs_are_promoted_all_the_same(client: Participant) -> None:
     queue, worker = client.queue(), client.worker()
     limit_queue(queue, 1)
     queue.add("due", {}, delay=20)
+    # The window is full before the claim: only promotion can move the job.
     queue.redis.set_string("limiter", "1", ttl_ms=MINUTE_MS)
+    # More than the delay, so that the job is due.
     client.pass_time(50)
     equal(worker.claim(), None, "nothing is handed out")
     equal(queue.redis.state("1"), ["wait"], "the due job waits")
@@ -84,8 +88,10 @@ def test_a_job_that_meets_a_limit_goes_back(client: Participant, priority: int) 
     queue = client.queue()
     queue.add("limited", {}, priority=priority)
     queue.add("behind", {}, priority=priority)
+    # A limit that is never reached: only `rate-limit` by the processor fills the window.
     worker = client.worker("ask", limiter={"max": 1000, "duration": 1000})
     worker.next_job()
+    # A minute, so that the window is still full when the state is read.
     worker.resolve("1", "rate-limit", ms=MINUTE_MS)
     place = "prioritized" if priority else "wait"
     client.eventually(lambda: queue.redis.state("1"), lambda state: state == [place], "the job waits again")
@@ -141,6 +147,7 @@ def test_a_job_that_went_back_is_run_after_the_window(client: Participant) -> No
     queue.add("limited")
     worker = client.worker("ask", limiter={"max": 1000, "duration": MINUTE_MS})
     worker.next_job()
+    # 200 ms, against the minute of the limiter: waiting for the wrong one misses the deadline.
     worker.resolve("1", "rate-limit", ms=200)
     equal(worker.next_job().job.id, "1", "the same job is handed out again")
     worker.resolve("1")
@@ -155,6 +162,7 @@ def test_a_job_that_went_back_is_run_after_the_window(client: Participant) -> No
 def test_a_limited_worker_works_in_bursts(client: Participant, whose: str, concurrency: int) -> None:
     """Six jobs at two per window are three windows, and the worker wakes by itself."""
     queue = client.queue()
+    # Windows of 200 ms, so that three of them fit into a short scenario.
     limiter = apply_limit(whose, queue, 2, 200)
     fill(queue, 6)
     worker = client.worker("noop", concurrency=concurrency, **limiter)
@@ -169,6 +177,7 @@ def test_a_limited_worker_loses_no_time(client: Participant, oracle: Participant
 
     Of several windows the one in the middle counts, and all that makes Node late may make the client so three times.
     """
+    # 400 ms: the overhead between two windows has to be small compared with them.
     jobs, most, duration_ms = 10, 2, 400
     queues = {side: side.queue(f"of-the-{side.role}") for side in (client, oracle)}
     for side, queue in queues.items():
@@ -180,10 +189,13 @@ def test_a_limited_worker_loses_no_time(client: Participant, oracle: Participant
         "both finish all jobs",
         within_ms=15_000,
     )
+    # The median, because a single late window is the machine's.
     mine, nodes = (median(window_gaps_ms(queue.redis, most=most)) for queue in queues.values())
+    # Node's own delay on this machine is the measure, three times of it is allowed.
     latest_ms = 2 * duration_ms + 3 * max(0, nodes - duration_ms)
     between(mine, duration_ms, latest_ms, "windows follow each other without a pause (ms from start to start)")
     for queue in queues.values():
+        # The windows are about to expire, and the snapshots could differ by chance.
         queue.redis.delete("limiter")
 
 
@@ -195,6 +207,7 @@ def test_both_keep_to_one_limit(client: Participant, oracle: Participant) -> Non
     fill(queue, 8)
     mine, other = client.worker("noop", concurrency=3), oracle.worker("noop", concurrency=3)
     wait_for_all_completed(client, 8)
+    # Closed before the stamps are read, so that no further start comes.
     mine.close()
     other.close()
     started_in_windows(queue.redis, most=2, duration_ms=200)

@@ -26,6 +26,7 @@ def test_claims_fill_the_window(client: Participant, whose: str) -> None:
     equal(queue.redis.string("limiter"), "2", "the starts were counted, the refusal was not")
     between(queue.redis.ttl_ms("limiter"), 1, MINUTE_MS, "the window lasts for `duration`", where="limiter.ttl")
     equal(queue.redis.elements("wait"), ["4", "3"], "what was not handed out still waits")
+    # On a running clock a new worker, because the old one remembers the end of the window.
     worker = after_window(client, queue, worker, **limiter)
     equal(worker.claim_one("token-4").id, "3", "after the window the next job is handed out")
     equal(queue.redis.string("limiter"), "1", "a new window is open")
@@ -37,6 +38,7 @@ def test_a_reached_limit_takes_nothing(client: Participant) -> None:
     limit = {"max": 3, "duration": MINUTE_MS}
     queue, worker = client.queue(), client.worker(limiter=limit)
     queue.add("urgent", {}, priority=1)
+    # Set by hand, so that no claim of this scenario has changed a job yet.
     queue.redis.set_string("limiter", "3", ttl_ms=MINUTE_MS)
     equal(worker.claim(), None, "the limit is reached before the first claim")
     equal(queue.redis.state("1"), ["prioritized"], "the job was not touched")
@@ -51,6 +53,7 @@ def test_a_window_is_not_prolonged(client: Participant) -> None:
     queue, worker = client.queue(), client.worker(limiter={"max": 3, "duration": MINUTE_MS})
     fill(queue, 2)
     worker.claim_one("token-1")
+    # A quarter of the window is left, so that a restart of the TTL would show.
     queue.redis.set_string("limiter", "1", ttl_ms=MINUTE_MS // 4)
     worker.claim_one("token-2")
     equal(queue.redis.string("limiter"), "2", "the second start is counted")

@@ -23,6 +23,7 @@ def test_a_stalled_job_is_recovered_by_the_second_check(client: Participant) -> 
     queue, worker = client.queue(), client.worker()
     queue.add("lost")
     worker.claim_one()
+    # As if the lock had expired, because a TTL is Redis's own time.
     queue.redis.delete("1:lock")
     equal(check_stalled_again(queue, worker), [], "the first check recovers nothing")
     equal(queue.redis.state("1"), ["active"], "the job is still active")
@@ -39,7 +40,9 @@ def test_a_job_that_was_cleaned_meanwhile_stays_away(client: Participant) -> Non
     worker.claim_one()
     queue.add("waiting")
     equal(check_stalled_again(queue, worker), [], "the first check suspects the active job")
+    # Removed after the first check: only then is the job marked as well as unlocked.
     queue.redis.delete("1:lock")
+    # `clean` takes jobs that are older than now.
     client.pass_time(20)
     queue.call(queue_ops.Clean(grace_ms=0, limit=10, type="active"))
     equal(check_stalled_again(queue, worker), [], "the second check recovers nothing")
@@ -80,6 +83,7 @@ def test_a_job_that_lives_is_no_longer_suspected(client: Participant, how: str) 
     worker.claim_one()
     check_stalled_again(queue, worker)
     equal(queue.redis.type("stalled"), "set", "the check suspects the active job")
+    # Marked is not recovered: only a second check would take the job.
     if how == "extend":
         worker.extend_lock("1", 30_000)
     elif how == "extend-many":
@@ -151,6 +155,7 @@ def test_the_next_worker_fails_a_job_that_stalled_too_often(client: Participant)
     queue.add("poison")
     manual.claim_one()
     let_stall(queue, manual, "1")
+    # It only starts now, so that it finds the deferred failure and not the stalled job.
     worker = client.worker("noop")
     client.eventually(lambda: queue.redis.state("1"), lambda state: state == ["failed"], "the job is failed")
     equal(queue.redis.field("1", "defa"), None, "the deferred failure is used up", where="job.defa")
@@ -161,6 +166,7 @@ def test_the_next_worker_fails_a_job_that_stalled_too_often(client: Participant)
 def test_a_starting_worker_checks_at_once(client: Participant) -> None:
     """The throttle of the check is there soon after the start, long before `stalledInterval` has passed."""
     queue = client.queue()
+    # A minute: only the check at the start can write the throttle within the deadline.
     worker = client.worker("noop", stalledInterval=60_000)
     client.eventually(lambda: queue.redis.exists("stalled-check"), bool, "the first check was done at the start")
     worker.close()
@@ -173,8 +179,10 @@ def test_a_busy_worker_checks_all_the_same(client: Participant) -> None:
     queue.add("lost")
     lost.claim_one()
     queue.add("long")
+    # Short, so that two checks come soon while the worker is busy.
     busy = client.worker("ask", stalledInterval=150)
     equal(busy.next_job().job.id, "2", "the worker is busy")
+    # The lock is lost after the worker is busy: a free worker would run the job at once.
     queue.redis.delete("1:lock")
     client.eventually(lambda: queue.redis.state("1"), lambda state: state == ["wait"], "the lost job is recovered")
     equal(queue.redis.state("2"), ["active"], "the worker is still busy")
@@ -210,7 +218,9 @@ def test_two_checks_are_enough(client: Participant) -> None:
     worker = client.worker("ask", stalledInterval=400)
     seen = client.eventually(counter.observe, lambda seen: seen["stalls"], "the job is put back")
     equal(worker.next_job().job.id, "1", "the job is run again")
+    # The observer may miss a check between two reads, hence one or two.
     between(seen["checks"], 1, 2, "no more than two checks were needed")
+    # A little less than the interval that has to pass between the two checks.
     between(client.clock.now_ms() - started, 300, 2 * 400 + LATE_MS, "the job runs again within two intervals (ms)")
     worker.resolve("1")
     worker.wait_local("completed", "1")

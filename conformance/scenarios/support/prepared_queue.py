@@ -23,6 +23,7 @@ class PreparedQueue:
         self.queue: QueueHandle = client.queue(name)
         self.undo = ExitStack()
 
+    # Opened on first use: an open handle that a scenario does not need would change what Redis holds.
     @cached_property
     def worker(self) -> WorkerHandle:
         """A worker that is driven step by step."""

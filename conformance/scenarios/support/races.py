@@ -55,7 +55,9 @@ def interleave(client: Participant, interleaving: str, **contenders: Contender) 
     """Let two contenders, by their names, meet in one of the `interleavings`. They must use different handles."""
     held, _, when = interleaving.rpartition("-")
     [other] = [name for name in contenders if name != held]
+    # The rule is set before the call starts, or the call could pass before it.
     with client.tap.hold(contenders[held].script, phase=HELD_PHASES[when]) as barrier:
+        # In its own thread, because a held call does not return until it is released.
         held_call = client.meanwhile(lambda: outcome_of(contenders[held].call))
         # Before the barrier is reached, Redis could run the other call first or second, at random.
         barrier.wait()
@@ -63,6 +65,7 @@ def interleave(client: Participant, interleaving: str, **contenders: Contender) 
         # The held call only ends after this: waiting for its result before would never return.
         barrier.release()
         held_outcome = held_call.result()
+    # `late`: Redis has not seen the held call, so the other one is first.
     return RaceResult(first=other if when == "late" else held, outcomes={held: held_outcome, other: other_outcome})
 
 
@@ -79,12 +82,14 @@ def let_arrive(queue: QueueHandle) -> None:
 
     This is not certain. A correct client passes as well if the call arrives later.
     """
+    # Three, because the driver may still be busy with the call before.
     for _ in range(3):
         queue.is_paused()
 
 
 # Free races: the machine decides which call is first. The allowed outcomes are listed; any other fails, in any round.
 
+# Enough that an order that happens in one round of fifty is still seen in most runs.
 ROUNDS = 200
 LONGEST_HEAD_START_S = 0.001
 """About the duration of a call, so that either client is first in many rounds."""
@@ -133,9 +138,12 @@ def race_repeatedly(
     Raises Mismatch at an outcome that is not `allowed`, with its round and the seed.
     """
     racing = RacingClient.opened(client), RacingClient.opened(oracle)
+    # The seed of the run, so that the same head starts can be repeated.
     random = Random(client.driver.seed)
+    # Two hundred rounds would otherwise fill the transcript, and none of them can be compared call by call.
     with client.transcript.silent(), oracle.transcript.silent():
         for number in range(1, ROUNDS + 1):
+            # They take turns, so that each client makes both calls in half of the rounds.
             one, other = racing if number % 2 else racing[::-1]
             outcome = _race(prepare(number, one, other), other.participant, random)
             if outcome not in allowed:

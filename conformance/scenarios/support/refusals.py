@@ -93,12 +93,14 @@ def _lose_lock(prepared: PreparedQueue) -> None:
 
 
 def _steal_lock(prepared: PreparedQueue) -> None:
+    # With a TTL, because a lock that never expires breaks an invariant.
     prepared.queue.redis.set_string("1:lock", "another token", ttl_ms=LATER_MS)
 
 
 def _set_lock(prepared: PreparedQueue) -> None:
     """Job 1 has the worker's lock, but no worker has claimed it."""
     prepared.queue.redis.set_string("1:lock", TOKEN, ttl_ms=LATER_MS)
+    # The lock was never claimed, so the steps have to remove it.
     prepared.undo.callback(prepared.queue.redis.delete, "1:lock")
 
 
@@ -128,6 +130,7 @@ def _take_two_slots(prepared: PreparedQueue) -> None:
     prepared.queue.schedule("s", HOURLY)
     due = due_of(prepared.queue)
     prepared.queue.add(jobId=_freed_id(prepared))
+    # The slot after the first as well: the script tries the next one before it refuses.
     prepared.queue.add(jobId=f"repeat:s:{due + HOUR_MS}")
 
 
@@ -171,6 +174,7 @@ def _retry_by_hand(name: str) -> Step:
 
 def _wait_until_finished(prepared: PreparedQueue) -> object:
     events = prepared.client.events()
+    # Short: the job does not exist, so the answer must come at once.
     return prepared.queue.call(job.WaitUntilFinished(job="missing", events=events.handle, ttl_ms=2000))
 
 
@@ -198,6 +202,7 @@ def _fail(prepared: PreparedQueue) -> object:
 
 
 def _move_to_delayed(prepared: PreparedQueue) -> object:
+    # By the participant's clock, because the script takes the due time from the client.
     due = LATER_MS + prepared.client.clock.now_ms()
     return prepared.worker.call(worker.MoveToDelayed(job="1", token=TOKEN, timestamp=due))
 

@@ -42,6 +42,7 @@ def bring(prepared: PreparedQueue, way: WayToRemove, add: AddJob) -> None:
     """Add the job and bring it into the first state of the way. No other job may wait in the queue."""
     if way.state == "paused":
         prepared.queue.pause()
+    # The pause comes first, because only then does the new job go to `paused`.
     add({**_OPTIONS.get(way.state, {}), **(way.opts or {})})
     if way.state in ("active", "completed", "failed"):
         prepared.worker.claim_one()
@@ -61,6 +62,7 @@ def _drain(prepared: PreparedQueue) -> None:
 
 def _clean(state: CleanedState) -> Step:
     def clean(prepared: PreparedQueue) -> None:
+        # Some ms have to pass: `clean` compares with now minus the grace.
         prepared.client.pass_time(20)
         prepared.queue.call(queue_ops.Clean(grace_ms=0, limit=10, type=state))
 
@@ -73,11 +75,13 @@ def _clean_without_limit(prepared: PreparedQueue) -> None:
 
 
 def _clean_unlocked(prepared: PreparedQueue) -> None:
+    # `clean` leaves locked jobs alone.
     prepared.queue.redis.delete(f"{GONE}:lock")
     _clean("active")(prepared)
 
 
 def _obliterate(prepared: PreparedQueue) -> None:
+    # `obliterate` refuses a queue that is not paused.
     prepared.queue.pause()
     prepared.queue.call(queue_ops.Obliterate(force=True))
 
@@ -86,6 +90,7 @@ def _finish_another(**keep: Any) -> Step:
     """Finish a job that comes later and keeps only what it says."""
 
     def finish(prepared: PreparedQueue) -> None:
+        # On a real clock just over the second that `age` names; on a frozen one waiting costs nothing.
         prepared.client.pass_time(AN_AGE_MS if prepared.client.clock.frozen else 1100)
         # It is the next to run, also before a parent that was released.
         prepared.queue.add("later", {}, jobId="later", lifo=True, **keep)

@@ -51,6 +51,7 @@ def wait_for_finished(
     A deadline per quarter lets a slow machine finish many jobs, and still detects a stopped client early.
     """
     view = participant.redis()
+    # Quarters: a client that stops is detected after one of them and not after the time for all jobs.
     for quarter in sorted({ceil(jobs * part / 4) for part in (1, 2, 3, 4)}):
         participant.eventually(
             lambda: len(view.members(state)),
@@ -63,6 +64,7 @@ def wait_for_finished(
 
 def wait_for_all_completed(client: Participant, jobs: int) -> None:
     """Wait until exactly this many jobs are completed."""
+    # Read after the wait: one job too many shows only then.
     completed = len(wait_for_finished(client, jobs).members("completed"))
     equal(completed, jobs, "nothing but these jobs is completed")
 
@@ -92,7 +94,9 @@ def check_stalled_again(queue: QueueHandle, worker: WorkerHandle) -> list[str]:
 
 def let_stall(queue: QueueHandle, worker: WorkerHandle, job: str) -> list[str]:
     """Lose the lock of an active job, and make the two checks after which it is put back."""
+    # Deleted instead of waited for: an expired lock is a missing key.
     queue.redis.delete(f"{job}:lock")
+    # Two checks: the first only marks what is active, the second takes what has no lock.
     return check_stalled_again(queue, worker) + check_stalled_again(queue, worker)
 
 
@@ -159,6 +163,7 @@ def required(job: JobView | None) -> JobView:
 def claim_current_job(queue: QueueHandle, worker: WorkerHandle, scheduler: str = "s") -> str:
     """Make the scheduler's next job run now, and claim it."""
     job = current_job(queue, scheduler)
+    # An iteration that is due later must not make the scenario wait.
     if queue.redis.state(job) == ["delayed"]:
         queue.promote(job)
     equal(worker.claim_one().id, job, "the scheduler's job is the next to run")
@@ -191,6 +196,7 @@ def after_window(client: Participant, queue: QueueHandle, worker: WorkerHandle, 
     On a frozen clock the minute passes, and the worker is the same. On a running clock the scenario does not wait for a
     minute: the worker that met the limit remembers its end, so another with the same `limiter` goes on.
     """
+    # Deleted, because the TTL is Redis's own time, which no clock of the kit moves.
     queue.redis.delete("limiter")
     if client.clock.frozen:
         client.pass_time(MINUTE_MS)
@@ -201,6 +207,7 @@ def after_window(client: Participant, queue: QueueHandle, worker: WorkerHandle, 
 def window_gaps_ms(redis: RedisView, *, most: int) -> list[int]:
     """The time (ms) from the start of each full window to that of the next, by the stamps of Redis."""
     stamps = [stamp for stamp, entry in redis.stamped_events() if entry["event"] == "active"]
+    # Every `most`-th start opens a window, as long as jobs wait.
     return [later - earlier for earlier, later in pairwise(stamps[::most])]
 
 

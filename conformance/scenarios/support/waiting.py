@@ -22,7 +22,9 @@ MOVING = "moving"
 """Id of the job that starts to wait."""
 AT_WORK = ("running", "running on")
 """Ids of the jobs that are active all the while, or until one of them makes room."""
+# Short, because a scenario on a running clock waits until it has passed.
 SOON_MS = 20
+# Far longer than any scenario takes, so the job stays delayed unless the scenario moves it.
 LATER_MS = 60_000
 
 
@@ -101,6 +103,7 @@ def _family(*, child: dict[str, Any] | None = None, **opts: Any) -> Step:
 
 def _pass_delay(prepared: PreparedQueue) -> None:
     """Let the delay of `SOON_MS` pass."""
+    # Twice the delay, so that a running clock is certainly past it.
     prepared.client.pass_time(2 * SOON_MS)
 
 
@@ -180,6 +183,7 @@ def _drain_children(prepared: PreparedQueue) -> None:
 
 
 def _clean_children(prepared: PreparedQueue) -> None:
+    # `clean` only takes jobs that are older than now, so some time has to pass.
     prepared.client.pass_time(SOON_MS)
     prepared.below.queue.call(queue_ops.Clean(grace_ms=0, limit=10, type="wait"))
 
@@ -190,6 +194,7 @@ def _obliterate_children(prepared: PreparedQueue) -> None:
 
 def _finish_child_before(prepared: PreparedQueue) -> None:
     """The child is there, and completed, before its parent is."""
+    # The child is completed first, so that its parent is added with nothing to wait for.
     prepared.below.queue.add("child", {}, jobId="child")
     prepared.below.worker.complete(prepared.below.worker.claim_one().id, {"done": True})
 
@@ -288,6 +293,7 @@ def _pause(prepared: PreparedQueue) -> None:
 
 def _fill_up(prepared: PreparedQueue) -> None:
     """Exactly as many jobs as the queue allows are active when the job starts to wait: one place more would be room."""
+    # `at_work` and not the number of all jobs: some ways free a place themselves.
     prepared.queue.call(queue_ops.SetGlobalConcurrency(concurrency=prepared.at_work))
 
 
@@ -319,9 +325,11 @@ def start_to_wait(client: Participant, how: str, queue_state: str | Step) -> tup
     prepared = open_busy_queue(client, at_work=way.at_work)
     way.prepare(prepared)
     prepared.queue.add("neighbour", {}, jobId="neighbour")
+    # With neighbours in both containers, a job at a wrong end or in a wrong place is seen.
     prepared.queue.add("neighbour", {}, jobId="urgent neighbour", priority=3)
     change = QUEUE_STATES[queue_state] if isinstance(queue_state, str) else queue_state
     change(prepared)
+    # Markers of earlier steps would hide whether this way sets one.
     prepared.queue.redis.delete("marker")
     way.act(prepared)
     return prepared, way.job(prepared)
