@@ -32,7 +32,8 @@ def option_pages() -> dict[str, str]:
 def _page(title: str, link: str, verbs: Sequence[click.Command]) -> str:
     head = f"""# {title}
 
-Look up the options of a verb; `{PROGRAM} VERB --help` prints the same, and {link}.
+Look up the options of a verb; `{PROGRAM} VERB --help` prints the same, and
+{link}.
 COMMAND is the command of your driver. A duration is written as `200ms`, `90s`, `5m` or `1h`.
 
 <!-- Written by `make generate` from the declarations of the options; do not edit. -->
