@@ -231,7 +231,7 @@ _BREAKS = frozenset({"lost-jobs", "breaks-others"})
 
 def _advice(found: VersionDiff) -> Iterator[str]:
     """What a client that speaks the older version must change, should change, and may leave."""
-    yield from ("", "## What a client must change", "")
+    yield from ("", "## Changes to a client", "")
     must, should, may = _sorted_by_need(found.changes)
     if not (found.changes or found.scripts):
         yield f"Nothing: all scenarios behave the same in {found.newer}."

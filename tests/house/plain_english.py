@@ -46,6 +46,9 @@ ALLOWED = (
     r"\Anobody\Z",  # the value of a scenario's parameter, which is part of its id
     r"\b[a-z]+\.[a-z]+(?:-[a-z]+)*\b",  # names of requirements, mutants, faults
     r"`played`",  # a field of stored records
+    r"`told`",  # a type of line in histories
+    r"`fault-began`",  # the same
+    r"`beside`",  # a field of the header of replay files
     r"autoplay",
     r"replay(s|ed|ing|er)?",
 )
@@ -129,9 +132,16 @@ def _attribute_docstrings(node: ast.AST) -> Iterator[int]:
 
 
 def tracked_files(paths: list[str]) -> list[Path]:
-    """The files of the tree that are text and ours: not lock files, licences and recorded reports."""
+    """The files of the tree that are text and ours: not lock files, licences and recorded reports.
+
+    Raises SystemExit if a path is missing or outside of the tree.
+    """
+    places = [Path(path).resolve() for path in paths]
+    for place in places:
+        if not place.is_relative_to(ROOT) or not place.exists():
+            raise SystemExit(f"invalid path {str(place)!r}: name files or folders below {ROOT}")
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--", *paths], cwd=ROOT, check=True, capture_output=True, text=True
+        ["git", "ls-files", "-z", "--", *places], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout
     return [
         Path(name)

@@ -93,7 +93,7 @@ def test_the_advice_goes_by_what_breaks() -> None:
             ScriptChange(name="other", before=ScriptCall(keys=1, args=1), after=ScriptCall(keys=3, args=4)),
         ],
     )
-    advice = part(render_version_page(found), "What a client must change")
+    advice = part(render_version_page(found), "Changes to a client")
     must, _, rest = advice.partition("**Should**")
     assert "`a.must`: Pausing leaves the jobs." in must
     assert "`d.shared`" in must
@@ -124,7 +124,7 @@ def test_what_was_not_decided_is_named() -> None:
 def test_the_terminal_gets_the_same_as_text() -> None:
     text = render_version_text(record(change()))
     assert "pause.moves-wait" in text
-    assert "What a client must change" in text
+    assert "Changes to a client" in text
     assert "##" not in text
 
 

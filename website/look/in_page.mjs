@@ -1,4 +1,4 @@
-// What a page says about itself. These functions run in the browser, so that each of them stands alone.
+// Checks of the current page. They run in the browser, so each function is self-contained.
 
 /** The parts that reach beyond the right edge of the screen, if the page scrolls sideways; at most three, the innermost. */
 export function tooWide() {
@@ -34,7 +34,7 @@ export function emptyPictures() {
     .map((image) => image.getAttribute('src'));
 }
 
-/** Whether the ground of the page is dark. A page that paints none stands on white. */
+/** Whether the ground of the page is dark. A page that paints none is white. */
 export function isDark() {
   const grounds = [document.body, document.documentElement].map((part) => getComputedStyle(part).backgroundColor);
   const painted = grounds.find((colour) => colour !== 'rgba(0, 0, 0, 0)') ?? 'rgb(255, 255, 255)';

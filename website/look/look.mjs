@@ -1,13 +1,13 @@
-// Looks at a built site in a real browser, and fails where a reader would be hindered.
+// Checks a built site in a real browser, and fails if a page has a problem that a reader would notice.
 //
 //   node look.mjs SITE SCREENSHOTS [PAGE ...]
 //
-// Every page, at the width of a desk and of a telephone: does it scroll sideways, is a table cut off, is a picture empty, does
-// a script fail, does it load what is not there or comes from elsewhere, are its colours those that were asked for. The main
-// pages, every report, and some of those that are many of a kind, closely, in both palettes: axe, and a screenshot for people.
-// With PAGE (`ci/`, `requirements/lock.held/`) only those, closely.
+// Every page is checked at the width of a desktop and of a phone: does it scroll sideways, is a table cut off, is a picture empty,
+// does a script fail, does it load something that is missing or from another site, does it have the requested colours. The main
+// pages, every report, and a sample of the generated pages also get the full check in both palettes: axe, and a screenshot for
+// people. With PAGE (`ci/`, `requirements/lock.held/`), only these pages run, with the full check.
 //
-// First it looks at planted.html, which has a fault of each kind: what is not found there would not be found on the site.
+// It first checks planted.html, which has a fault of each kind: a fault that is not found there would not be found on the site.
 
 import { mkdir, readFile, readdir } from 'node:fs/promises';
 import { createRequire } from 'node:module';
@@ -28,13 +28,13 @@ const SCREENS = [
   { width: 390, height: 844 },
 ];
 const PALETTES = ['light', 'dark'];
-/** Where axe looks, which takes seconds: each width and each palette once. */
+/** Screens on which axe runs, which takes seconds: each width and each palette once. */
 const AXE_LOOKS = new Set(['1280 light', '390 dark']);
-/** Kinds of which every page is made alike: of these, so many are looked at closely. */
+/** Pages generated from one template: only a sample of them (`CLOSELY_OF_ALIKE`) gets the full check. */
 const ALIKE = /^(requirements|files\/vectors)\/./;
 const CLOSELY_OF_ALIKE = 10;
 const KINDS = ['too wide', 'cut off', 'empty picture', 'barrier', 'script', 'not there', 'from elsewhere', 'palette'];
-/** How long a page may take to load, and axe to look at it: ms. The longest page has some thousand links. */
+/** Limit for loading a page, and for axe on it, in ms. The longest page has some thousand links. */
 const PATIENCE_MS = 300_000;
 
 /** One page on one screen in one palette. Returns its findings: `{ kind, what }`. */
@@ -75,7 +75,7 @@ async function pagesOf(site) {
   return pages.map((file) => file.replace(/(^|\/)index\.html$/, '$1')).sort();
 }
 
-/** The pages that are looked at closely: all but those that are many of a kind, and of these some, evenly spread. */
+/** The pages that get the full check: all that are written by hand, and an evenly spread sample of the generated ones. */
 function looksClosely(pages) {
   const alike = pages.filter((page) => ALIKE.test(page));
   const every = Math.max(1, Math.floor(alike.length / CLOSELY_OF_ALIKE));
