@@ -39,6 +39,7 @@ from conformance.servers import RedisInstance, open_server
 
 CONSOLE: Final = Console(stderr=True)
 PREFIX: Final = "bull"
+# Five samples a second are enough for a peak that lasts for seconds.
 SAMPLE_S: Final = 0.2
 
 LIVE_BARS: Final = {100_000: 4.0, 1_000_000: 1.0}
@@ -93,6 +94,7 @@ def main() -> None:
         expected, actual = (stack.enter_context(open_server(None, announce=_say)) for _ in range(2))
         stores = Stores(expected, actual, options.memory, out)
         fill(expected, PREFIX, options.jobs)
+        # Copied and not filled a second time: times to live and stream ids must be equal.
         copy_store(expected, actual)
         peer = full_check_run(full_check, stores) if full_check else None
         equal = {name: way(stores) for name, way in WAYS.items()}
@@ -102,6 +104,7 @@ def main() -> None:
         with planted(actual, PREFIX, CHANGES):
             changed = {name: way(stores) for name, way in WAYS.items()}
             seen = full_check_findings(full_check, stores) if full_check else None
+        # After undoing, equal stores show that the planted changes were the only cause.
         undone = {name: way(stores) for name, way in WAYS.items()}
     problems = [*wrong_when_equal(equal), *wrong_with_changes(equal, changed), *wrong_when_equal(undone)]
     if seen is not None:
@@ -247,6 +250,7 @@ def _watch(pid: int, peak: list[float], ended: Event) -> None:
 
 
 def _resident_mb(pid: int) -> float:
+    # A process may end between listing it and reading its memory.
     total = 0
     try:
         process = psutil.Process(pid)

@@ -66,6 +66,7 @@ class Peer:
 
     def stop(self) -> None:
         """End the process: it leaves when its stdin ends."""
+        # Closing stdin is the signal for every peer; a kill would hide errors at its end.
         with contextlib.suppress(BrokenPipeError):
             self._process.communicate()
 
@@ -102,6 +103,7 @@ def running(names: Sequence[str], announce: Announce) -> Iterator[list[Peer]]:
 def _started(name: str, announce: Announce) -> Iterator[Peer]:
     command = command_of(name, announce)
     environment = {**os.environ, **command.environment}
+    # A file and no pipe: a peer that logs much would block on a full pipe.
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         process = subprocess.Popen(
             command.words,
@@ -123,6 +125,7 @@ def _started(name: str, announce: Announce) -> Iterator[Peer]:
 def slow_proxy(host: str, port: int, round_trip_s: float) -> Iterator[int]:
     """Return the port of a proxy to this address, which takes connections as long as the block lasts."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        # Half of the round trip in each direction.
         arguments = (listener, (host, port), round_trip_s / 2)
         threading.Thread(target=_serve, args=arguments, daemon=True).start()
         try:
@@ -139,6 +142,7 @@ def _serve(listener: socket.socket, target: tuple[str, int], delay_s: float) -> 
             near, _ = listener.accept()
             far = socket.create_connection(target)
             for source, sink in ((near, far), (far, near)):
+                # Without Nagle's algorithm, which would add delays of its own to small commands.
                 sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 threading.Thread(target=_pass_on, args=(source, sink, delay_s), daemon=True).start()
 
@@ -146,6 +150,7 @@ def _serve(listener: socket.socket, target: tuple[str, int], delay_s: float) -> 
 def _pass_on(source: socket.socket, sink: socket.socket, delay_s: float) -> None:
     with contextlib.suppress(OSError):
         while heard := source.recv(2**16):
+            # Before passing it on, so that the whole piece arrives late; its order is kept.
             time.sleep(delay_s)
             sink.sendall(heard)
     with contextlib.suppress(OSError):
@@ -157,6 +162,7 @@ def processor_s() -> float:
     mine = psutil.Process()
     total = 0.0
     for process in [mine, *mine.children(recursive=True)]:
+        # A child may end between listing it and reading its times.
         with contextlib.suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
             total += times.user + times.system
@@ -196,7 +202,9 @@ class Session:
     def in_turns(self, rounds: int, measure: Callable[[Peer], float]) -> Rates:
         """Measure every peer once per round, after one round that is not counted: a slow moment hits all of them."""
         rates: Rates = {peer.name: [] for peer in self.peers}
+        # One round more, which is not counted: it warms up processes, scripts and caches.
         for number in range(rounds + 1):
+            # Peers in turns, so that a slow moment of the machine hits all of them.
             for peer in self.peers:
                 CONSOLE.print(f"  round {number} of {rounds}: {peer.name}", style="dim")
                 rate = measure(peer)
@@ -261,6 +269,7 @@ def rate_table(title: str, unit: str, rates: Rates, against: Sequence[str]) -> T
 
 def ratio(measured: Sequence[float], other: Sequence[float]) -> float:
     """Return the median of the ratios of each round: both sides of a ratio were measured at nearly the same time."""
+    # Ratios of the same round, because rates of different rounds are from different moments.
     return statistics.median(mine / theirs for mine, theirs in zip(measured, other, strict=True))
 
 

@@ -34,6 +34,7 @@ PER_MS: Final = 30
 ACTIVE_AFTER_MS: Final = 2
 FINISHED_AFTER_MS: Final = 5
 
+# A script blocks Redis, so each call writes a limited piece.
 _MS_PER_CALL: Final = 200
 _COPIED_WITHIN_S: Final = 300.0
 
@@ -185,6 +186,7 @@ def copy_store(source: RedisInstance, target: RedisInstance) -> None:
     with source.connect() as origin, target.connect() as client:
         untyped: Any = client
         with _replica(untyped, host, port):
+            # Equal offsets: a linked replica may still be behind.
             if not wait_until(lambda: _in_step(origin, untyped), deadline_s=_COPIED_WITHIN_S):
                 raise EnvironmentProblem(
                     f"{target.text} is not a copy of {source.text} within {_COPIED_WITHIN_S:.0f} s"
@@ -197,6 +199,7 @@ def _replica(client: Any, host: str, port: str) -> Iterator[None]:
     try:
         yield
     finally:
+        # Also after a failure: a replica would follow and refuse writes.
         client.replicaof("NO", "ONE")
 
 

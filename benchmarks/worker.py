@@ -77,6 +77,7 @@ def rates_at(session: Session, concurrency: int, options: argparse.Namespace) ->
 def jobs_per_second(session: Session, peer: Peer, jobs: int, concurrency: int = CONCURRENCIES[0]) -> float:
     """Let a peer process this number of empty jobs, added before its worker starts."""
     with session.place() as place:
+        # All jobs are added before the worker starts, so that adding them is not measured.
         peer.do("addBulk", place, QUEUE, jobs=jobs)
         return jobs / float(peer.do("work", place, QUEUE, jobs=jobs, concurrency=concurrency))
 
@@ -96,9 +97,12 @@ def check_times(session: Session, peer: Peer, active: int) -> list[float]:
 
 def memory(session: Session, name: str, jobs: int) -> Resident:
     """Memory of a fresh process after a few jobs, and after this number of further jobs."""
+    # A fresh process, because one that has measured before has grown already.
     with session.fresh_peer(name) as peer:
+        # After a warm-up, so that loading code and filling caches does not count as growth.
         jobs_per_second(session, peer, WARM_UP_JOBS)
         before = peer.resident_bytes()
+        # In portions, so that the waiting jobs themselves stay few.
         for start in range(0, jobs, PORTION):
             jobs_per_second(session, peer, min(PORTION, jobs - start))
         return Resident(before / MEGABYTE, peer.resident_bytes() / MEGABYTE)

@@ -28,15 +28,18 @@ from conformance.observe.tables import Snapshot
 from conformance.protocol.states import LIST_CONTAINERS, UNFINISHED_CONTAINERS
 from conformance.servers.connection import Client, wait_until
 
+# Short, so that the observer notices the end of the run soon.
 BLOCK_MS = 100
 BATCH = 1000
 END_OF_MS = 0.999
 """Redis truncates its times to whole ms. With this added, an entry is never ordered before its cause."""
 RETRY_S = 0.1
+# Four samples a second show how the backlog grows during a fault of a second.
 SAMPLE_MS = 250
 CATCH_UP_S = 10.0
 SLOWEST_DRAIN = 5
 """How many deadlines a drain may take in total, as long as it makes progress."""
+# A single observation proves rest, so a short step only shortens the wait.
 LOOK_S = 0.05
 PERIOD_S = 1.0
 LATE_MS = 100
@@ -54,6 +57,7 @@ class QueueObserver(BackgroundThread):
         self._recorder = recorder
         self._prefix = prefix
         self._queues = queues
+        # From the beginning: the streams are created before the observer reads them for the first time.
         self._last = dict.fromkeys(queues, "0-0")
         self._sampled_ms = 0.0
 
@@ -65,6 +69,7 @@ class QueueObserver(BackgroundThread):
         """Wait until all current entries of the streams are recorded; returns whether that worked in time."""
         with self._topology.connect() as client:
             untyped: Any = client
+            # The ends are read first: entries that are added later are not waited for.
             ends = {queue: untyped.xrevrange(self._key(queue), count=1) for queue in self._queues}
         wanted = {queue: entries[0][0].decode() for queue, entries in ends.items() if entries}
         return wait_until(
@@ -78,6 +83,7 @@ class QueueObserver(BackgroundThread):
     def run(self) -> None:
         """Run until stopped."""
         while not self.ended.is_set():
+            # Redis is away during many faults, so errors are expected and the observer connects again.
             with suppress(RedisError, RedisClusterException, OSError), self._topology.connect(timeout_s=2.0) as client:
                 while not self.ended.is_set():
                     self._read(client)
@@ -86,6 +92,7 @@ class QueueObserver(BackgroundThread):
 
     def _read(self, client: Client) -> None:
         untyped: Any = client
+        # From the last recorded entry, so that nothing is lost or recorded twice after a reconnection.
         streams = {self._key(queue): self._last[queue] for queue in self._queues}
         for key, entries in untyped.xread(streams, count=BATCH, block=BLOCK_MS) or ():
             queue = key.decode().rsplit(":", 2)[1]
@@ -97,6 +104,7 @@ class QueueObserver(BackgroundThread):
         self._last[queue] = entry
         self._recorder.put(
             StreamEventLine(
+                # The end of the ms: an event must not seem to come before the call that caused it.
                 at_ms=self._recorder.of_unix_ms(int(entry.partition("-")[0]) + END_OF_MS),
                 queue=queue,
                 entry=entry,
@@ -116,6 +124,7 @@ class QueueObserver(BackgroundThread):
 def backlog(client: Client, prefix: str, queues: tuple[str, ...]) -> dict[str, int]:
     """The number of jobs in each unfinished state, over all queues. Raises redis errors."""
     untyped: Any = client
+    # Not a transaction: the numbers need not be of one instant. The pipeline of a cluster has no such option.
     pipeline = untyped.pipeline(transaction=False) if not hasattr(client, "get_nodes") else untyped.pipeline()
     for queue in queues:
         for state in UNFINISHED_CONTAINERS:
@@ -154,6 +163,7 @@ def wait_for_quiescence(
     started_s = time.monotonic()
     ends, fewest = started_s + deadline_s, math.inf
     seen = "nothing could be read"
+    # The total limit: a queue in which jobs come and go without an end makes progress for ever.
     while time.monotonic() < min(ends, started_s + SLOWEST_DRAIN * deadline_s):
         try:
             with topology.connect(timeout_s=5.0) as client:
@@ -164,6 +174,7 @@ def wait_for_quiescence(
         else:
             if at_rest:
                 return Quiescence(reached=True)
+            # Fewer jobs than ever before is progress; a number that goes up and down is not.
             if (count := sum(left.values())) < fewest:
                 ends, fewest = time.monotonic() + deadline_s, count
             seen = ", ".join(f"{state} {count}" for state, count in left.items()) or f"{running()} processors run"
@@ -197,6 +208,7 @@ class StarvationMonitor(BackgroundThread):
         while not self.ended.wait(TICK_S):
             now = self._recorder.now_ms()
             late_ms = now - last - TICK_S * 1000
+            # Lateness is measured on this thread, so any reason counts: the machine or other threads of the kit.
             if late_ms > LATE_MS:
                 self._recorder.put(ResourceSample(at_ms=now, waited_ms={LATE: round(late_ms, 1)}))
             if now - last > STARVED_MS:
@@ -234,6 +246,7 @@ class ProcessMonitor(BackgroundThread):
                 name: round(self._run_queue.newly_waited_s(pid) * 1000, 1)
                 for name, pid in {KIT: os.getpid(), **pids}.items()
             }
+            # The client's processes only: starvation of the kit is recorded by the other monitor.
             if max((waited[name] for name in pids), default=0.0) / (now_ms - last_ms) > STARVED_SHARE:
                 self._recorder.put(MachineStarved(at_ms=now_ms, since_ms=last_ms))
             last_ms = now_ms

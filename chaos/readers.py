@@ -11,6 +11,7 @@ from conformance.checkers.histories.history import EventReported, HandleChange, 
 from conformance.driver.errors import DriverBroken, EventTimeout, OperationFailed, OperationUnsupported
 
 HANDLE = f"events-{MAIN}"
+# Short, so that a closed reader is noticed soon.
 POLL_MS = 200
 BLOCK_MS = 1000
 """`blockingTimeout`: a tenth of BullMQ's default, as all times of a run are shorter."""
@@ -44,8 +45,10 @@ class ChaosReader:
 
     def _hear_out_the_last(self) -> None:
         """Record all reports of the previous reader before the next one opens: they may share a connection."""
+        # Set before joining: the listener ends when it has nothing left to read.
         self._closed.set()
         if self._listener is not None:
+            # With a deadline, because a listener of a dead process may hang in its last call.
             self._listener.join(CALL_DEADLINE_MS / 1000)
 
     def _note(self, process: ClientProcess, change: HandleChange, at_ms: float, error: str = "") -> None:
@@ -59,6 +62,7 @@ class ChaosReader:
             try:
                 event = connection.wait_event(HANDLE, names={"queue-event", "error"}, deadline_ms=POLL_MS)
             except EventTimeout:
+                # Only after a timeout: until then, reports of the closed reader are still on their way.
                 if closed.is_set():
                     return
                 continue

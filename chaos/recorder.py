@@ -31,6 +31,7 @@ class HistoryRecorder:
     """
 
     def __init__(self, path: Path | None = None) -> None:
+        # Both clocks at one instant, because events have Redis's wall-clock time and all other lines the monotonic one.
         self._start_s, self.unix_offset_ms = both_clocks()
         self._lines: list[HistoryLine] = []
         self._count = 0
@@ -68,11 +69,13 @@ class HistoryRecorder:
 
     def put(self, line: HistoryLine) -> None:
         """Record a line."""
+        # One lock for counting and writing, so that the footer's number of lines is right.
         with self._lock:
             self._count += 1
             if self._file is None:
                 self._lines.append(line)
             self._write(encode(line))
+        # Outside the lock, because a listener may take its own locks.
         for listener in self.listeners:
             listener(line)
 
@@ -88,6 +91,7 @@ class HistoryRecorder:
             self.insist()
             if self._file is not None and self._path is not None:
                 self.close()
+                # Read back and not kept in memory: a run of hours would not fit.
                 return read_history(self._path)
             return History(self.header, in_order(self._lines))
 
@@ -109,8 +113,10 @@ class HistoryRecorder:
             return
         try:
             self._file.write(row)
+            # Flushed for every line, so that the file of a killed run is complete up to the last one.
             self._file.flush()
         except OSError as error:
+            # Kept for `insist`: an exception here would only end the thread that records.
             self._refused = error
 
 
@@ -122,6 +128,7 @@ def both_clocks(tries: int = 20) -> tuple[float, float]:
     pairs: list[tuple[float, float, float]] = []
     for _ in range(tries):
         before_s, unix_ms = time.monotonic(), time.time_ns() / 1e6
+        # The shortest pair was interrupted least.
         pairs.append((time.monotonic() - before_s, before_s, unix_ms))
     _, monotonic_s, unix_ms = min(pairs)
     return monotonic_s, unix_ms

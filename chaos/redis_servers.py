@@ -141,6 +141,7 @@ class RedisProcess:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
+                # Its own session, so that Ctrl-C in the terminal does not end Redis before the clean-up.
                 start_new_session=True,
             )
         if wait:
@@ -155,6 +156,7 @@ class RedisProcess:
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone. The folder stays."""
         self._signal(signal.SIGKILL)
+        # Waited for: a restart needs the port.
         if self._guard is not None:
             self._guard.wait(STOP_DEADLINE_S)
 
@@ -185,6 +187,7 @@ class RedisProcess:
 
     def _serves(self) -> bool:
         try:
+            # A short timeout, because a server that is loading or frozen must not hold the wait.
             with self.connect(timeout_s=1.0) as client:
                 self._pid = int(client.info("server")["process_id"])
                 return bool(client.ping())
@@ -200,11 +203,14 @@ class RedisProcess:
         where = ["--port", str(self.port), "--bind", HOST, "--dir", str(self.folder)]
         if self._mode == "sentinel":
             return [self.binary.path, str(self.folder / "sentinel.conf"), "--sentinel", *where]
+        # No automatic rewrite: it would replace the append-only file that a fault cuts.
         kept = [*PERSISTENCE[self.persistence], "--auto-aof-rewrite-percentage", "0"]
+        # No delay before a full synchronisation, so that a replica is linked soon.
         replication = ["--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"]
         argv = [self.binary.path, *where, "--protected-mode", "yes", *kept, *replication]
         if self._mode == "cluster":
             argv += ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-announce-ip", HOST]
+            # Short, so that a failover fits into a run; the default is 15 s.
             argv += ["--cluster-node-timeout", "1500"]
         return [*argv, *self.extra_arguments]
 
@@ -266,6 +272,7 @@ class ContainerServer:
     def kill(self) -> None:
         """SIGKILL to its first process."""
         self._wrapped.kill()
+        # Waited for, because the engine reports the kill before the container has ended.
         wait_until(lambda: not self.running, deadline_s=ENGINE_READY_DEADLINE_S, step_s=0.02)
 
     def freeze(self) -> None:
@@ -274,6 +281,7 @@ class ContainerServer:
 
     def thaw(self) -> None:
         """`docker unpause`, if it is paused."""
+        # Any error: a container that is not paused, or gone, needs no thaw.
         with suppress(Exception):
             self._wrapped.unpause()
 

@@ -19,6 +19,7 @@ from types import FrameType
 EXIT_CODE = 130
 """The exit code that shells use after Ctrl-C; also used for the other two signals."""
 
+# Long enough for the code that dropped the exception to end.
 AGAIN_AFTER_S = 0.02
 """Delay before a swallowed interruption is raised again."""
 
@@ -49,6 +50,7 @@ class LastingKeyboardInterrupt(KeyboardInterrupt):
 
     def __del__(self) -> None:
         """Python deletes an exception as soon as no code handles it any more."""
+        # Only in its own block: an exception of an earlier block may be deleted much later.
         if _Heeding.now and self._block == _Heeding.block:
             _interrupt_soon(only_if_heeded=True)
 
@@ -65,11 +67,13 @@ def heeded() -> Iterator[None]:
     Only for the main thread. Signals that were ignored from the start (`nohup`, `command &`) stay ignored, and so do
     those that `ignored` has switched off.
     """
+    # Handlers are remembered, because a caller may have its own.
     before, outer = {number: signal.getsignal(number) for number in SIGNALS}, _Heeding.now
     try:
         _Heeding.now, _Heeding.arrived = True, outer and _Heeding.arrived
         _Heeding.block += not outer
         for number, handler in before.items():
+            # `nohup` relies on ignored signals staying ignored.
             if handler is not signal.SIG_IGN:
                 signal.signal(number, _interrupt)
         with never_dropped():
@@ -109,6 +113,7 @@ def postponed() -> Iterator[None]:
     It protects a step that must not stop halfway, such as making a folder and noting that it must be removed. Only the
     main thread is ever interrupted.
     """
+    # Python runs signal handlers in the main thread only.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -122,7 +127,9 @@ def postponed() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        # After the handlers are restored, so that the signal has its normal effect.
         if came:
+            # The first one only: one interruption is enough to end the program.
             signal.raise_signal(came[0])
 
 
@@ -134,6 +141,7 @@ def held_from_children() -> Iterator[None]:
     task to a pipe, the parent would block forever: no process reads the pipe, and it stays open because the parent
     holds its other end.
     """
+    # Blocked and not ignored: a blocked signal is delivered later, and the mask is inherited by children.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield

@@ -206,7 +206,7 @@ def misconf(system: ChaosSystem) -> Iterator[None]:
     server = local_process(system)
     obstacle = server.folder / "dump.rdb"
     with system.window(resume_ms=system.stall_ms), server.connect() as client:
-        # A folder of that name makes the save fail, whoever runs Redis; file modes would not stop root.
+        # A folder of that name makes the save fail for every user; file modes would not stop root.
         obstacle.mkdir()
         try:
             # A rule that never triggers: only with a `save` setting does Redis refuse writes after a failed save.

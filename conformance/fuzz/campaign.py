@@ -32,6 +32,7 @@ AIMING_ROUNDS = 4
 """In every fourth round, Hypothesis spends the second half on variants of the sequence that brought the most that was
 new; in the others, every sequence is another one."""
 
+# Long enough for a job to pass several states, and short enough to be shrunk.
 STEPS_PER_SEQUENCE = 50
 
 SHRINK_SECONDS = 10.0
@@ -210,6 +211,7 @@ class Campaign:
 
     def before_step(self) -> None:
         """Count a step. Raises TimeIsUp."""
+        # While shrinking, its own allowance counts: a finding near the end of the budget is still shrunk.
         if self._round.allowance.over if self._round.allowance else self._out_of_time():
             raise TimeIsUp
         self.progress.steps += 1
@@ -227,6 +229,7 @@ class Campaign:
         if not groups or (self._round.group is not None and self._round.group not in groups):
             return
         if self._round.group is None:
+            # Only the first new class: the others are found in later rounds, when this one is known.
             self._round.start_shrinking(news[0].group)
             self.progress.phase = "shrinking"
         self._round.keep_shorter(ShortestSequence(tuple(steps), tuple(news), time.monotonic()))
@@ -243,6 +246,7 @@ class Campaign:
         self._round = CampaignRound(self.progress.coverage.worth_trying(self.progress.operations))
         self.progress.phase = "searching"
         machine = seed(self._round_seed())(machine_for(self))
+        # These end a round as intended: a finding, the time limit, or a finding that does not show again.
         with contextlib.suppress(NewDifference, TimeIsUp, Flaky, FlakyFailure):
             run_state_machine_as_test(machine, settings=self._settings())
         if self._round.group is not None and self._round.shortest is not None:
@@ -260,10 +264,14 @@ class Campaign:
         return settings(
             max_examples=self.options.sequences_per_round,
             stateful_step_count=self.options.steps_per_sequence,
+            # Examples of earlier runs are tried once, at the start of the campaign.
             phases=[Phase.reuse, *phases] if folder and not self.progress.sequences else phases,
             database=DirectoryBasedExampleDatabase(str(folder)) if folder else None,
+            # No deadline: a call on a busy machine may take long without being wrong.
             deadline=None,
+            # The checks are about slow or large data, which is normal for whole sequences.
             suppress_health_check=list(HealthCheck),
+            # One class per round, because each is shrunk on its own.
             report_multiple_bugs=False,
             print_blob=False,
             verbosity=Verbosity.quiet,
@@ -274,6 +282,7 @@ class Campaign:
         self.progress.phase = "reducing"
         outcome = SequenceShrinker(self.target, self.known, group).shrink(shortest.steps)
         together = tuple(dict.fromkeys(difference.group for difference in outcome.differences)) or (group,)
+        # Known from now on, also if it did not reproduce: else every round would end with it.
         self.known.groups |= {group, *together}
         finding = FuzzFinding(
             group=group,

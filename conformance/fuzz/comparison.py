@@ -47,8 +47,10 @@ UNORDERED = frozenset({"flow.getFlow", "job.getDependencies", "queue.getWorkers"
 RUNNING_DOWN = frozenset({"queue.getRateLimitTtl"})
 """Operations that return a remaining time, which runs down in Redis while the kit reads."""
 
+# Wide, because the answer is read after the call and Redis goes on counting.
 TIME_LEFT_TOLERANCE_MS = 5000
 
+# Below 10 s, the unit of the fuzzer's times: a wrong time to live differs by at least that.
 TTL_TOLERANCE_MS = 9000
 """How far the remaining times of two equal keys may be apart (ms): both were set by the same step."""
 

@@ -118,6 +118,7 @@ class SequenceRunner:
         """
         if not self.live:
             return []
+        # Before the step, so that keys have their full life when the step reads them.
         self._hold_time()
         found = self._take(step)
         if not self.live:
@@ -146,6 +147,7 @@ class SequenceRunner:
     def _hold_time(self) -> None:
         """If the clock is frozen, freeze times to live in Redis as well."""
         passed = time.monotonic() - self._held_at
+        # Only after a second: rewinding needs a round trip, and a shorter time decides nothing.
         if self.clock.frozen and passed > REWIND_AFTER_S:
             self.keyspace.rewind(self.prefixes, int(passed * 1000))
             # Advance by the added time, not to the current time: the time since then would be lost to the keys.
@@ -154,8 +156,10 @@ class SequenceRunner:
     def _new_differences(self, step: Step) -> list[StepDifference]:
         """Observe both systems and return the differences that are new since the last observation."""
         last, self.observed = self.observed, self.observe()
+        # The state before is compared first: most steps that only read change nothing.
         if last is not None and all(map(unchanged, last, self.observed)):
             return []
+        # Differences from earlier steps stay in the state and were reported then.
         before = {difference.spot for difference in self.differences}
         self.differences = state_differences(
             step.name, *self.observed, frozen=self.clock.frozen, version=self.oracle_version
@@ -165,10 +169,12 @@ class SequenceRunner:
     def _take(self, step: Step) -> list[StepDifference]:
         if isinstance(step, CallStep):
             return self._cut_call(step, step.cut) if step.cut else self._call(step)
+        # Before Redis is changed, because the model has its own copy of the state.
         for system in (self.expected, self.actual):
             system.endure(step)
         match step:
             case ClockStep():
+                # Both in the same step: clients' clocks and Redis's times to live must agree.
                 self.clock.pass_ms(step.ms)
                 self.keyspace.age(self.prefixes, step.ms)
             case FaultStep(fault="delete-lock"):
@@ -180,6 +186,7 @@ class SequenceRunner:
             case FaultStep():
                 self.kill_connections()
                 self._killed = True
+                # Every handle may have to reconnect, so each first call is undecided again.
                 self._completed_since.clear()
         return []
 
@@ -187,6 +194,7 @@ class SequenceRunner:
         now_ms = self.clock.call_ms()
         # Both at once: in sequence, the times to live that they set would be apart by a whole call.
         invocation = self.pool.submit(self.expected.perform, step, now_ms)
+        # On this thread, while the oracle's call runs on the other.
         actual = self.actual.perform(step, now_ms)
         expected = invocation.result()
         if why := _incomparable(expected, actual) or self._undecided_by_kill(step, actual):
@@ -196,6 +204,7 @@ class SequenceRunner:
 
     def _undecided_by_kill(self, step: CallStep, actual: Completion) -> str:
         """Why this call may be undecided: it was the first on a killed connection; empty otherwise."""
+        # Per handle, because each handle may have its own connection.
         first = self._killed and step.handle not in self._completed_since
         self._completed_since.add(step.handle)
         return "the connection was killed just before the call" if first and actual.status == "info" else ""
@@ -211,6 +220,7 @@ class SequenceRunner:
             return []
         now_ms, whole = self.clock.call_ms(), replace(step, cut="")
         with self.cutter.at_script(phase) as was_cut:
+            # Alone: the oracle's call follows only if this one may have happened.
             actual = self.actual.perform(whole, now_ms)
             cut = was_cut()
         undecided = cut and actual.status == "info"
@@ -218,6 +228,7 @@ class SequenceRunner:
         if undecided and phase == "before-send" and not self._happened_after_all(step):
             return []
         expected = self.expected.perform(whole, now_ms)
+        # An unknown outcome of a call that was cut is what the step wants, so it is not incomparable.
         if why := _incomparable(expected, replace(actual, status="ok") if undecided else actual):
             self.end(why)
             return []
@@ -244,6 +255,7 @@ class SequenceRunner:
 
 def _incomparable(expected: Completion, actual: Completion) -> str:
     """Why the client cannot be judged after these two completions; empty if it can."""
+    # Nothing can be expected of the client if the oracle's own outcome is unknown.
     if expected.status in {"info", "broken", "unsupported"}:
         return f"the oracle itself did not give an answer: {expected.message}"
     return actual.message if actual.status == "unsupported" else ""

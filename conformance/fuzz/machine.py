@@ -52,6 +52,7 @@ def _next(draw: st.DrawFn, machine: QueueMachine) -> list[Step]:
 
 def _aims(machine: QueueMachine) -> st.SearchStrategy[OperationAndState | None]:
     """A pair that the campaign has not tried: every state with the same chance."""
+    # One pair for each state, or states with many untried operations would be chosen most of the time.
     by_state: dict[tuple[bool, str], OperationAndState] = {
         (op in JOB_OPS, state): (op, state) for op, state in machine.context.untried
     }
@@ -93,10 +94,12 @@ class QueueMachine(RuleBasedStateMachine):
             self.callbacks.before_step()
             self.taken.append(step)
             covered = list(combinations(step, self.context.queue(queue_of(step))))
+            # Before the step runs: its outcome decides whether the step can be compared.
             predicted = self.model.follow(step, self.context.now_ms)
             if predicted is None:
                 self.predictable = False
                 self.runner.end("the outcome of this step is unpredictable")
+            # A sequence that is over returns nothing here, and the model goes on alone.
             found = self.runner.perform(step)
             self._cover(covered, compared=self.runner.live or bool(found))
             self._update_context(step, predicted)

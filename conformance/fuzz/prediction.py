@@ -111,6 +111,7 @@ class SequenceModel:
             self.certain = False
             return Completion("info", message="the model says nothing about this call")
         self.certain = prediction.determined
+        # Two equal states stay equal after these, so the sequence can go on without a prediction.
         if not prediction.determined and step.name not in SAME_ON_EQUAL_STATES:
             return None
         if prediction.status == "ok":

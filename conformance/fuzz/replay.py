@@ -95,10 +95,12 @@ def run_replay(target: FuzzTarget, replay: Replay) -> ReplayOutcome:
             news = runner.news(found)
             beside = tuple(difference for difference in found if difference not in news)
             replayed.append(ReplayedStep(step, tuple(news), beside))
+            # After a divergence, further differences would only be consequences.
             if not runner.live:
                 break
     finally:
         target.end(runner)
+    # If nothing was compared before the end, the file was not decided.
     decided = runner.live or any(taken.differences or taken.beside for taken in replayed)
     return ReplayOutcome(tuple(replayed), "" if decided else runner.why_over)
 

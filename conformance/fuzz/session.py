@@ -42,6 +42,7 @@ def run_fuzz(config: FuzzConfig, console: Console) -> bool:
     Raises a Problem that the user can fix.
     """
     out = Path(config.out)
+    # Before anything starts: a campaign whose findings cannot be written would be lost.
     prove_writable(out)
     folder = FuzzFolder(out)
     with ExitStack() as stack:
@@ -58,13 +59,16 @@ def run_fuzz(config: FuzzConfig, console: Console) -> bool:
             CampaignProgress(rounds=folder.rounds_done(config.seed)),
         )
         console.print(Text(target.parties), soft_wrap=True)
+        # Before the campaign, so that what is known already is not searched again.
         still_shown = _run_replays(folder, campaign, console)
+        # Registered before the start, so that the panel also goes after an interruption.
         stack.callback(view.stop)
         view.start()
         try:
             campaign.run()
         finally:
             view.stop()
+            # Also after an interruption: the next run continues with the following rounds.
             folder.note(campaign)
         _conclude(console, campaign, folder)
     return still_shown or any(finding.reproduced for finding in campaign.findings)
@@ -74,6 +78,7 @@ def _run_replays(folder: FuzzFolder, campaign: Campaign, console: Console) -> bo
     """Repeat the findings of earlier runs; returns whether any still occurs. Those are not searched again."""
     still_shown = False
     for path, replay in folder.replays().items():
+        # Another mode compares other systems, so its findings say nothing here.
         if replay.header.mode != campaign.target.mode:
             continue
         shows = run_replay(campaign.target, replay).shows(replay)
@@ -142,6 +147,7 @@ class FuzzFolder:
         try:
             progress = json.loads((self.path / PROGRESS).read_text("utf-8"))
             return int(progress[str(seed)])
+        # A damaged file only costs the progress, and the campaign starts with its first round.
         except (OSError, ValueError, KeyError, TypeError):
             return 0
 
@@ -202,6 +208,7 @@ class CampaignView(CampaignListener):
         self._console, self._save = console, save
         self._findings: list[FuzzFinding] = []
         self._last_shown = 0.0
+        # CI logs would show every redraw as a line of its own.
         redraws = console.is_terminal and not console.is_dumb_terminal and not os.environ.get("CI")
         self._live = (
             Live(console=console, auto_refresh=False, transient=True) if (redraws if live is None else live) else None
@@ -220,6 +227,7 @@ class CampaignView(CampaignListener):
     def before_step(self, campaign: Campaign) -> None:
         """Show the progress periodically."""
         now = time.monotonic()
+        # Limited, because a step takes milliseconds and drawing would slow the campaign down.
         if now - self._last_shown < (REFRESH_S if self._live is not None else HEARTBEAT_S):
             return
         self._last_shown = now

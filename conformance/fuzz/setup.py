@@ -76,11 +76,13 @@ class FuzzedDrivers:
         """Cut every connection to Redis but the kit's own. Raises EnvironmentProblem on a Redis that others use."""
         if not self.breaks_redis:
             raise EnvironmentProblem("connections are cut on a Redis of the kit's own only", hint="leave --redis away")
+        # The kit's own connection is left, because it reads the state.
         self.redis.client_kill_filter(_type="normal", skipme=True)
 
     def close(self) -> None:
         """End the drivers, the tap and the connection."""
         for driver in self.drivers:
+            # Drivers first: a driver whose tap is gone would report lost connections while it closes.
             driver.close()
         self.client_point.close()
         self.redis.close()

@@ -78,9 +78,11 @@ class SequenceShrinker:
         """The shortest sequence found in the time."""
         best = self.run(steps)
         allowance = TimeAllowance(REDUCE_SECONDS)
+        # A finding that does not show again cannot be shrunk: every candidate would seem to be too short.
         better: SequenceOutcome | None = best if best.reproduced else None
         while better is not None:
             best = better
+            # Shorter first: a simplification then has fewer steps to run.
             better = self._first_that_shows(_shorter(best.steps), allowance)
             better = better or self._first_that_shows(simpler_steps(best.steps), allowance)
         return best
@@ -100,6 +102,7 @@ class SequenceShrinker:
                     for difference in found
                     if difference not in news and difference.severity != "cosmetic"
                 ]
+                # The class at any step is enough: the sequence ends there, which already makes it shorter.
                 if any(difference.group == self._group for difference in news):
                     return SequenceOutcome(tuple(taken), tuple(news), tuple(dict.fromkeys(beside)), reproduced=True)
         finally:
@@ -120,8 +123,10 @@ class SequenceShrinker:
 
 def _shorter(steps: Sequence[Step]) -> Iterator[list[Step]]:
     """The sequence without some of its steps, many first. The last step shows the difference, and stays."""
+    # Halves first, as in delta debugging: long sequences lose most of their steps in a few runs.
     size = max(1, (len(steps) - 1) // 2)
     while size:
+        # From the end, because later steps depend on earlier ones and can be removed without breaking others.
         for start in range(len(steps) - 1 - size, -1, -size):
             yield without(steps, frozenset(range(start, start + size)))
         size //= 2
@@ -134,6 +139,7 @@ def without(steps: Sequence[Step], left_out: frozenset[int]) -> list[Step]:
     model predicts these ids, and later steps are changed to use them.
     """
     kept = [(step, job_ids) for index, (step, job_ids) in enumerate(_with_ids(steps)) if index not in left_out]
+    # A call on a handle that is not opened would fail, and show a difference of its own.
     made = {step.handle for step, _ in kept if isinstance(step, CallStep) and step.opens}
     model, new_ids, rest = SequenceModel(), dict[str, str](), list[Step]()
     now_ms = FROZEN_START_MS
@@ -143,6 +149,7 @@ def without(steps: Sequence[Step], left_out: frozenset[int]) -> list[Step]:
         renamed = _with_jobs(step, new_ids)
         rest.append(renamed)
         new_ids.update(zip(before, _job_ids(model.follow(renamed, now_ms)), strict=False))
+        # The model needs the clock of each step: it decides which jobs are due.
         now_ms += renamed.ms if isinstance(renamed, ClockStep) else 0
     return rest
 
@@ -181,6 +188,7 @@ def simpler_steps(steps: Sequence[Step]) -> Iterator[list[Step]]:
     """Variants with one simplification, the most effective ones first."""
     for name, plainer in SIMPLER_NAMES.items():
         renamed = [_renamed(step, name, plainer) for step in steps]
+        # Opening the same handle twice is an error, so one of the two is left out.
         once = [step for index, step in enumerate(renamed) if step not in renamed[:index] or not _opens(step)]
         if once != list(steps):
             yield once

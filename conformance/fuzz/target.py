@@ -24,6 +24,7 @@ from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Mode, address
 from conformance.observe.tables import Snapshot
 from conformance.participants.clock import FrozenClock, ParticipantClock, RunningClock
 
+# Far above any call on loopback: only a client that hangs or retries for ever exceeds it.
 CALL_DEADLINE_MS = 10_000
 
 ALONE = "alone-"
@@ -146,6 +147,7 @@ class FuzzTarget:
 
     def __post_init__(self) -> None:
         self._keyspace = RedisKeyspace(self.drivers.redis)
+        # Two, because the oracle's call runs next to the client's.
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="fuzz")
 
     @property
@@ -168,6 +170,7 @@ class FuzzTarget:
             return dumps[0], actual.observe() if isinstance(actual, ModelUnderTest) else dumps[1]
 
         clock: ParticipantClock = FrozenClock() if drivers.frozen else RunningClock()
+        # Rules and recorded commands of the sequence before must not apply.
         drivers.client_point.start_scenario()
         tap = drivers.client_point.tap
         return SequenceRunner(
@@ -192,6 +195,7 @@ class FuzzTarget:
 
     def close(self) -> None:
         """End the drivers and all connections."""
+        # The pool first: a call may still be running on a driver.
         self._pool.shutdown()
         self.drivers.close()
 

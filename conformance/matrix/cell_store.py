@@ -46,6 +46,7 @@ def load_cell(out: Path, cell: Cell) -> StoredCell | None:
     """The stored result of a cell; None if there is none, or it cannot be read."""
     try:
         return msgspec.json.decode((cell_folder(out, cell) / CELL_FILE).read_bytes(), type=StoredCell)
+    # An unreadable result only costs the time to run the cell again.
     except (OSError, msgspec.DecodeError):
         return None
 

@@ -69,6 +69,7 @@ class MatrixRunner:
 
     def run(self, cells: Sequence[Cell]) -> None:
         """Run the cells without a current stored result, in this order. Raises what `introduce` raises."""
+        # All versions first: a client that cannot start is reported before hours of cells.
         wanted = {cell: self._versions(cell) for cell in cells}
         for number, cell in enumerate(cells, start=1):
             before = None if self.config.anew else load_cell(self.config.out, cell)
@@ -76,11 +77,13 @@ class MatrixRunner:
                 self.announce(f"cell {number} of {len(cells)}: {cell.name}: kept")
                 continue
             result = self._run_cell(cell, wanted[cell])
+            # Stored after each cell, so that an interrupted matrix continues there.
             store_cell(self.config.out, cell, result)
             how = result.problem or "done"
             self.announce(f"cell {number} of {len(cells)}: {cell.name}: {how}, {result.took_ms / 1000:.0f} s")
 
     def _is_current(self, before: StoredCell, versions: Mapping[str, str]) -> bool:
+        # The kit's hash is one of the versions, so a changed kit runs every cell again.
         return before.is_whole and (before.versions, before.settings) == (versions, self.config.settings)
 
     def _versions(self, cell: Cell) -> dict[str, str]:
@@ -107,6 +110,7 @@ class MatrixRunner:
 
     def _run_cell(self, cell: Cell, versions: dict[str, str]) -> StoredCell:
         folder = cell_folder(self.config.out, cell)
+        # A cell that is run again must not mix with the files of its last run.
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         started = time.monotonic()

@@ -73,7 +73,7 @@ CROWDS: dict[str, tuple[tuple[int, ...], int]] = {
     "one": ((0,), 1),
     "two": ((0, 6), 7),
     "all-but-the-last": ((PLACES - 2,), PLACES - 1),
-    # The first and the last place are enough: the script looks at the highest score of the ms.
+    # The first and the last place are enough: the script reads the highest score of the ms.
     "all": ((0, PLACES - 1), PLACES - 1),
 }
 """Taken places, counted from the first of the ms, and the place of one more job."""

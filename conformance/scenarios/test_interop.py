@@ -193,7 +193,7 @@ def test_pausing_in_turns_loses_no_job(
 @handover("interop.stalled", "interop.run-once")
 def test_a_lost_job_is_finished_by_the_other(adder: Participant, holder: Participant, recoverer: Participant) -> None:
     """Whoever added it, claimed it and went away: it is recovered once, and run once more."""
-    # Short, because nobody renews it and the scenario waits until it has expired.
+    # Short, because the scenario waits until it has expired; a manual worker renews nothing.
     queue, lost = adder.queue(), holder.worker(lockDuration=300)
     queue.add("orphan")
     lost.claim_one("token-lost")

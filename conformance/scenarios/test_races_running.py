@@ -50,7 +50,7 @@ def _check_without_lock(racer: RacingClient, job: str) -> int:
 def _observe_and_clear(queue: QueueHandle, job: str) -> str:
     """The place of the job; a job that is not finished is removed."""
     place = place_of(queue, job)
-    # What stays in `wait` or `active` would be claimed in the next round.
+    # A job left in `wait` or `active` would be claimed in the next round.
     if place in {"wait", "active"}:
         queue.remove(job)
     return place

@@ -54,9 +54,11 @@ def find_releases(
     change, one of its releases is found.
     """
     search = _Search(releases, look, announce, {target: _Interval(-1, len(releases) - 1) for target in targets})
+    # The releases that the ledger names come first: if they are right, two runs per change are enough.
     for guess, release in enumerate(releases):
         guessed = [target for target, guesses in targets.items() if release in guesses]
         search.ask(guess, guessed)
+        # The release before it too: only both together prove where the change came.
         search.ask(guess - 1, guessed)
     for _ in releases:  # each run rules out at least one release, for at least one change
         place = search.next_place()
@@ -81,6 +83,7 @@ class _Search(Generic[Target]):
     def ask(self, place: int, among: Collection[Target]) -> None:
         """Run one release for the targets whose interval contains it."""
         inside = [(target, self.intervals[target]) for target in among]
+        # A release outside an interval cannot narrow it.
         asked = [target for target, it in inside if it.low < place < it.high and not it.unclear]
         if not asked:
             return
@@ -91,6 +94,7 @@ class _Search(Generic[Target]):
 
     def _narrow(self, interval: _Interval, place: int, changed: bool | None) -> None:
         release = self.releases[place]
+        # Further runs could not decide it, because the search would need this one's result.
         if changed is None:
             interval.unclear = f"with {release} it is not clear"
         elif changed and place == 0:

@@ -60,6 +60,7 @@ class Comparison:
         """Run, compare and, if wanted, search. Raises EnvironmentProblem if a run fails or a package is unavailable."""
         forward = self.runner.run(self.older, self.newer, self.select)
         stated = self._stated_of_newer()
+        # The other way round for what only the newer version does: only its own oracle can state that.
         backward = self.runner.run(self.newer, self.older, stated) if stated else None
         changes = {**self._changes(forward, "older"), **(self._changes(backward, "newer") if backward else {})}
         record = self._record(forward, backward, list(changes.values()))
@@ -138,6 +139,7 @@ class _ReleaseProbe:
         """Whether a release shows signs; scenarios that a busy machine left undecided are run again."""
         first = self._rerun(oracle, release, sought, again=False)
         unclear = [sign for sign, seen in first.items() if seen is None]
+        # Once more: on a busy machine a scenario may be undecided by chance.
         return {**first, **self._rerun(oracle, release, unclear, again=True)}
 
     def _rerun(self, oracle: str, release: str, sought: Collection[Sign], *, again: bool) -> dict[Sign, bool | None]:
@@ -146,6 +148,7 @@ class _ReleaseProbe:
         states = next(iter(sought)).states
         try:
             result = self.comparison.runner.run(oracle, release, {self.shown_by[sign] for sign in sought}, again=again)
+        # A release that cannot be run leaves its changes unclear and does not end the search.
         except EnvironmentProblem as problem:
             self.comparison.announce(str(problem))
             return dict.fromkeys(sought)

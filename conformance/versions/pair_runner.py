@@ -45,12 +45,14 @@ class PairRunner:
         Raises EnvironmentProblem with the run's own message if it does not end.
         """
         words = self._words(oracle, client, select)
+        # The digest contains everything that can change the result, so a stored run is valid as long as it exists.
         folder = self.runs / f"{oracle}--{client}--{_digest(words)}"
         words += ["--jobs", str(self.jobs)] if self.jobs else []  # not in the digest: it changes no result
         records = [] if again else read_records(folder)
         if records:
             self.announce(f"bullmq {oracle} against {client}: kept")
         else:
+            # An incomplete run must not be read as a stored one.
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             how = start_run(words, folder, within_s=self.limit_s)

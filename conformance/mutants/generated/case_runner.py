@@ -71,6 +71,7 @@ class CaseRunner:
         oracle = RestartableDriver(self._setting.oracle, seed=0)
         self._bench = Bench(self.server, oracle, self._nobody, self._setting.scripts)
         self._stack.callback(self._bench.close)
+        # After the bench, so that it is closed before the drivers that it watches.
         self._watch = self._stack.enter_context(StarvationWatch(self._bench.processes, self._bench.redis.ping))
         return self
 
@@ -86,10 +87,12 @@ class CaseRunner:
         """Run a case once. Never raises because of the client."""
         self._bench.client = client
         try:
+            # Directly before the trial, so that starvation of an earlier case does not count.
             self._watch.start()
             result = run_trial(case.scenario, case.arguments, self._bench, load_ledger(), limit=_limit(case))
             starved = explains(self._watch.seen(), frozen=result.frozen)
         finally:
+            # The caller owns the client, so the bench must not close it.
             self._bench.client = self._nobody
         verdicts = requirement_verdicts(
             case.scenario.requirements, result.findings, load_ledger(), unblamed=unblamed(result)
@@ -105,7 +108,9 @@ class CaseRunner:
 
     def forget(self) -> None:
         """Forget the last client: empty Redis and the history of waits."""
+        # Keys of the last mutant would break invariants of the next one.
         self._bench.redis.flushall()
+        # Waits that one mutant lets time out must not shorten those of the next.
         self._bench.waits = WaitHistory()
 
 
@@ -120,6 +125,7 @@ def _worst(findings: list[Finding], verdicts: Mapping[str, Verdict]) -> Finding 
 
 def _limit(case: ScenarioCase) -> TimeLimit:
     client_s = SLOW_LIMIT_S if case.scenario.slow else LIMIT_S
+    # The outer limit also covers the oracle, which is healthy and may be slow.
     return TimeLimit(client_s, max(5 * client_s, TimeLimit.of(case.scenario).all_s))
 
 

@@ -46,6 +46,7 @@ def choose(own: Iterable[CaseReach], others: Iterable[CaseReach], passes: int = 
     lacking = _lacking(own, candidates.values(), passes)
 
     def worth(case: str) -> float:
+        # Per time: a quick case that passes as much is worth more.
         return len(places[case] & lacking.keys()) / (_START_MS + candidates[case].took_ms)
 
     # The worth of a case only falls while others are chosen, so that the old figure is a bound.
@@ -54,6 +55,7 @@ def choose(own: Iterable[CaseReach], others: Iterable[CaseReach], passes: int = 
     while waiting:
         _, case = heapq.heappop(waiting)
         today = worth(case)
+        # Its worth has fallen since, so another case may be worth more now.
         if waiting and today < -waiting[0][0]:
             heapq.heappush(waiting, (-today, case))
         elif today:

@@ -107,7 +107,9 @@ class Likelihood:
         """
         words = stems(f"{mutant.function} {' '.join(lines_of_change(text, mutant.edit)[0])}")
         near = [self._near.get(where, Counter()) for where in _neighbourhoods(mutant)]
+        # The quickest first, so that a mutant that many cases notice is killed soon.
         by_time = sorted(reaches, key=lambda reach: reach.took_ms)
+        # By turns of areas, because neighbouring cases test the same thing.
         spread = _by_turns(_by_turns(by_time, lambda reach: reach.case.partition("[")[0]), _area)
         return sorted(
             spread,
@@ -165,6 +167,7 @@ class Hunter:
         Returns the result of each case, why the driver does not start (or ''), and what broke in the kit. If the first
         finding is of a general rule, a few more cases are run for the rule that is broken.
         """
+        # State of the mutant before may break this one's cases.
         self._runner.forget()
         said: list[HuntedCase] = []
         problems: list[str] = []
@@ -174,6 +177,7 @@ class Hunter:
             try:
                 if not self._starts(client):
                     return said, "", [f"{mutant.key}: on this machine not even the healthy client starts"]
+                # A generator, because each result decides whether another case is needed.
                 for name in self._cases_to_run(names, said):
                     case = _said(name, self._judged(name, client), has_arrived=arrived.exists())
                     if isinstance(case, str):
@@ -192,6 +196,7 @@ class Hunter:
         for name in names:
             best = telling(said)
             if best is not None:
+                # A general rule is noticed by many mutants; a few more cases may name the broken one.
                 left = 0 if best.names_the_row else min(left, _FOR_THE_NAME)
             if left <= 0 or self._is_over():
                 return
@@ -202,11 +207,13 @@ class Hunter:
         """Start a client. Returns False on a machine too busy to start any; raises DriverBroken otherwise."""
         try:
             client.living()
+        # The healthy client is the control: if it does not start either, the machine is too busy.
         except HandshakeFailed:
             try:
                 self._healthy.living()
             except HandshakeFailed:
                 return False
+            # The healthy client starts, so the machine has recovered, and the mutant gets a second try.
             client.living()
         return True
 
@@ -216,6 +223,7 @@ class Hunter:
         run = self._runner.run(case, client)
         if not run.noticed:
             return run
+        # Once per case on a quiet machine: a healthy client that passes does not have to be run again.
         if run.starved or name not in self._fair:
             control = self._runner.run(case, self._healthy)
             if control.noticed or control.error:
@@ -223,7 +231,9 @@ class Hunter:
             self._fair.add(name)
         if not run.starved:
             return run
+        # On a starved machine one finding is not enough, because starvation may have caused it.
         again = self._runner.run(case, client)
+        # The same requirement, because two different findings rather speak for the machine.
         return again if _agree(run, again) else _undecided(again, again)
 
 
@@ -246,6 +256,7 @@ def _said(name: str, run: CaseRun, *, has_arrived: bool) -> HuntedCase | str:
     if run.against is None:
         return HuntedCase(name, arrived=has_arrived)
     message = printable(run.against.message)
+    # Without the changed code nothing can be the mutant's fault.
     if not has_arrived:
         return f"{name}: the changed code never ran, but there is {message}"
     return HuntedCase(name, run.against.requirement, message, run.verdict == "warn")

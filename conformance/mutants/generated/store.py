@@ -40,6 +40,7 @@ class Store:
         self._folder = folder or cache_folder() / "mutants"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._reaches = self._folder / f"reach-{passing_hash()}.jsonl"
+        # Without a hash, because it only orders cases and stays useful with a changed kit.
         self._kills = self._folder / "kills.jsonl"
         self._sayings = self._folder / f"said-{kit_hash()}.jsonl"
 
@@ -94,4 +95,5 @@ def _read(path: Path, kind: type[Entry]) -> list[Entry]:
     if not path.exists():
         return []
     decoder = msgspec.json.Decoder(kind)
+    # A line without its end was cut by an interruption.
     return [decoder.decode(line) for line in path.read_bytes().splitlines() if line.endswith(b"}")]

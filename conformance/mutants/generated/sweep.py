@@ -26,6 +26,7 @@ def complete_baseline(
     missing = [case for case in cases if case not in known]
     recorded = as_completed([pool.submit(workers.record, case) for case in missing])
     for number, reach in enumerate((future.result() for future in recorded), start=1):
+        # Kept at once, so that an interrupted sweep does not record it again.
         store.keep_reach(reach)
         known[reach.case] = reach
         progress(number, len(missing))
@@ -69,6 +70,7 @@ class Sweep:
             while waiting and len(running) < self.jobs:
                 mutant = waiting.pop()
                 running[self.pool.submit(workers.hunt, mutant, self._order(mutant))] = mutant, time.monotonic()
+            # As soon as one ends, its result changes the order of cases for the next mutant.
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 mutant, started_s = running.pop(future)
@@ -77,6 +79,7 @@ class Sweep:
     def _order(self, mutant: GeneratedMutant) -> list[str]:
         """The cases to run, without those that are known to notice nothing."""
         known = self._known_of(mutant)
+        # A known result is not repeated: a case that noticed nothing before will not do so now.
         reaches = [reach for reach in reaching(mutant, self.reaches.values()) if reach.case not in known]
         left = max(0, self.most - len(known))
         ordered = self.likelihood.ordered(mutant, reaches, self.text_of(mutant))
@@ -97,6 +100,7 @@ class Sweep:
         if noticed is not None:
             self.likelihood.note(mutant, noticed.case)
             return _killed(mutant, noticed, 0, 0.0, [])
+        # As many as a hunt would run: more cases would not be asked for.
         if len(known) >= min(len(reachable), self.most):
             return _alive(mutant, known, len(reachable))
         return None
@@ -112,6 +116,7 @@ class Sweep:
             return _killed(mutant, noticed, len(said), took_s, problems)
         passed = self._known_of(mutant) | {case.case: case for case in said}
         alive = _alive(mutant, passed, sum(1 for _ in reaching(mutant, self.reaches.values())))
+        # No case could decide, so nothing says that the mutant survives.
         if not said:
             alive = msgspec.structs.replace(alive, fate="undecided", message=problems[0] if problems else alive.message)
         return msgspec.structs.replace(alive, played=len(said), took_s=took_s, problems=problems)
@@ -119,6 +124,7 @@ class Sweep:
 
 def _alive(mutant: GeneratedMutant, passed: Mapping[str, HuntedCase], reach: int) -> HuntedMutant:
     """No case noticed it. If the changed code never ran, that says nothing about the gate."""
+    # A case that passed without running the changed code shows nothing about the gate.
     if any(case.arrived for case in passed.values()):
         return HuntedMutant(key=mutant.key, fate="survived", passed=len(passed), reach=reach)
     what = "the script was not called" if mutant.language == "lua" else "what is changed did not run"

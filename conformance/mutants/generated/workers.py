@@ -46,9 +46,11 @@ class _Worker:
     def __init__(self, setting: CaseRunnerSetting, ending: Milestone) -> None:
         self._stack = ExitStack()
         self.cases: Mapping[str, ScenarioCase] = case_names(all_cases())
+        # The runner is opened in the worker: connections and processes cannot be sent to it.
         runner = self._stack.enter_context(CaseRunner(setting))
         self.recorder = Recorder(runner)
         self.hunter = Hunter(runner, self.cases, ending.is_reached)
+        # Registered last and closed first: both use the runner's drivers.
         self._stack.callback(self.recorder.close)
         self._stack.callback(self.hunter.close)
 
@@ -68,6 +70,7 @@ def _open(setting: CaseRunnerSetting, all_started: Milestone, ending: Milestone)
     logging.disable()  # broken clients log a lot
     worker = _Worker(setting, ending)
     _OF_THIS_PROCESS.append(worker)
+    # At the exit of the process: a ProcessPoolExecutor has no hook for the end of a worker.
     multiprocessing.util.Finalize(worker, worker.close, exitpriority=10)
 
 
@@ -86,6 +89,7 @@ def hunt(mutant: GeneratedMutant, names: Sequence[str]) -> tuple[list[HuntedCase
 @contextmanager
 def worker_processes(setting: CaseRunnerSetting, count: int) -> Iterator[ProcessPoolExecutor]:
     """Start `count` processes; they end with the block, at the latest after their current case."""
+    # `spawn`: a forked process would share connections and threads with its parent.
     context = multiprocessing.get_context("spawn")
     with _milestone(context) as (all_started, reach_all_started), _milestone(context) as (ending, reach_ending):
         with interruption.postponed(), interruption.held_from_children():  # its locks start a process, too
@@ -103,6 +107,7 @@ def worker_processes(setting: CaseRunnerSetting, count: int) -> Iterator[Process
         finally:
             # If Python exits while the pool ends, the thread that stops the processes is gone: end the pool first.
             with interruption.postponed():
+                # Again, in case the block failed before it: waiting workers would never end.
                 reach_all_started()
                 reach_ending()
                 pool.shutdown(cancel_futures=True)
