@@ -164,6 +164,7 @@ class Damage:
         broken: dict[str, ScriptText] = dict(healthy)
         for pattern, body in self._filters:
             matching = [name for name in healthy if fnmatchcase(name, pattern)]
+            # A filter for a script that was renamed upstream must not be dropped silently.
             if not matching:
                 raise LookupError(f"mutant {self.name}: no script is called {pattern}")
             for name in matching:
@@ -188,11 +189,14 @@ class Damage:
     def _put(self, owner: Any, name: str, broken: Any) -> None:
         if not hasattr(owner, name):
             raise LookupError(f"mutant {self.name}: {owner.__name__} has no {name}")
+        # Otherwise the client would be noticed because it crashes, and not because of its defect.
         if not _is_called_like(getattr(owner, name), broken):
             raise LookupError(f"mutant {self.name}: {owner.__name__}.{name} is not called like its replacement")
         before = vars(owner).get(name, _ABSENT)
         setattr(owner, name, broken)
+        # Cached results come from the healthy code and would hide the damage.
         _forget_results()
+        # Registered before the restore, so that it runs after it: an ExitStack runs in reverse.
         self._undo.callback(_forget_results)
         self._undo.callback(_restore, owner, name, before)
 

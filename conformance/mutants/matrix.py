@@ -130,6 +130,7 @@ class MutantDriver(RestartableDriver):
         """A living driver."""
         if self.connection is None or not self.connection.alive:
             assert self.mutant is not None
+            # The damage of the lost driver is undone first, or it would be inflicted twice.
             self.heal()
             self.damage = Damage(self.mutant.name, note=NOTE)
             server = mutant_server(self.mutant, self.damage, self.scripts)
@@ -144,6 +145,7 @@ class MutantDriver(RestartableDriver):
     def heal(self) -> None:
         """Undo the damage."""
         if self.damage is not None:
+            # Kept over restarts: the mutant has had an effect if any of its drivers had one.
             self.is_inflicted |= self.damage.witness.inflicted
             self.damage.heal()
             self.damage = None
@@ -166,6 +168,7 @@ class MutantRunner:
         """Run the mutant through its scenarios until each of its rows is killed, or none is left."""
         waiting = {row: MutantResult(row, wanted_verdict(mutant, row)) for row in mutant.rows}
         results = list(waiting.values())
+        # Read before the run, because reading removes the notes.
         self._is_noted()  # what the mutant before has left
         noted = False
         with self._as_client(mutant) as client:
@@ -178,6 +181,7 @@ class MutantRunner:
                     evidence = run_trial(case.scenario, case.arguments, self._bench, load_ledger())
                     _judge(case, evidence, waiting)
                     noted |= self._is_noted()
+        # Without an effect, neither a kill nor a survival says anything about the gate.
         if not (noted or client.is_inflicted):
             _mark_never_reached(results)
         return results
@@ -204,6 +208,7 @@ class MutantRunner:
         try:
             yield client
         finally:
+            # The client is closed before the bench gets another one, so that its damage is healed.
             client.close()
             self._bench.client = self._no_client
 
@@ -224,6 +229,7 @@ def cases_for(mutant: Mutant) -> Sequence[ScenarioCase]:
     chosen = [
         case for case in all_cases() if not by.isdisjoint(case.names) or not rows.isdisjoint(case.scenario.requirements)
     ]
+    # Cases that the mutant names come first, then quick ones: most mutants are killed by their first case.
     return sorted(chosen, key=lambda case: (by.isdisjoint(case.names), *_reluctance(case, rows)))
 
 

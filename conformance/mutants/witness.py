@@ -33,6 +33,7 @@ class _BrokenCall:
 
 def _as_it_is(value: Any) -> Any:
     """A copy of a plain value, so that later changes do not affect it."""
+    # Only plain values are copied: a copy of a client object would behave differently.
     is_plain = isinstance(value, (dict, list)) or (is_dataclass(value) and type(value).__eq__ is not object.__eq__)
     return copy(value) if is_plain else value
 
@@ -56,6 +57,7 @@ class Witness:
 
     def around(self, healthy: _Function, wrap: Callable[[_Function], _Function]) -> _Function:
         """The broken function that `wrap` puts around the healthy one, with each of its calls compared."""
+        # A ContextVar, because calls of several tasks overlap in one driver.
         current: ContextVar[_BrokenCall | None] = ContextVar("current", default=None)
         broken = wrap(_remembered(healthy, current))
         return self._compared(broken, current) if isfunction(broken) else self.replacement(broken)
@@ -125,6 +127,7 @@ class _Comparison:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _where: object) -> None:
+        # Restored first: a broken function may be called from within another one.
         self._current.set(self._before)
         if not self._call.is_as_healthy(self.answer if error is None else error):
             self._witness.note()
@@ -132,6 +135,7 @@ class _Comparison:
 
 def _remembered(healthy: _Function, current: ContextVar[_BrokenCall | None]) -> _Function:
     """The healthy function, which records its arguments and answers in the call of the broken one."""
+    # A class is called to make an object, and is not compared.
     if isinstance(healthy, type):
         return healthy
 
@@ -150,6 +154,7 @@ def _remembered(healthy: _Function, current: ContextVar[_BrokenCall | None]) -> 
             try:
                 answer = await healthy(*args, **named)
             except BaseException as error:
+                # An error is an answer as well: a mutant that swallows it has had an effect.
                 answers.append(error)
                 raise
             answers.append(_as_it_is(answer))
@@ -165,6 +170,7 @@ def _remembered(healthy: _Function, current: ContextVar[_BrokenCall | None]) -> 
         except BaseException as error:
             answers.append(error)
             raise
+        # Before it is returned, because the broken function may change it afterwards.
         answers.append(_as_it_is(answer))
         return answer
 

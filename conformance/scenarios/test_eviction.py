@@ -44,6 +44,7 @@ def test_jobs_without_locks_are_recovered(client: Participant) -> None:
         worker.claim_one(f"token-{number}")
     for number in range(1, 6):
         queue.redis.delete(f"{number}:lock")
+    # The first check only marks, so nothing comes back before the second.
     for recovered in ([], ["1", "2", "3", "4", "5"]):
         put_back = sorted(check_stalled_again(queue, worker))
         equal(put_back, recovered, "the second check recovers what the first has marked")
@@ -59,6 +60,7 @@ def test_a_lost_suspicion_costs_one_check(client: Participant) -> None:
     queue.add("lost")
     worker.claim_one()
     queue.redis.delete("1:lock")
+    # `check_stalled` directly: this one is the check that marks.
     worker.check_stalled()
     queue.redis.delete("stalled")
     for recovered in ([], ["1"]):
@@ -112,6 +114,7 @@ def test_a_waiting_job_without_hash_is_handed_out(client: Participant, opts: dic
     """It has no name and no data any more; finishing it makes way for the next job."""
     queue, worker = client.queue(), client.worker()
     queue.add("vanished", {"n": 1}, **opts)
+    # More than the delay of 20 ms, so that the delayed job is due as well.
     client.pass_time(50)
     queue.redis.delete("1")
     claimed = worker.claim_one("token-1")
@@ -164,6 +167,7 @@ def test_a_worker_outlives_the_hash_of_its_job(client: Participant) -> None:
     worker.next_job()
     queue.redis.delete("1")
     worker.resolve("1")
+    # The error comes after the processor has ended, when the worker tries to finish the job.
     worker.wait_for_error()
     equal(worker.next_job().job.id, "2", "the next job is handed out")
     worker.resolve("2")
@@ -198,6 +202,7 @@ def test_a_worker_outlives_a_job_without_name_and_data(client: Participant, proc
     queue.add("vanished", {"n": 1})
     queue.redis.delete("1")
     queue.add("next")
+    # Fails more often than the job is tried, so that both jobs end as failed.
     arguments = {"times": 9, "message": "no data"} if processor == "fail" else {}
     worker = client.worker(processor, processor_args=arguments)
     state = "failed" if processor == "fail" else "completed"

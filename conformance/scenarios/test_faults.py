@@ -17,6 +17,7 @@ from conformance.participants.marks import scenario, shared
 from conformance.participants.own_redis import own_redis
 from conformance.participants.participant import Participant
 
+# Short times, because the defaults would make each recovery wait for half a minute.
 IMPATIENT: Final[dict[str, Any]] = {"lockDuration": 1000, "stalledInterval": 200, "drainDelay": 1, "runRetryDelay": 200}
 """Options of a worker that notices soon what has gone wrong. Of several workers all need them: who checks for stalled
 jobs keeps the others from it for its own interval."""
@@ -43,6 +44,7 @@ def test_a_killed_worker_costs_no_job(client: Participant, oracle: Participant, 
     """Its process is gone while it works on two jobs: the other recovers and finishes them."""
     lost, survivor = (client, oracle) if killed == "client" else (oracle, client)
     queue = survivor.queue()
+    # One job more than the killed worker takes, so that the survivor also has work of its own.
     _fill(queue, 3)
     doomed = lost.worker("ask", concurrency=2, **IMPATIENT)
     held = sorted(doomed.next_job().job.id for _ in range(2))
@@ -50,6 +52,7 @@ def test_a_killed_worker_costs_no_job(client: Participant, oracle: Participant, 
     worker = survivor.worker("noop", **IMPATIENT)
     _wait_for_completed(survivor, 3)
     worker.close()
+    # `stc` shows which jobs came back through the stalled check.
     recovered = [job for job in ("1", "2", "3") if queue.redis.field(job, "stc") == "1"]
     equal(recovered, held, "what the killed worker held was recovered, and nothing else")
 
@@ -62,12 +65,14 @@ def test_a_worker_that_is_cut_off_loses_its_job(client: Participant, oracle: Par
     mine = client.worker("ask", **IMPATIENT)
     mine.next_job()
     with client.tap.silence():
+        # Short, so that the two checks after the lost lock come soon.
         other = oracle.worker("ask", stalledInterval=200)
         equal(other.next_job(within_ms=LONG_MS).job.id, "1", "the job is handed out again")
         # The worker that is cut off returns first: so it is the lock that decides, and not who was faster.
         mine.resolve("1", value_raw='"too late"')
         other.resolve("1", value_raw='"in time"')
         other.wait_local("completed", "1")
+    # The worker learns of the lost lock only when the network is back.
     mine.wait_for_error()
     mine.close()
     equal(queue.redis.field("1", "returnvalue"), '"in time"', "the result of the second worker is stored")
@@ -87,6 +92,7 @@ def test_a_worker_goes_on_after_an_outage(client: Participant, oracle: Participa
     worker = client.worker("ask", drainDelay=1, runRetryDelay=200)
     worker.next_job()
     with client.tap.outage():
+        # Added while no connection is left for it, so that only a reconnection can bring it.
         queue.add("meanwhile")
         worker.resolve("1", value_raw='"kept"')
         # As long as a connection is left, the job that came meanwhile may be fetched, and rightly so.
@@ -120,6 +126,7 @@ def test_a_result_survives_the_connection_it_was_sent_on(client: Participant, or
 def test_an_idle_worker_survives_a_lost_connection(client: Participant, oracle: Participant) -> None:
     """It was waiting for work when its connections broke, and is woken again by the next job."""
     queue = oracle.queue()
+    # 5 s of blocking: the connection breaks while the worker waits in it.
     worker = client.worker("noop", drainDelay=5, runRetryDelay=200)
     queue.add("before")
     worker.wait_local("completed", "1")
@@ -134,6 +141,7 @@ def test_a_reader_misses_nothing(client: Participant, oracle: Participant) -> No
     """Events during the broken connection are delivered afterwards."""
     queue, reader = oracle.queue(), client.events()
     queue.add("before")
+    # The reader has read up to here, so that later events are the ones at risk.
     reader.wait_for("waiting", "1")
     with client.tap.outage():
         queue.add("meanwhile")
@@ -162,18 +170,22 @@ def _added(queue: QueueHandle, job: str) -> str | None:
 @shared("chaos.renewal-survives", slow=True)
 def test_short_trouble_costs_no_lock(client: Participant, oracle: Participant, trouble: str) -> None:
     """For less than half of a lock's life: afterwards the lock is renewed, and no other worker has taken the job."""
+    # 4 s: trouble of less than half of it leaves time for a renewal on a busy machine.
     life_ms = 4000
     queue = oracle.queue()
     queue.add("long")
     worker = client.worker("ask", lockDuration=life_ms, stalledInterval=100, runRetryDelay=200)
     worker.next_job()
     rival = oracle.worker("noop", stalledInterval=100)
+    # After a renewal, so that the trouble starts with a fresh lock.
     _await_renewal(client, queue, life_ms)
     if trouble == "silence":
         with client.tap.silence():
+            # 0.4 of a life: the requirement is about trouble of less than half.
             _let_lock_age(client, queue, life_ms * 0.4)
     else:
         client.tap.disconnect(reset=True)
+    # More than three quarters are left only after a renewal.
     client.eventually(
         lambda: queue.redis.ttl_ms("1:lock"), lambda ttl: ttl > life_ms * 0.75, "the lock is renewed", within_ms=life_ms
     )
@@ -190,6 +202,7 @@ def _await_renewal(client: Participant, queue: QueueHandle, life_ms: int) -> Non
     """Wait for the first renewal; but the trouble does not wait for a worker that takes more than two thirds for it."""
     client.eventually(
         lambda: (len(client.tap.calls("extendLocks")), queue.redis.ttl_ms("1:lock")),
+        # Not for ever: a worker that renews late must not keep the trouble from coming.
         lambda seen: seen[0] > 0 or seen[1] < life_ms * 0.3,
         "the lock is renewed, or is nearly over",
     )
@@ -205,10 +218,12 @@ def _let_lock_age(client: Participant, queue: QueueHandle, by_ms: float) -> None
 @scenario("chaos.redis-restart", clock="real", slow=True)
 def test_a_restart_of_redis_costs_no_job(client: Participant) -> None:
     """Redis comes back with its data and without its scripts; running, waiting and delayed jobs are finished."""
+    # Every write is synced before its reply, so that the restart cannot lose any.
     with own_redis(client, appendonly="yes", appendfsync="always") as alone:
         queue = alone.client.queue()
         for name in ("finished", "running", "waiting"):
             queue.add(name)
+        # Due after the restart, so that a timer must survive it.
         queue.add("delayed", {}, delay=1000)
         worker = alone.client.worker("ask", drainDelay=1, runRetryDelay=200)
         worker.resolve(worker.next_job().job.id)
@@ -265,10 +280,12 @@ def test_lost_connections_cost_no_job(client: Participant, oracle: Participant) 
     _fill(queue, jobs)
     mine = client.worker("sleep", concurrency=4, processor_args={"ms": 10}, **IMPATIENT)
     other = oracle.worker("sleep", concurrency=1, processor_args={"ms": 10}, **IMPATIENT)
+    # At three different moments, so that claims, renewals and completions are hit.
     for least in (10, 20, 30):
         _wait_for_completed(client, least)
         client.tap.disconnect(reset=True)
     _wait_for_completed(client, jobs)
+    # Both are closed before `active` is read, so that no job is rightly in it.
     mine.close()
     other.close()
     equal(queue.redis.value("active"), None, "no worker holds a job")

@@ -25,6 +25,7 @@ COMPLETED, FAILED = "metrics:completed", "metrics:failed"
 def _opened(client: Participant, *, points: int = 10) -> tuple[QueueHandle, WorkerHandle]:
     """A queue, and a worker that keeps this many points, early in a minute."""
     left = MINUTE_MS - client.clock.now_ms() % MINUTE_MS
+    # Otherwise a minute could end between two steps, and store a point too many.
     if left < ENOUGH_MS:
         client.pass_time(left)
     return client.queue(), client.worker(metrics={"maxDataPoints": points})
@@ -46,6 +47,7 @@ def _minutes_pass(client: Participant, queue: QueueHandle, minutes: int) -> None
         client.pass_time(minutes * MINUTE_MS)
         return
     for name in (COMPLETED, FAILED):
+        # The script compares minutes of the last point with now, so an older point has the same effect.
         before = queue.redis.field(name, "prevTS")
         if before is not None:
             queue.redis.set_field(name, "prevTS", str(int(before) - minutes * MINUTE_MS))

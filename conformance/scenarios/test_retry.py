@@ -95,6 +95,7 @@ def _fail_through(client: Participant, backoff: Any, delays: list[int]) -> None:
         worker.fail("1")
         equal(queue.redis.state("1"), ["delayed"], "the retry is delayed")
         equal(queue.redis.field("1", "delay"), str(delay), "the delay is what the back-off says", where="job.delay")
+        # Promoted instead of waited for: the delay was checked in the hash.
         queue.promote("1")
     worker.claim_one()
     worker.fail("1")
@@ -139,6 +140,7 @@ def test_a_job_retried_by_hand_goes_behind_the_others(client: Participant) -> No
     queue.add("other")
     worker.claim_one()
     worker.fail("1")
+    # The marker of the additions would hide whether the retry sets one.
     queue.redis.delete("marker")
     queue.retry("1")
     equal(queue.redis.elements("wait"), ["1", "2"], "the job is at the left end of `wait`")
@@ -161,6 +163,7 @@ def test_a_lifo_job_retried_by_hand_runs_next(client: Participant) -> None:
 def test_a_jitter_shortens_the_backoff_only(client: Participant) -> None:
     """With jitter j the delay is between d * (1 - j) and d."""
     queue, worker = client.queue(), client.worker()
+    # Eight times: equal delays by chance are out of the question.
     for number in range(8):
         queue.add("shaky", {}, attempts=2, backoff={"type": "fixed", "delay": 10_000, "jitter": 0.5})
         worker.claim_one()

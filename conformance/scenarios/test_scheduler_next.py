@@ -23,6 +23,7 @@ def test_the_next_job_is_there_already(client: Participant) -> None:
     """A job that already has the id of the next iteration stays unchanged, and the scheduler ends with it."""
     queue, worker = client.queue(), client.worker()
     queue.schedule("s", {"every": HOUR_MS})
+    # Taken before the scheduler makes its next job, which would have this id.
     following = f"repeat:s:{due_of(queue) + HOUR_MS}"
     queue.add("taken", {"by": "hand"}, jobId=following)
     claim_current_job(queue, worker)
@@ -36,6 +37,7 @@ def test_an_exhausted_scheduler_is_changed_while_its_last_job_runs(client: Parti
     """The running job stays, and another one is to come."""
     queue, worker = client.queue(), client.worker()
     queue.schedule("s", {"every": HOUR_MS, "limit": 1})
+    # Claimed, because the running job is what must survive the change.
     last = claim_current_job(queue, worker)
     equal(queue.redis.members("delayed"), [], "no further job is to come")
     job = queue.schedule("s", change)
@@ -274,6 +276,7 @@ def test_a_job_without_successor_is_put_off(client: Participant) -> None:
     job = _schedule_that_cannot_go_on(queue)
     worker = client.worker("noop")
     client.eventually(lambda: queue.redis.state(job), lambda state: state == ["delayed"], "the job is put off")
+    # The delay is read from the hash, because waiting until it has passed would take seconds.
     delay_ms = float(queue.redis.field(job, "delay") or 0)
     holds(delay_ms >= SECOND_MS, "it comes again some seconds later", seen=delay_ms)
     worker.close()
