@@ -57,7 +57,6 @@ def observe_link(owner: ObservedClient, collector: MetricsCollector | None) -> N
         owner.on("disconnected", lambda _error: collector.connection_status(worker_id, connected=False))
         owner.on("reconnecting", lambda _attempt: collector.reconnect_attempted())
         owner.on("reconnected", lambda *_: collector.connection_status(worker_id, connected=True))
-        # A closed object must not leave the process marked as disconnected for all time.
         owner.on("closed", lambda: collector.connection_status(worker_id, connected=True))
 
 
