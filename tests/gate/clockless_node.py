@@ -1,7 +1,7 @@
-"""The oracle's own driver without its capability `clock`: a client whose time nobody can set, as most are.
+"""The oracle's own driver without its capability `clock`: most clients cannot set their time.
 
-Both sides then live at times of their own. What is said of such a client must be as true as of one with a clock: this
-one is Node itself, and so nothing at all may be found (`make full-node-without-clock`).
+Each side then uses its own clock. Findings about such a client must be as accurate as about one with a clock: this
+client is Node itself, so a run must find nothing (`make full-node-without-clock`).
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def made(*requirements: str, tier: Tier = "core", slow: bool = False) -> Scenari
 
 
 def item(scenario: Scenario | None = None, *, module: str = "test_job_hash.py", name: str = "test_it") -> pytest.Item:
-    """What the gate looks at in a pytest item; an ordinary test without a scenario."""
+    """The parts of a pytest item that the gate reads; an ordinary test without a scenario."""
     function: Callable[[], None] = lambda: None  # noqa: E731 - it gets an attribute below
     if scenario is not None:
         function.scenario = scenario  # type: ignore[attr-defined]  # as the decorator does

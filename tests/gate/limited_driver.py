@@ -1,6 +1,6 @@
 """`python -m tests.gate.limited_driver [LIMITS]`: the reference's driver as a client that is least like Node.
 
-The client behind it is right: whatever a run says against it, beside the one limit that was asked for, is false.
+The client behind it is correct: any finding of a run, other than about the limit that was requested, is false.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ALWAYS = frozenset({"open", "close", "reset"})
 """Without these no driver gets as far as its first job."""
 
 ASKED_FOR = frozenset({"job", "queue-event"})
-"""Events that are no events of a worker: jobs that a processor hands to the kit, and entries of the event stream."""
+"""Events that a worker does not emit: jobs that a processor hands to the kit, and entries of the event stream."""
 
 
 def limited(server: DriverServer, limits: argparse.Namespace) -> DriverServer:
@@ -43,7 +43,7 @@ def limited(server: DriverServer, limits: argparse.Namespace) -> DriverServer:
     if limits.no_worker_events:
         _keep_events_back(server)
     _answer_less(server, limits.no_answer)
-    _tell(server, limits)
+    _announce(server, limits)
     return server
 
 
@@ -150,7 +150,7 @@ def _changed(handler: Handler, change: Callable[[Json], Json]) -> Handler:
     return handle
 
 
-# What it sends.
+# The messages that it sends.
 
 
 def _keep_events_back(server: DriverServer) -> None:
@@ -175,7 +175,7 @@ def _answer_less(server: DriverServer, operations: Sequence[str]) -> None:
     server._outcome = outcome  # type: ignore[method-assign]
 
 
-def _tell(server: DriverServer, limits: argparse.Namespace) -> None:
+def _announce(server: DriverServer, limits: argparse.Namespace) -> None:
     """Say in the handshake what a client of this kind has to say."""
     ready_of = server._ready
 
@@ -197,7 +197,7 @@ def _words(text: str) -> list[str]:
 def parser() -> argparse.ArgumentParser:
     """The limits; lists are separated by commas."""
     options = argparse.ArgumentParser(prog="limited_driver", description=__doc__)
-    options.add_argument("--only", type=_words, help="the only operations, beside open, close and reset")
+    options.add_argument("--only", type=_words, help="the only operations, besides open, close and reset")
     options.add_argument("--without", type=_words, default=[], help="operations that it lacks")
     options.add_argument("--capabilities", type=_words, help="all that it declares")
     options.add_argument("--roles", type=_words, help="the only objects that it opens")

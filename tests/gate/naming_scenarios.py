@@ -36,7 +36,7 @@ def test_whole_life(client: Participant) -> None:
 
 @scenario("add.id.counter", "key.plain")
 def test_adds(client: Participant) -> None:
-    """What a client names otherwise is said here."""
+    """Its subject is the names that a client chooses differently."""
     client.queue().add("a")
 
 
@@ -84,7 +84,7 @@ def test_unheard(client: Participant) -> None:
 
 @scenario("add.plain.waits")
 def test_needs_no_count(client: Participant) -> None:
-    """What is answered is not looked at."""
+    """The result is not checked."""
     queue = client.queue()
     queue.log(queue.add("a"), "row")
     queue.log("1", "another")
@@ -92,18 +92,18 @@ def test_needs_no_count(client: Participant) -> None:
 
 @scenario("add.plain.waits")
 def test_needs_the_count(client: Participant) -> None:
-    """What is answered is the point."""
+    """The result is the point."""
     queue = client.queue()
     equal(queue.log(queue.add("a"), "row"), 1, "one row is kept")
 
 
 @scenario("add.plain.waits")
 def test_loses_the_counter(client: Participant) -> None:
-    """What comes then hangs on Node's ids."""
+    """Later results depend on Node's ids."""
     queue = client.queue()
     queue.add("a")
     queue.redis.delete("id")
-    equal(queue.add("b"), "1", "it begins again")
+    equal(queue.add("b"), "1", "it starts again")
 
 
 WHOLE_LIFE, ADDS, OWN_LOOP, HANDOVER, NEEDS_NO_COUNT, NEEDS_THE_COUNT, LOSES_THE_COUNTER, TRIMMED, UNHEARD = (

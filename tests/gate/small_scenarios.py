@@ -48,8 +48,8 @@ def test_pauses(client: Participant) -> None:
 @handover(COUNTED)
 def test_hands_over(pauser: Participant, listener: Participant) -> None:
     """Both count."""
-    for one in (pauser, listener):
-        one.queue().call(ops.CountPending(), deadline_ms=2000)
+    for participant in (pauser, listener):
+        participant.queue().call(ops.CountPending(), deadline_ms=2000)
 
 
 @shared(COUNTED)

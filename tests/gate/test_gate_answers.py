@@ -69,7 +69,7 @@ def test_each_ones_own_prefix_is_the_same() -> None:
 def test_the_prefix_of_the_other_is_a_difference() -> None:
     oracle = participant(RecordedCall("queue.getJob", "ok", {"parent_key": "bc1:q:1"}), prefix="bc1")
     client = participant(RecordedCall("queue.getJob", "ok", {"parent_key": "bc1:q:1"}), prefix="bc2")
-    assert [found.where for found in compare_answers(oracle, client)] == ["answer.queue.getJob.parent_key"]
+    assert [finding.where for finding in compare_answers(oracle, client)] == ["answer.queue.getJob.parent_key"]
 
 
 @pytest.mark.parametrize("field", ["timestamp", "processed_on", "finished_on"])
@@ -145,7 +145,7 @@ def test_the_time_in_an_id_is_compared_where_clocks_stand_still(*, frozen: bool,
     assert len(compare_answers(oracle, other)) == 1
 
 
-def test_the_delay_of_a_job_that_is_no_schedulers_is_always_compared() -> None:
+def test_the_delay_of_a_job_without_a_scheduler_is_always_compared() -> None:
     jobs = ({"delay": delay, "opts": {"delay": delay}} for delay in (7, 8))
     one, two = (participant(RecordedCall("queue.getJob", "ok", job), frozen=False) for job in jobs)
     assert len(compare_answers(one, two)) == 2
@@ -154,14 +154,14 @@ def test_the_delay_of_a_job_that_is_no_schedulers_is_always_compared() -> None:
 # The transcript.
 
 
-def test_what_runs_down_is_a_step_that_nobody_compares() -> None:
+def test_a_countdown_is_a_step_that_is_not_compared() -> None:
     oracle, client = participant(), participant()
     for side, left_ms in ((oracle, 59_994), (client, 59_998)):
         with side.transcript.not_compared():
             side.transcript.record(RecordedCall("queue.getRateLimitTtl", "ok", {"count": left_ms}))
         side.transcript.record(RecordedCall("queue.count", "ok", {"count": left_ms}))
     assert [call.op for call in client.transcript.calls] == ["queue.getRateLimitTtl", "queue.count"]
-    assert [found.where for found in compare_answers(oracle, client)] == ["answer.queue.count.count"]
+    assert [finding.where for finding in compare_answers(oracle, client)] == ["answer.queue.count.count"]
 
 
 def test_nothing_is_noted_while_a_scenario_polls() -> None:
@@ -187,7 +187,7 @@ def test_a_poll_that_fails_ends_the_silence() -> None:
 # Clocks.
 
 
-def test_a_frozen_clock_moves_only_when_told() -> None:
+def test_a_frozen_clock_moves_only_on_request() -> None:
     clock: ParticipantClock = FrozenClock()
     assert clock.frozen
     assert (clock.now_ms(), clock.call_ms()) == (FROZEN_START_MS, FROZEN_START_MS)
@@ -221,7 +221,7 @@ def test_what_holds_is_silent() -> None:
     holds("something", "there is something", seen="something")
 
 
-def test_equal_tells_the_sentence_both_sides_and_the_place() -> None:
+def test_equal_reports_the_sentence_both_sides_and_the_place() -> None:
     with pytest.raises(Mismatch) as caught:
         equal({"b": 1}, {"b": 2}, "b is two", where="job.b")
     mismatch = caught.value

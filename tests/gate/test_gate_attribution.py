@@ -1,4 +1,4 @@
-"""Which requirement a finding speaks against: by hand, case for case, on the real ledger."""
+"""Which requirement a finding counts against, case by case, on the real ledger."""
 
 from __future__ import annotations
 
@@ -142,11 +142,11 @@ def test_the_operation_that_did_it_answers(
         ("answer.queue.getJobs.jobs.id", "getters.order"),
     ],
 )
-def test_an_answer_speaks_against_the_operation_that_was_asked(where: str, row: str) -> None:
+def test_a_result_counts_against_its_operation(where: str, row: str) -> None:
     assert blame("pause.meta", calls=(ADD, PAUSE)).of_finding(found(where, key="")) == row
 
 
-def test_a_statement_speaks_against_what_the_scenario_says_of_the_last_call() -> None:
+def test_a_statement_counts_against_what_the_scenario_says_of_the_last_call() -> None:
     two = ("lifecycle.claim.oldest-first", "lifecycle.complete.moves")
     assert blame(*two, calls=(ADD, CLAIM)).of_mismatch("") == "lifecycle.claim.oldest-first"
     assert blame("lifecycle.fail.moves", "lock.released", calls=(ADD, CLAIM, COMPLETE)).of_mismatch("") == (
@@ -158,7 +158,7 @@ def test_a_statement_speaks_against_what_the_scenario_says_of_the_last_call() ->
     assert blame("liveness.pickup", calls=(BY_ITSELF, ADD)).of_mismatch("") == "liveness.pickup"
 
 
-def test_a_located_statement_speaks_against_the_owner_that_the_scenario_names() -> None:
+def test_a_located_statement_counts_against_the_owner_that_the_scenario_names() -> None:
     delays = ("retry.backoff.fixed", "job.hash.delay")
     failed = RecordedCall("worker.moveToFailed", "ok", {"job": None}, {"job": "1"})
     assert blame(*delays, calls=(ADD, CLAIM, failed)).of_mismatch("job.delay") == "job.hash.delay"
@@ -180,9 +180,7 @@ LOG = RecordedCall("job.log", "ok", {}, {"job": "1", "row": "a row"})
     ],
     ids=["at-its-job", "of-the-queue", "at-another-job", "no-invariant"],
 )
-def test_what_a_call_leaves_that_should_have_been_refused_speaks_against_its_acceptance(
-    finding: Finding, row: str
-) -> None:
+def test_leftovers_of_a_call_that_should_be_refused_count_against_its_acceptance(finding: Finding, row: str) -> None:
     calls = (ADD, ADD_TWO, LOG)
     accepted = blame("log.missing-job", calls=calls, not_refused=LOG)
     assert accepted.of_finding(finding) == row
@@ -196,7 +194,7 @@ def test_an_accepted_call_that_only_asks_has_left_nothing() -> None:
     assert asked.of_finding(leftover) == "lifecycle.leaves-nothing"
 
 
-def test_a_call_that_failed_speaks_against_its_operation() -> None:
+def test_a_failed_call_counts_against_its_operation() -> None:
     assert blame("retention.silent", "pause.meta", calls=(ADD, PAUSE)).of_call(ADD) == "add.plain.waits"
     assert blame("retention.silent", "pause.meta", calls=(ADD, PAUSE)).of_call(PAUSE) == "pause.meta"
     assert blame("pause.meta").of_call(BY_ITSELF) == "liveness.pickup"
@@ -204,25 +202,25 @@ def test_a_call_that_failed_speaks_against_its_operation() -> None:
     assert blame("pause.meta", calls=(PAUSE,)).of_call(None) == "pause.meta"
 
 
-def test_what_nobody_knows_of_an_operation_speaks_against_it_and_not_against_the_call_before() -> None:
+def test_an_unknown_finding_about_an_operation_counts_against_it_and_not_against_the_call_before() -> None:
     assert blame("pause.meta", calls=(ADD,)).of_operation("queue.pause") == "pause.meta"
     assert blame("add.plain.waits", calls=(ADD,)).of_operation("queue.pause") == "pause.moves-wait"
 
 
-def test_a_driver_that_breaks_speaks_against_one_requirement_whatever_the_scenario() -> None:
+def test_a_broken_driver_counts_against_one_requirement_in_any_scenario() -> None:
     for own in ("pause.meta", "race.pause-and-fetch", "retention.silent"):
         assert blame(own).of_breakage(PAUSE) == "pause.moves-wait"
     assert blame("pause.meta", calls=(PAUSE,)).of_breakage(None) == "pause.meta"
 
 
-def test_of_several_calls_under_way_the_one_begun_last_broke_the_driver() -> None:
+def test_of_several_concurrent_calls_the_last_started_one_broke_the_driver() -> None:
     transcript = Transcript()
-    for call, begun_s in ((ADD, 1.0), (PAUSE, 2.0), (ADD, 1.5)):
-        transcript.record_breakage(call, begun_s)
+    for call, started_s in ((ADD, 1.0), (PAUSE, 2.0), (ADD, 1.5)):
+        transcript.record_breakage(call, started_s)
     assert transcript.broken_in == PAUSE
 
 
-# What calls say.
+# Results of calls.
 
 
 def test_a_managed_workers_doing_is_its_own() -> None:
@@ -253,9 +251,9 @@ def test_who_only_asks_leaves_nothing() -> None:
     assert not asking & {"worker.getNextJob", "queue.add", "open", "resolve", "job.retry"}
 
 
-# Every place has somebody who answers for it.
+# Every place has an owner.
 
 
 @pytest.mark.parametrize("where", BY_DOING)
-def test_nobody_owns_what_the_doing_decides(where: str) -> None:
+def test_places_that_the_operation_decides_have_no_owner(where: str) -> None:
     assert load_ledger().owner_of(where) is None

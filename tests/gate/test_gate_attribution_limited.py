@@ -32,11 +32,11 @@ Tried = Callable[..., Verdicts]
 
 @pytest.fixture
 def tried(server: RedisInstance) -> Iterator[Tried]:
-    """Plays cases with a limited client; returns what became of the rows."""
+    """Runs cases with a limited client; returns the verdicts of the rows."""
     with ExitStack() as stack:
         oracle = RestartableDriver(find_toolchain("", lambda _line: None).oracle, seed=0)
 
-        def play(cases: list[ScenarioCase], limits: list[str], *filters: tuple[str, str]) -> Verdicts:
+        def run_cases(cases: list[ScenarioCase], limits: list[str], *filters: tuple[str, str]) -> Verdicts:
             client = LimitedDriver(Launch("limited", []), 0, limits=tuple(limits), filters=filters)
             bench = Bench(server, oracle, client)
             stack.callback(bench.close)
@@ -48,11 +48,11 @@ def tried(server: RedisInstance) -> Iterator[Tried]:
                     verdicts.setdefault(verdict, {}).setdefault(row, set()).add(case.id)
             return verdicts
 
-        yield play
+        yield run_cases
 
 
 def _rows(case: ScenarioCase, bench: Bench, watch: StarvationWatch) -> Mapping[str, Verdict]:
-    """What became of the rows of a case; as in the gate, where the machine starved it is played again."""
+    """The verdicts on the rows of a case; as in the gate, it is retried if the machine was starved."""
     for _ in range(1 + MOST_REPEATS):
         watch.start()
         evidence = run_trial(case.scenario, case.arguments, bench, load_ledger())
@@ -113,7 +113,7 @@ def test_who_only_adds_fails_where_the_adding_is_wrong(tried: Tried, damage: str
 
 
 def test_nothing_passes_behind_a_claim_that_never_ends(tried: Tried) -> None:
-    """Only the claim is to blame, and what would have come after it is not looked at."""
+    """Only the claim is at fault, and later steps are not checked."""
     events = [case for case in cases("events") if "event.drained" in case.scenario.requirements]
     verdicts = tried(events, CLAIMS_NOTHING)
     assert len(events) == len(verdicts["unchecked"]["event.drained"]) > 1
@@ -121,8 +121,8 @@ def test_nothing_passes_behind_a_claim_that_never_ends(tried: Tried) -> None:
     assert set(verdicts["fail"]) <= {"lifecycle.claim.oldest-first", "event.active"}
 
 
-def test_what_is_left_where_nothing_was_refused_speaks_against_the_acceptance(tried: Tried) -> None:
-    """The log of a job that does not exist is no leftover of a removal."""
+def test_leftovers_of_a_call_that_was_not_refused_count_against_the_acceptance(tried: Tried) -> None:
+    """The log of a job that does not exist is not a leftover of a removal."""
     accepting = ("addLog", "if command[1] == 'EXISTS' then return 1 end")
     logging = [case for case in cases("progress") if "log.missing-job" in case.scenario.requirements]
     verdicts = tried(logging, [], accepting)

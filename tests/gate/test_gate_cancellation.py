@@ -1,4 +1,4 @@
-"""What a scenario waits for ends with it: the other side cannot go on, or somebody ends it from outside."""
+"""A wait ends with its scenario: the other side cannot continue, or the caller cancels it."""
 
 from __future__ import annotations
 
@@ -73,15 +73,15 @@ def test_one_side_does_not_wait_once_the_other_is_unsupported(
 
 
 def test_without_it_a_wait_goes_on_to_its_deadline() -> None:
-    began = time.monotonic()
+    started = time.monotonic()
     waited_ms = sum(Cancellation().slices(3))
     assert waited_ms == 3
     for slice_ms in Cancellation().slices(3 * LOOK_EVERY_MS):
         time.sleep(slice_ms / 1000)
-    assert time.monotonic() - began >= 3 * LOOK_EVERY_MS / 1000
+    assert time.monotonic() - started >= 3 * LOOK_EVERY_MS / 1000
 
 
-def test_the_first_reason_stays_and_no_call_is_begun() -> None:
+def test_the_first_reason_is_kept_and_no_call_is_started() -> None:
     cancellation = Cancellation()
     cancellation.check()
     cancellation.cancel("the first")

@@ -13,7 +13,7 @@ from conformance.scenarios.support.steps import MOST_CLAIMS, claimed_until_empty
 
 
 class Handing:
-    """A worker that hands out so many jobs."""
+    """A worker that hands out `jobs` jobs."""
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs

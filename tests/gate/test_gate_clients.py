@@ -80,7 +80,7 @@ def test_a_partner_is_a_name_or_a_command_in_one_text(toolchain: Toolchain) -> N
     assert toolchain.partner("bin/driver") == Launch("driver", ["bin/driver"])
     assert toolchain.partner("python 'my driver.py' -v") == Launch("python", ["python", "my driver.py", "-v"])
     for text, why in (
-        ("nobody", "unknown client 'nobody'"),
+        ("no-such-client", "unknown client 'no-such-client'"),
         ("driver 'open", "cannot be read"),
         ("", "unknown client"),
     ):
@@ -89,8 +89,8 @@ def test_a_partner_is_a_name_or_a_command_in_one_text(toolchain: Toolchain) -> N
 
 
 def test_an_unknown_name_lists_what_there_is(toolchain: Toolchain) -> None:
-    with pytest.raises(UsageProblem, match="unknown client 'nobody'") as caught:
-        toolchain.launch("nobody")
+    with pytest.raises(UsageProblem, match="unknown client 'no-such-client'") as caught:
+        toolchain.launch("no-such-client")
     assert all(name in caught.value.hint for name in client_names())
 
 
@@ -121,7 +121,7 @@ def test_another_version_of_bullmq_is_driven_by_the_oracles_driver(
         ("@5.81.3", "unknown client"),
     ],
 )
-def test_what_is_no_version_is_refused(toolchain: Toolchain, name: str, why: str) -> None:
+def test_an_invalid_version_is_refused(toolchain: Toolchain, name: str, why: str) -> None:
     with pytest.raises(UsageProblem, match=why):
         toolchain.launch(name)
 
@@ -152,7 +152,7 @@ def test_the_version_of_an_oracle(toolchain: Toolchain, oracle: str, version: st
 
 
 @pytest.mark.parametrize("oracle", ["python-official@2.16.2", "reference", "6", "node@"])
-def test_what_is_no_oracle_is_refused(toolchain: Toolchain, oracle: str) -> None:
+def test_an_invalid_oracle_is_refused(toolchain: Toolchain, oracle: str) -> None:
     with pytest.raises(UsageProblem, match=r"oracle|invalid version"):
         oracle_version(toolchain.node, oracle)
 
@@ -162,7 +162,7 @@ def test_the_words_that_ask_for_a_client_again(toolchain: Toolchain) -> None:
     assert toolchain.launch("mine", ["./driver", "-v"]).words == ["--", "./driver", "-v"]
 
 
-def test_packages_below_bullmq_are_chosen_beside_its_version(
+def test_packages_below_bullmq_are_chosen_with_its_version(
     toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -178,9 +178,7 @@ def test_packages_below_bullmq_are_chosen_beside_its_version(
 
 
 @pytest.mark.parametrize(("name", "command"), [("reference", ()), ("mine", ("./driver",))])
-def test_a_version_that_nobody_would_take_notice_of_is_refused(
-    toolchain: Toolchain, name: str, command: tuple[str, ...]
-) -> None:
+def test_a_version_without_effect_is_refused(toolchain: Toolchain, name: str, command: tuple[str, ...]) -> None:
     with pytest.raises(UsageProblem, match="the version of redis cannot be chosen"):
         toolchain.launch(name, command, ["redis==7.4.1"])
 
@@ -246,7 +244,7 @@ def tiny_wheel(folder: Path) -> Path:
     return path
 
 
-def test_an_environment_is_installed_once_and_anew_when_it_was_interrupted(
+def test_an_environment_is_installed_once_and_again_after_an_interruption(
     tmp_path: Path, cache: Path, announced: list[str]
 ) -> None:
     wheel = tiny_wheel(tmp_path)
@@ -291,7 +289,7 @@ def requirements(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_interrupted_installation_is_made_anew(
+def test_an_interrupted_installation_is_repeated(
     requirements: Path, cache: Path, announced: list[str], pretended_python: Callable[..., Path]
 ) -> None:
     calls = pretended_python()
@@ -352,10 +350,10 @@ def test_two_that_install_at_once_install_once(
         )
         for _ in range(4)
     ]
-    for one in together:
-        one.start()
-    for one in together:
-        one.join(30)
+    for thread in together:
+        thread.start()
+    for thread in together:
+        thread.join(30)
     assert calls.read_text().split() == ["venv", "pip"]
     assert len(list(cache.glob("*/complete"))) == 1
 

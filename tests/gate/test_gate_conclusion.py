@@ -1,4 +1,4 @@
-"""What a client is conformant as, the sentence that says so, and the exit code."""
+"""The profiles to which a client conforms, the sentence that says so, and the exit code."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_client_that_only_adds_is_conformant_as_a_producer_and_as_nothing_else
     )
 
 
-def test_a_profile_that_fails_is_named_beside_those_that_hold() -> None:
+def test_a_failed_profile_is_named_next_to_the_passed_ones() -> None:
     conclusion = concluded(
         one("pass", "add.waits", "add.kept", "run.keeps", "wire.keys"), one("fail", "run.moves"), declared=ADD_AND_RUN
     )
@@ -187,7 +187,7 @@ def test_the_smoke_tier_is_a_selection() -> None:
     ],
     ids=["nothing in a selection", "nothing at all", "nothing, and no share asked for", "no whole profile", "open"],
 )
-def test_whoever_shows_nothing_is_undecided(scenario: ScenarioRecord, settings: dict[str, Any]) -> None:
+def test_a_client_without_decided_requirements_is_undecided(scenario: ScenarioRecord, settings: dict[str, Any]) -> None:
     conclusion = concluded(scenario, **settings)
     assert (conclusion.state, conclusion.exit_code) == ("undecided", 4)
     assert conclusion.sentence.startswith("UNDECIDED: ")
@@ -201,7 +201,7 @@ def test_an_open_question_about_a_must_outweighs_a_whole_profile() -> None:
     assert concluded(whole, one("unchecked", "run.moves")).exit_code == 0
 
 
-def test_what_every_client_must_do_fails_the_run_and_makes_nobody_conformant() -> None:
+def test_a_failure_of_a_requirement_on_every_client_fails_the_run_and_every_profile() -> None:
     assert concluded(one("pass", "wire.keys")).exit_code == 4
     failing = concluded(one("pass", "add.waits", "add.kept"), one("fail", "wire.keys"))
     assert failing.exit_code == 1
@@ -212,7 +212,7 @@ def test_what_every_client_must_do_fails_the_run_and_makes_nobody_conformant() -
     ("asked", "state", "code"),
     [("14%", "holds", 0), ("14.2", "holds", 0), ("28", "holds", 0), ("29", "undecided", 4), ("100 %", "undecided", 4)],
 )
-def test_a_least_share_stands_in_for_a_whole_profile(asked: str, state: ConclusionState, code: int) -> None:
+def test_a_minimum_share_replaces_a_whole_profile(asked: str, state: ConclusionState, code: int) -> None:
     """2 of 7 are 28.57 %."""
     conclusion = concluded(one("pass", "run.moves", "add.waits"), min_decided=asked)
     assert (conclusion.state, conclusion.exit_code) == (state, code)
@@ -258,14 +258,14 @@ def test_what_broke_is_neither_a_failure_nor_open() -> None:
     assert concluded(one("fail", "add.waits"), one("error", "run.moves")).exit_code == 1
 
 
-def test_a_run_that_was_told_to_end_early_is_undecided_and_not_broken() -> None:
-    told = RunFooter(finished_ms=1, exit_code=0, verdicts={}, stopped="the budget of 1 s was spent")
-    conclusion = concluded(one("pass", "add.waits", "add.kept"), planned=2, footer=told)
+def test_a_run_that_was_ended_early_is_undecided_and_not_broken() -> None:
+    footer = RunFooter(finished_ms=1, exit_code=0, verdicts={}, stopped="the budget of 1 s was spent")
+    conclusion = concluded(one("pass", "add.waits", "add.kept"), planned=2, footer=footer)
     assert conclusion.exit_code == 4
     assert "the budget of 1 s was spent" in conclusion.sentence
 
 
-def test_run_wide_problems_are_no_verdict_on_the_client_and_fail_the_run() -> None:
+def test_run_wide_problems_fail_the_run_without_a_verdict_on_the_client() -> None:
     stale = RunFooter(finished_ms=1, exit_code=0, verdicts={}, stale={"add.waits": "old"})
     conclusion = concluded(one("pass", "add.waits", "add.kept"), footer=stale)
     assert conclusion.exit_code == 1
@@ -296,7 +296,7 @@ def test_percentages_are_read(text: str, percent: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "101", "-1", "nan", "30%%"])
-def test_what_is_no_percentage_is_refused(text: str) -> None:
+def test_an_invalid_percentage_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         percentage(text)
 

@@ -1,4 +1,4 @@
-"""What is kept of a scenario with findings: its steps on both sides, and what Redis has where something was found."""
+"""Records of a scenario with findings: the steps of both sides, and what Redis holds at the place of each finding."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def finding(where: str, key: str, **changes: Any) -> Finding:
 # Steps.
 
 
-def test_steps_of_both_sides_stand_beside_each_other() -> None:
+def test_steps_of_both_sides_are_listed_side_by_side() -> None:
     oracle, client = Transcript(), Transcript()
     for transcript, prefix, answer in ((oracle, "bc1", "1"), (client, "bc2", "2")):
         transcript.record(
@@ -76,7 +76,7 @@ def test_the_last_of_very_many_steps_are_kept() -> None:
     assert (len(steps), steps[-1].client) == (MOST_STEPS, f'{{"id": "{MOST_STEPS + 19}"}}')
 
 
-def test_polling_is_no_step() -> None:
+def test_polling_is_not_a_step() -> None:
     transcript = Transcript()
     with transcript.silent():
         transcript.record_act("wait", "it holds")
@@ -212,10 +212,10 @@ def test_what_node_has_after_the_client_stopped_is_not_shown_as_expected(
 ) -> None:
     evidence = tried(COUNTS, bench_of(mini(), mini(count=2)))
     assert not evidence.reached_end
-    assert all(not reading.expected for found in evidence.findings for reading in found.redis)
+    assert all(not reading.expected for finding in evidence.findings for reading in finding.redis)
 
 
-# What a broken driver said, and the line that repeats a scenario.
+# The message of a broken driver, and the command that repeats a scenario.
 
 
 def test_all_that_a_crashed_driver_said_is_in_a_file(

@@ -1,4 +1,4 @@
-"""What a client fails now and then is played again; what it fails every time, or too often, is a failure."""
+"""An intermittent failure of a client is retried; one that occurs every time, or too often, is a failure."""
 
 from __future__ import annotations
 
@@ -34,43 +34,43 @@ PASSES = record({"a.must": "pass"})
 FAILS = msgspec.structs.replace(record({"a.must": "fail"}, LOST, verdict="fail"), steps=[CLAIM])
 
 
-class Plays:
-    """A scenario that ends so, attempt by attempt; `alone`: which of them were played alone."""
+class Attempts:
+    """A scenario that ends with these results, attempt by attempt; `alone`: which of them were run alone."""
 
     def __init__(self, *attempts: ScenarioRecord) -> None:
         self._attempts = iter(attempts)
         self.alone: list[bool] = []
 
-    def _play(self, *, alone: bool) -> ScenarioRecord:
+    def _run(self, *, alone: bool) -> ScenarioRecord:
         self.alone.append(alone)
         return next(self._attempts)
 
     def __call__(self, *entries: FlakyFailure) -> ScenarioRecord:
-        return retry_flaky(lambda: self._play(alone=False), lambda: self._play(alone=True), entries)
+        return retry_flaky(lambda: self._run(alone=False), lambda: self._run(alone=True), entries)
 
 
-def test_what_passes_is_played_once() -> None:
-    plays = Plays(PASSES)
-    assert plays(LOOP) == PASSES
-    assert plays.alone == [False]
+def test_a_passing_scenario_is_run_once() -> None:
+    attempts = Attempts(PASSES)
+    assert attempts(LOOP) == PASSES
+    assert attempts.alone == [False]
 
 
 def test_what_holds_when_it_is_repeated_holds_and_the_record_says_why() -> None:
-    plays = Plays(FAILS, PASSES)
-    ended = plays(LOOP)
+    attempts = Attempts(FAILS, PASSES)
+    ended = attempts(LOOP)
     assert (ended.verdict, ended.unsteady) == ("pass", LOOP.reason)
     assert ended.repeated == ["its loop fetches one more job: fail, the job is active"]
-    assert plays.alone == [False, True]
+    assert attempts.alone == [False, True]
 
 
 def test_what_fails_every_time_fails() -> None:
-    plays = Plays(*[FAILS] * (MOST_REPEATS + 1))
-    assert plays(LOOP) == FAILS
-    assert plays.alone == [False, *[True] * MOST_REPEATS]
+    attempts = Attempts(*[FAILS] * (MOST_REPEATS + 1))
+    assert attempts(LOOP) == FAILS
+    assert attempts.alone == [False, *[True] * MOST_REPEATS]
 
 
 def test_without_an_entry_nothing_is_repeated() -> None:
-    assert Plays(FAILS)() == FAILS
+    assert Attempts(FAILS)() == FAILS
 
 
 def _with(**changes: object) -> ScenarioRecord:
@@ -88,22 +88,22 @@ def _with(**changes: object) -> ScenarioRecord:
     ],
 )
 def test_what_the_entry_does_not_explain_is_not_repeated(failed: ScenarioRecord) -> None:
-    assert Plays(failed)(LOOP) == failed
+    assert Attempts(failed)(LOOP) == failed
 
 
 def test_another_failure_in_the_repetition_is_not_forgiven() -> None:
     another = _with(findings=[finding(where="job.name")])
-    assert Plays(FAILS, another)(LOOP) == FAILS
+    assert Attempts(FAILS, another)(LOOP) == FAILS
 
 
-def test_what_is_known_beside_it_stays_known() -> None:
+def test_a_known_failure_next_to_it_stays_known() -> None:
     known = KnownFailure(requirement="a.name", reason="old", where="job.*")
     found = [LOST, finding("a.name")]
     both = _with(
         requirements={"a.must": "fail", "a.name": "fail"}, findings=found, known=excuse(found, [known], "a/one")
     )
     only_known = msgspec.structs.replace(both, verdict="pass", requirements={"a.must": "pass", "a.name": "fail"})
-    assert Plays(both, only_known)(LOOP).unsteady == LOOP.reason
+    assert Attempts(both, only_known)(LOOP).unsteady == LOOP.reason
 
 
 def _held(name: str) -> ScenarioRecord:
@@ -124,7 +124,7 @@ COUNTS_WRONGLY = FlakyFailure(operation="queue.*", reason="it counts wrongly at 
 
 
 class Miscounting:
-    """Answers queue.count, so many times wrongly."""
+    """Returns a wrong `queue.count` that many times."""
 
     def __init__(self, times: int) -> None:
         self._left = times
@@ -135,10 +135,10 @@ class Miscounting:
 
 
 @pytest.fixture
-def played(bench_of: BenchOf, mini: MiniatureDrivers, tmp_path: Path) -> Callable[..., ScenarioRecord]:
-    """Play a scenario as a run does, with a client that miscounts so many times; the record that it leaves."""
+def run_record(bench_of: BenchOf, mini: MiniatureDrivers, tmp_path: Path) -> Callable[..., ScenarioRecord]:
+    """Run a scenario as a run does, with a client that miscounts `times` times; returns its record."""
 
-    def play(times: int, *unsteady: FlakyFailure) -> ScenarioRecord:
+    def run_scenario(times: int, *unsteady: FlakyFailure) -> ScenarioRecord:
         bench = bench_of(mini(), mini(ops={"queue.count": Miscounting(times)}))
         repeater = Repeater(cast("StarvationWatch", CalmMachine()), RunLock(tmp_path))
         runner = ScenarioRunner(bench, repeater, RunConfig(), (), StopRule(), unsteady=unsteady)
@@ -151,11 +151,11 @@ def played(bench_of: BenchOf, mini: MiniatureDrivers, tmp_path: Path) -> Callabl
         assert isinstance(left, ScenarioRecord)
         return left
 
-    return play
+    return run_scenario
 
 
 class CalmMachine:
-    """Stands in for the watch: nobody starves."""
+    """Replaces the watch: no process is starved."""
 
     def start(self) -> None:
         """Nothing is measured."""
@@ -165,15 +165,15 @@ class CalmMachine:
 
 
 def test_a_client_that_does_wrong_once_is_forgiven_where_the_list_says_so(
-    played: Callable[..., ScenarioRecord],
+    run_record: Callable[..., ScenarioRecord],
 ) -> None:
-    assert (played(1).verdict, played(1).unsteady) == ("fail", "")
-    forgiven = played(1, COUNTS_WRONGLY)
+    assert (run_record(1).verdict, run_record(1).unsteady) == ("fail", "")
+    forgiven = run_record(1, COUNTS_WRONGLY)
     assert (forgiven.verdict, forgiven.unsteady, len(forgiven.repeated)) == ("pass", COUNTS_WRONGLY.reason, 1)
 
 
-def test_a_client_that_does_wrong_every_time_fails(played: Callable[..., ScenarioRecord]) -> None:
-    failed = played(1000, COUNTS_WRONGLY)
+def test_a_client_that_does_wrong_every_time_fails(run_record: Callable[..., ScenarioRecord]) -> None:
+    failed = run_record(1000, COUNTS_WRONGLY)
     assert (failed.verdict, failed.unsteady) == ("fail", "")
 
 
@@ -217,12 +217,12 @@ def test_operation_reason_and_number_have_to_be_said(
 ) -> None:
     whole = entry_text(LOOP).splitlines(keepends=True)
     with pytest.raises(UsageProblem, match=line):
-        read("".join(each for each in whole if not each.startswith(line)))
+        read("".join(text for text in whole if not text.startswith(line)))
     with pytest.raises(UsageProblem, match="has no reason"):
         read(entry_text(msgspec.structs.replace(LOOP, reason=" ")))
 
 
-def test_a_list_that_is_written_anew_keeps_it() -> None:
+def test_a_rewritten_list_keeps_it() -> None:
     assert rewritten(TEXT, [OLD, TOO], []) == TEXT
     assert "any claim" in rewritten(TEXT, [TOO], [])
     assert "any claim" in rewritten(TEXT, [], [OLD])

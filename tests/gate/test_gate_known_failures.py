@@ -45,7 +45,7 @@ def test_each_oracle_has_a_list_of_its_own() -> None:
     assert list_name("6.7.0") == "known-6.7.0.toml"
 
 
-def test_a_folder_stands_for_the_list_of_the_oracle(tmp_path: Path) -> None:
+def test_a_folder_selects_the_list_of_the_oracle(tmp_path: Path) -> None:
     assert list_for(tmp_path, "5.62.0", "--known") == tmp_path / "known.toml"
     assert RunConfig(known=str(tmp_path), oracle="6.7.0").known_path == tmp_path / "known-6.7.0.toml"
     assert RunConfig(write_known=str(tmp_path), oracle="6.7.0").written_list == tmp_path / "known-6.7.0.toml"
@@ -143,7 +143,7 @@ def test_one_finding_that_no_entry_matches_spoils_the_excuse() -> None:
     assert excuse([finding(where="job.name"), finding(where="event.added")], entries, "a/one") == {}
 
 
-def test_several_entries_can_share_the_work_and_every_reason_is_told_once() -> None:
+def test_several_entries_can_share_the_work_and_every_reason_is_reported_once() -> None:
     entries = [
         KnownFailure(requirement="a.must", reason="old", where="job.*"),
         KnownFailure(requirement="a.must", reason="late", where="event.*"),
@@ -193,22 +193,22 @@ def test_an_entry_that_was_not_judged_is_neither_stale_nor_unmatched() -> None:
     assert unmatched_entries([ENTRY], records) == []
 
 
-def test_an_entry_that_matches_nothing_of_a_failing_requirement_is_told() -> None:
-    told = unmatched_entries([ENTRY], [record({"a.must": "fail"}, finding(where="event.added"))])
-    assert len(told) == 1
-    assert "a.must" in told[0]
-    assert "'job.*'" in told[0]
+def test_an_entry_that_matches_nothing_of_a_failing_requirement_is_reported() -> None:
+    messages = unmatched_entries([ENTRY], [record({"a.must": "fail"}, finding(where="event.added"))])
+    assert len(messages) == 1
+    assert "a.must" in messages[0]
+    assert "'job.*'" in messages[0]
 
 
-def test_an_entry_that_matches_is_not_told() -> None:
+def test_an_entry_that_matches_is_not_reported() -> None:
     assert unmatched_entries([ENTRY], [record({"a.must": "fail"}, finding(where="job.name"))]) == []
 
 
-def test_a_stale_entry_is_told_once_and_not_as_unmatched_too() -> None:
+def test_a_stale_entry_is_reported_once_and_not_as_unmatched_too() -> None:
     assert unmatched_entries([ENTRY], [record({"a.must": "pass"})]) == []
 
 
-def test_a_race_that_this_run_did_not_meet_is_no_problem() -> None:
+def test_a_race_that_did_not_occur_in_this_run_is_accepted() -> None:
     entry = KnownFailure(requirement="a.must", reason="a race", where="job.*", sometimes=True)
     assert stale_entries([entry], [record({"a.must": "pass"})]) == {}
     assert unmatched_entries([entry], [record({"a.must": "fail"}, finding(where="event.added"))]) == []
@@ -250,12 +250,12 @@ def test_an_entry_is_judged_by_its_own_scenarios_only() -> None:
     entry = KnownFailure(requirement="a.must", reason="x", scenario="a/one[1]")
     fails_elsewhere = record({"a.must": "fail"}, finding(), name="a/two")
     assert stale_entries([entry], [record({"a.must": "pass"}, name="a/one[1]"), fails_elsewhere]) == {"a.must": "x"}
-    [told] = unmatched_entries([entry], [record({"a.must": "fail"}, name="a/one[1]"), fails_elsewhere])
-    assert "a/one[1]" in told
+    [messages] = unmatched_entries([entry], [record({"a.must": "fail"}, name="a/one[1]"), fails_elsewhere])
+    assert "a/one[1]" in messages
 
 
 @pytest.mark.parametrize("verdict", ["unchecked", "unsupported", "inconclusive", "error"])
-def test_what_nobody_could_look_at_says_nothing_about_an_entry(verdict: Verdict) -> None:
+def test_an_undecided_requirement_says_nothing_about_an_entry(verdict: Verdict) -> None:
     records = [record({"a.must": verdict})]
     assert stale_entries([ENTRY], records) == {}
     assert unmatched_entries([ENTRY], records) == []

@@ -1,4 +1,4 @@
-"""Clients that name things otherwise than Node, or tell less: what is said of it, and that nothing else is."""
+"""Clients that choose other names than Node, or report less: the findings about that, and no others."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ UNANSWERED = ("--no-answer", "queue.add,queue.addBulk")
 
 @pytest.mark.parametrize("limits", [*EVERYWHERE, UNANSWERED, (*UNANSWERED, "--ids", "uuid")], ids=" ".join)
 @pytest.mark.parametrize("scenario", [WHOLE_LIFE, OWN_LOOP], ids=lambda scenario: scenario.name)
-def test_other_names_are_no_other_finding(bench_with: BenchWith, scenario: Scenario, limits: tuple[str, ...]) -> None:
+def test_other_names_do_not_cause_other_findings(
+    bench_with: BenchWith, scenario: Scenario, limits: tuple[str, ...]
+) -> None:
     evidence = tried(scenario, bench_with(*limits))
     assert summary(evidence) == NOTHING_TO_SAY, evidence.findings
 
@@ -93,7 +95,7 @@ def test_keys_of_others_under_the_fixed_prefix_stay(bench_with: BenchWith, serve
     server.remove_prefix("bull")
 
 
-def test_an_answer_that_nobody_looks_at_is_not_missed(bench_with: BenchWith) -> None:
+def test_an_unchecked_result_is_not_missed(bench_with: BenchWith) -> None:
     evidence = tried(NEEDS_NO_COUNT, bench_with("--no-answer", "job.log"))
     assert summary(evidence) == NOTHING_TO_SAY
     assert evidence.unanswered == ["job.log"]
@@ -109,7 +111,7 @@ def test_the_order_of_a_bulk_is_found_in_wait_where_the_stream_was_trimmed(bench
     assert summary(tried(TRIMMED, bench_with(*UNANSWERED))) == NOTHING_TO_SAY
 
 
-def test_what_nobody_can_tell_is_not_done_again(bench_with: BenchWith) -> None:
+def test_an_unreportable_call_is_not_repeated(bench_with: BenchWith) -> None:
     evidence = tried(UNHEARD, bench_with(*UNANSWERED))
     assert evidence.unsupported == "queue.add is unsupported: the client does not return the result"
     assert not evidence.findings
@@ -135,7 +137,7 @@ def test_a_client_that_counts_is_never_asked_about() -> None:
     assert ids.same
 
 
-def test_a_counter_that_went_on_elsewhere_is_nodes_all_the_same() -> None:
+def test_a_counter_that_advanced_elsewhere_still_matches_node() -> None:
     ids = JobIds()
     assert not learned(ids, "7", counter=7)
     assert ids.to_scenario("7") == "7"
@@ -171,10 +173,10 @@ def test_a_duplicate_is_the_owner_again_and_takes_a_number() -> None:
     learned(ids, "x")
     learned(ids, "y")
     assert (ids.to_client("1"), ids.to_client("3")) == ("x", "y")
-    assert ids.duplicate_to_scenario("never told") == "2"
+    assert ids.duplicate_to_scenario("never reported") == "2"
 
 
-def test_after_an_obliteration_ids_begin_anew() -> None:
+def test_ids_restart_after_an_obliteration() -> None:
     ids = JobIds()
     learned(ids, "x", counter=1)
     with ids.obliterating(lambda: True):
@@ -202,7 +204,7 @@ def test_what_an_obliteration_has_taken_has_its_number_from_before() -> None:
     assert ids.to_scenario("y") == "2"
 
 
-def test_what_comes_after_an_unheard_obliteration_begins_anew() -> None:
+def test_ids_restart_after_an_unobserved_obliteration() -> None:
     ids = JobIds()
     learned(ids, "x", counter=1)
     with ids.obliterating(lambda: True):
@@ -244,7 +246,7 @@ def test_data_may_be_nested_deeper_than_calls(opening: str, closing: str) -> Non
     assert (sent, depth) == ("bull:q-p:1", 400)
 
 
-def test_nobody_may_look_at_what_was_not_said() -> None:
+def test_a_missing_result_cannot_be_checked() -> None:
     missing = MissingValue("job.log")
     for look in (bool, int, str, len, list, lambda value: value == 1, lambda value: value > 1, lambda value: value.id):
         with pytest.raises(OperationUnanswered):

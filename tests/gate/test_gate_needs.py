@@ -37,21 +37,21 @@ def test_only_what_was_asked_for_is_named() -> None:
     assert chosen == ["cluster/keys_without_braces_are_refused"]
 
 
-def test_nothing_but_them_is_told_with_the_way_out() -> None:
+def test_only_missing_requirements_are_reported_with_the_remedy() -> None:
     problem = nothing_selected(RunConfig(select=["cluster.untagged-spreads"]))
     assert "no scenario of cluster.untagged-spreads can run" in str(problem)
     assert "cluster/keys_without_braces_are_refused need a Redis Cluster (--redis cluster:3)" in str(problem)
 
 
-def test_a_wrong_setting_of_redis_is_told_before() -> None:
+def test_a_wrong_redis_setting_is_reported_before_the_run() -> None:
     with pytest.raises(UsageProblem, match="invalid Redis setting"):
         left_out(RunConfig(redis="kluster"), load_ledger())
 
 
-def test_the_header_and_the_listener_are_told() -> None:
+def test_the_header_and_the_listener_get_it() -> None:
     announced: list[str] = []
     plugin = GatePlugin(RunConfig(select=["cluster"]), [], announced.append)
-    told = plugin._not_run()
-    assert announced == [f"not run: {told['not run']}"]
+    reasons = plugin._not_run()
+    assert announced == [f"not run: {reasons['not run']}"]
     assert all(name in announced[0] for name in NEEDY)
     assert GatePlugin(RunConfig(select=["pause"]), [], announced.append)._not_run() == {}

@@ -1,4 +1,4 @@
-"""A Redis of one's own: it can be restarted and filled, and nothing of that reaches anybody else."""
+"""A separate Redis: tests restart it and fill it without any effect on other tests."""
 
 from __future__ import annotations
 
@@ -96,12 +96,12 @@ def test_memory_that_is_never_full_is_said(client: Participant) -> None:
         pytest.fail("the block must not be entered")
 
 
-def test_settings_that_redis_refuses_are_no_failure_of_the_client(client: Participant) -> None:
+def test_settings_that_redis_refuses_do_not_fail_the_client(client: Participant) -> None:
     with pytest.raises(OperationUnsupported, match="ended"), own_redis(client, maxmemory_policy="never"):
         pytest.fail("the block must not be entered")
 
 
-def test_a_machine_without_server_program_is_no_failure_of_the_client(
+def test_a_machine_without_server_program_does_not_fail_the_client(
     client: Participant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nothing(*_: object, **__: object) -> None:
@@ -115,9 +115,9 @@ def test_a_machine_without_server_program_is_no_failure_of_the_client(
 @pytest.mark.parametrize("who", ["oracle", "client"])
 def test_node_and_the_reference_warn_of_a_policy_that_evicts(who: str, request: pytest.FixtureRequest) -> None:
     participant: Participant = request.getfixturevalue(who)
-    told = 'Eviction policy is allkeys-lfu. It should be "noeviction"'
+    warning = 'Eviction policy is allkeys-lfu. It should be "noeviction"'
     with own_redis(participant, maxmemory_policy="allkeys-lfu") as alone:
         alone.client.queue().add("job")
         participant.eventually(
-            participant.driver.log_tail, lambda lines: any(told in line for line in lines), "it warns"
+            participant.driver.log_tail, lambda lines: any(warning in line for line in lines), "it warns"
         )

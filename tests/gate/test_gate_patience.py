@@ -76,7 +76,7 @@ def test_what_has_held_elsewhere_is_waited_for(scenes: Scenes) -> None:
     assert scenes.differential("four") == WITHIN_MS
 
 
-def test_a_shortened_wait_is_no_evidence_for_another(scenes: Scenes) -> None:
+def test_a_shortened_wait_is_not_evidence_for_another(scenes: Scenes) -> None:
     for _ in range(5):
         scenes.differential("one")
     assert scenes.differential("two") == WITHIN_MS

@@ -79,7 +79,7 @@ def prepared() -> Environment:
 
 
 class Run:
-    """A run without pytest: what the hooks are told, and what the listeners hear."""
+    """A run without pytest: the inputs of the hooks, and the calls of the listeners."""
 
     def __init__(self, *known: KnownFailure, planned: int = 0, **options: Any) -> None:
         self.heard: list[Record] = []
@@ -93,7 +93,7 @@ class Run:
         self.plugin.pytest_runtest_logreport(cast("pytest.TestReport", report))
 
     def ends(self, status: int = 0) -> int:
-        """What pytest is made to end with."""
+        """The exit status that pytest gets."""
         session = SimpleNamespace(exitstatus=status)
         self.plugin.pytest_sessionfinish(cast("pytest.Session", session), status)
         return int(session.exitstatus)
@@ -109,7 +109,7 @@ def one(verdict: Verdict, *findings: Finding) -> ScenarioRecord:
     return record({"add.lifo": verdict}, *findings, verdict=verdict)
 
 
-def test_no_items_are_made_of_what_a_run_does_not_take_where_pytest_tells_nobody() -> None:
+def test_deselected_scenarios_yield_no_items_if_pytest_does_not_report_them() -> None:
     module = SimpleNamespace(path=Path("scenarios/test_add.py"), config=SimpleNamespace())
 
     def items(plugin: GatePlugin) -> list[pytest.Item] | None:
@@ -124,7 +124,7 @@ def test_no_items_are_made_of_what_a_run_does_not_take_where_pytest_tells_nobody
     assert items(plain) == []
 
 
-def test_a_worker_of_xdist_makes_no_folder_which_nobody_would_remove_if_it_were_killed(
+def test_an_xdist_worker_creates_no_folder_that_would_remain_if_it_were_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -205,7 +205,7 @@ def test_an_unknown_profile_is_refused_with_those_that_there_are() -> None:
         Run(profile=["producer", "consumer"])
 
 
-def test_a_share_that_is_no_percentage_is_refused() -> None:
+def test_an_invalid_share_is_refused() -> None:
     with pytest.raises(UsageProblem, match="invalid percentage 'most' for --min-decided"):
         Run(min_decided="most")
 
@@ -309,7 +309,7 @@ def test_a_ready_line_is_what_a_party_is_made_of() -> None:
 
 
 @pytest.mark.parametrize(("verdict", "code"), [("pass", 4), ("fail", 1)])
-def test_what_the_budget_leaves_out_is_told(verdict: Verdict, code: int) -> None:
+def test_scenarios_outside_the_budget_are_reported(verdict: Verdict, code: int) -> None:
     run = Run(planned=3, budget="1ms")
     run.finishes(one(verdict))
     assert run.ends() == code
@@ -324,7 +324,7 @@ def test_an_entry_is_not_stale_because_of_a_run_that_was_narrowed_or_ended() -> 
         assert run.footer.stale == {}
 
 
-def test_a_scenario_that_is_not_begun_leaves_no_record() -> None:
+def test_a_scenario_that_was_not_started_leaves_no_record() -> None:
     node = SimpleNamespace(user_properties=[])
     runner = ScenarioRunner(cast("Bench", None), cast("Repeater", None), RunConfig(), [], StopRule(deadline_ms=1.0))
     with pytest.raises(pytest.skip.Exception, match=BUDGET_USED):

@@ -51,14 +51,16 @@ def write(path: Path, *records: ScenarioRecord, planned: int | None = None, whol
     said: list[str] = []
     writer = KnownWriter(path, levels(), whole=whole, announce=said.append)
     writer(header(len(records) if planned is None else planned))
-    for one in records:
-        writer(one)
+    for entry in records:
+        writer(entry)
     writer(RunFooter(finished_ms=1, exit_code=1, verdicts={}))
     return said
 
 
 def failing(*findings: Finding, name: str = "a/one") -> ScenarioRecord:
-    return record(dict.fromkeys([one.requirement for one in findings], "fail"), *findings, name=name, verdict="fail")
+    return record(
+        dict.fromkeys([finding.requirement for finding in findings], "fail"), *findings, name=name, verdict="fail"
+    )
 
 
 def test_the_first_run_lists_every_cause_once_and_the_second_is_excused(tmp_path: Path) -> None:
@@ -74,7 +76,7 @@ def test_the_first_run_lists_every_cause_once_and_the_second_is_excused(tmp_path
     assert all(entry.reason.startswith("TODO: ") for entry in entries)
     assert said == [f"{path}: 2 entries added, 0 kept, 0 dropped; 2 reasons to be filled in"]
     for seen in (one, two):
-        assert excuse(seen.findings, entries, seen.id).keys() == {found.requirement for found in seen.findings}
+        assert excuse(seen.findings, entries, seen.id).keys() == {finding.requirement for finding in seen.findings}
     assert excuse([finding("a.must", where="job.delay")], entries, "a/one") == {}, "a new failure is not excused"
 
 
@@ -165,7 +167,7 @@ def test_half_a_character_cannot_be_written_and_is_still_matched() -> None:
 
 
 @pytest.mark.parametrize("path", [".", "nowhere/known.toml"])
-def test_a_place_for_no_file_is_told_before_the_run(tmp_path: Path, path: str) -> None:
+def test_an_unwritable_path_is_reported_before_the_run(tmp_path: Path, path: str) -> None:
     with pytest.raises(UsageProblem, match="cannot write a file there"):
         KnownWriter(tmp_path / path, levels(), whole=True, announce=lambda _line: None)
 

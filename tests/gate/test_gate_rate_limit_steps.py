@@ -46,7 +46,7 @@ def test_windows_that_were_kept_pass() -> None:
         ([1000, 1001], {1: 1000}),
         ([], {}),
     ],
-    ids=["too early", "a start that nobody stamped", "one window only", "no starts"],
+    ids=["too early", "a start without a timestamp", "one window only", "no starts"],
 )
 def test_everything_else_fails(starts: list[int], processed_on: dict[int, int]) -> None:
     with pytest.raises(Mismatch, match="at most 2 jobs are started per 200 ms"):

@@ -1,4 +1,4 @@
-"""What a driver would gain by its next operation."""
+"""The requirements that a driver could reach with one more operation."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from conformance.scenarios.support.refusals import REFUSALS, SLOTS_BUSY
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "scripts.md").read_text("utf-8")
 NOT_REACHED = {
-    ("addParentJob", -5): "inside the MULTI of a flow, whose replies Node does not look at",
-    ("addParentJob", -7): "inside the MULTI of a flow, whose replies Node does not look at",
+    ("addParentJob", -5): "inside the MULTI of a flow, whose replies Node ignores",
+    ("addParentJob", -7): "inside the MULTI of a flow, whose replies Node ignores",
     ("saveStacktrace", -1): "Node never calls it",
 }
 

@@ -1,4 +1,4 @@
-"""A scenario that fails while the machine starves is played again, alone; what fails on a calm machine fails."""
+"""A scenario that fails on a starved machine is retried alone; one that fails on an idle machine fails."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class Machine:
 
     def __init__(self, *seen: Starvation) -> None:
         self._seen = iter(seen)
-        self.begun = 0
+        self.started = 0
 
     def start(self) -> None:
-        self.begun += 1
+        self.started += 1
 
     def seen(self) -> Starvation:
         return next(self._seen)
 
 
-class Play:
+class Repetition:
     """A scenario that ends so, attempt by attempt, on a machine that lets it run so."""
 
     def __init__(
@@ -60,75 +60,75 @@ class Play:
         return self.repeater.run(self.attempt)
 
 
-def test_what_passes_is_played_once(tmp_path: Path) -> None:
-    play = Play(tmp_path, (PASSES, STARVED))
-    assert play() == PASSES
-    assert play.machine.begun == 1
+def test_a_passing_scenario_is_run_once(tmp_path: Path) -> None:
+    repetition = Repetition(tmp_path, (PASSES, STARVED))
+    assert repetition() == PASSES
+    assert repetition.machine.started == 1
 
 
 def test_what_fails_on_a_calm_machine_fails_at_once(tmp_path: Path) -> None:
-    assert Play(tmp_path, (FAILS, NO_STARVATION))() == FAILS
+    assert Repetition(tmp_path, (FAILS, NO_STARVATION))() == FAILS
 
 
 @pytest.mark.parametrize("verdict", ["fail", "error", "inconclusive"])
 def test_what_passes_alone_passes_and_the_record_says_why(tmp_path: Path, verdict: Verdict) -> None:
     first = msgspec.structs.replace(FAILS, verdict=verdict)
-    played = Play(tmp_path, (first, STARVED), (PASSES, NO_STARVATION))()
-    assert (played.verdict, played.findings) == ("pass", [])
-    assert played.repeated == [f"{STARVED}: {verdict}, the name differs"]
+    outcome = Repetition(tmp_path, (first, STARVED), (PASSES, NO_STARVATION))()
+    assert (outcome.verdict, outcome.findings) == ("pass", [])
+    assert outcome.repeated == [f"{STARVED}: {verdict}, the name differs"]
 
 
 def test_what_fails_again_on_a_calm_machine_fails(tmp_path: Path) -> None:
-    played = Play(tmp_path, (FAILS, STARVED), (FAILS, NO_STARVATION))()
-    assert (played.verdict, played.findings, len(played.repeated)) == ("fail", FAILS.findings, 1)
+    outcome = Repetition(tmp_path, (FAILS, STARVED), (FAILS, NO_STARVATION))()
+    assert (outcome.verdict, outcome.findings, len(outcome.repeated)) == ("fail", FAILS.findings, 1)
 
 
 def test_a_machine_that_starves_three_times_decides_nothing(tmp_path: Path) -> None:
     fails = msgspec.structs.replace(FAILS, steps=[StepRecord(by="both", do="queue.add")])
-    played = Play(tmp_path, *[(fails, STARVED)] * 3)()
-    assert played.verdict == "inconclusive"
-    assert played.requirements == {"a.must": "inconclusive", "a.may": "pass"}
-    assert (played.findings, played.steps, len(played.repeated)) == ([], [], 3)
-    assert str(STARVED) in played.reason
+    outcome = Repetition(tmp_path, *[(fails, STARVED)] * 3)()
+    assert outcome.verdict == "inconclusive"
+    assert outcome.requirements == {"a.must": "inconclusive", "a.may": "pass"}
+    assert (outcome.findings, outcome.steps, len(outcome.repeated)) == ([], [], 3)
+    assert str(STARVED) in outcome.reason
 
 
 def test_what_a_client_says_of_its_connection_counts_if_it_says_so_every_time(tmp_path: Path) -> None:
     calm = (FAILS, NO_STARVATION)
-    played = Play(tmp_path, *[calm] * (MOST_REPEATS + 1), doubt=LOST)()
-    assert (played.verdict, played.findings) == ("fail", FAILS.findings)
-    assert played.repeated == ["no starvation: fail, the name differs"] * MOST_REPEATS
+    outcome = Repetition(tmp_path, *[calm] * (MOST_REPEATS + 1), doubt=LOST)()
+    assert (outcome.verdict, outcome.findings) == ("fail", FAILS.findings)
+    assert outcome.repeated == ["no starvation: fail, the name differs"] * MOST_REPEATS
 
 
 def test_what_it_says_only_once_does_not_count(tmp_path: Path) -> None:
-    played = Play(tmp_path, (FAILS, NO_STARVATION), (PASSES, NO_STARVATION), doubt=LOST)()
-    assert (played.verdict, len(played.repeated)) == ("pass", 1)
+    outcome = Repetition(tmp_path, (FAILS, NO_STARVATION), (PASSES, NO_STARVATION), doubt=LOST)()
+    assert (outcome.verdict, len(outcome.repeated)) == ("pass", 1)
 
 
 def test_what_it_says_on_a_starving_machine_decides_nothing(tmp_path: Path) -> None:
-    assert Play(tmp_path, *[(FAILS, STARVED)] * 3, doubt=LOST)().verdict == "inconclusive"
+    assert Repetition(tmp_path, *[(FAILS, STARVED)] * 3, doubt=LOST)().verdict == "inconclusive"
 
 
 def test_a_client_that_always_says_so_is_not_asked_thrice_for_ever(tmp_path: Path) -> None:
     calm = (FAILS, NO_STARVATION)
-    play = Play(tmp_path, *[calm] * (3 * IN_VAIN + 1), doubt=LOST)
-    assert [len(play().repeated) for _ in range(IN_VAIN + 1)] == [MOST_REPEATS] * IN_VAIN + [0]
+    repetition = Repetition(tmp_path, *[calm] * (3 * IN_VAIN + 1), doubt=LOST)
+    assert [len(repetition().repeated) for _ in range(IN_VAIN + 1)] == [MOST_REPEATS] * IN_VAIN + [0]
 
 
 def test_a_machine_that_never_rests_is_not_asked_for_ever(tmp_path: Path) -> None:
     """And again, once it was calm."""
     hopeless, calm = [(FAILS, STARVED)] * 3, (PASSES, NO_STARVATION)
-    play = Play(tmp_path, *hopeless * IN_VAIN, (FAILS, STARVED), calm, (FAILS, STARVED), calm)
+    repetition = Repetition(tmp_path, *hopeless * IN_VAIN, (FAILS, STARVED), calm, (FAILS, STARVED), calm)
     for _ in range(IN_VAIN):
-        assert len(play().repeated) == 3
-    assert len(play().repeated) == 1
-    assert play().verdict == "pass"
-    assert (play().verdict, play.machine.begun) == ("pass", 3 * IN_VAIN + 4)
+        assert len(repetition().repeated) == 3
+    assert len(repetition().repeated) == 1
+    assert repetition().verdict == "pass"
+    assert (repetition().verdict, repetition.machine.started) == ("pass", 3 * IN_VAIN + 4)
 
 
 def test_half_a_second_explains_nothing_where_time_stands_still(tmp_path: Path) -> None:
-    assert Play(tmp_path, (FAILS, STARVED), frozen=True)() == FAILS
+    assert Repetition(tmp_path, (FAILS, STARVED), frozen=True)() == FAILS
     long = Starvation("the kit", 3000.0, 900.0)
-    assert Play(tmp_path, (FAILS, long), (PASSES, NO_STARVATION), frozen=True)().verdict == "pass"
+    assert Repetition(tmp_path, (FAILS, long), (PASSES, NO_STARVATION), frozen=True)().verdict == "pass"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ STANDS_STILL_ONCE = """
 
 
 class WatchOfTheClient(StarvationWatch):
-    """Sees nobody but the client's driver: the machine of these tests may be busy, too."""
+    """Sees only the client's driver: the machine that runs these tests may be busy, too."""
 
     def _lose(self, party: str, lost_ms: float) -> None:
         if party == "the client's driver":
@@ -196,9 +196,9 @@ def test_only_what_the_stop_explains_is_excused(
         return AttemptResult(record=record({COUNTED: ended}, *result.findings, verdict=ended), frozen=result.frozen)
 
     with WatchOfTheClient(bench.processes, lambda: None) as watch:
-        played = Repeater(watch, RunLock(tmp_path)).run(attempt)
-    assert (played.verdict, len(played.repeated)) == (verdict, 1)
-    assert "the client's driver was starved of CPU" in played.repeated[0]
+        outcome = Repeater(watch, RunLock(tmp_path)).run(attempt)
+    assert (outcome.verdict, len(outcome.repeated)) == (verdict, 1)
+    assert "the client's driver was starved of CPU" in outcome.repeated[0]
 
 
 class Crowd:
@@ -240,7 +240,7 @@ def test_who_runs_together_does_not_wait_for_the_other(crowd: Crowd) -> None:
     assert not both.broken
 
 
-def test_who_runs_alone_waits_for_the_others_and_lets_nobody_in(crowd: Crowd) -> None:
+def test_an_exclusive_run_waits_for_the_others_and_blocks_new_ones(crowd: Crowd) -> None:
     events: list[str] = []
     comes_in, leaves = threading.Event(), threading.Event()
 

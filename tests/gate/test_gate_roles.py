@@ -1,4 +1,4 @@
-"""Sharing out roles: every assignment, those that are played in core, and more roles than can be played out."""
+"""Assignment of roles: every assignment, those that are run in core, and more roles than can be run exhaustively."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _client_shares(count: int) -> list[set[str]]:
 
 
 @pytest.mark.parametrize(("roles", "ways"), [(2, 2), (3, 6), (4, 14), (5, 30)])
-def test_every_assignment_is_there_once_and_nobody_plays_alone(roles: int, ways: int) -> None:
+def test_every_assignment_occurs_once_and_involves_several_clients(roles: int, ways: int) -> None:
     every = assignments(NAMES[:roles])
     assert len({str(assignment) for assignment in every}) == len(every) == ways
     for assignment in every:
@@ -26,18 +26,18 @@ def test_every_assignment_is_there_once_and_nobody_plays_alone(roles: int, ways:
 
 
 @pytest.mark.parametrize("roles", range(2, len(NAMES)))
-def test_in_core_each_client_plays_each_role_once_and_neighbours_differ(roles: int) -> None:
+def test_in_core_each_client_takes_each_role_once_and_neighbours_differ(roles: int) -> None:
     first, second = [assignment for assignment in assignments(NAMES[:roles]) if assignment.in_core]
     assert (first.client, first.partner) == (second.partner, second.client)
-    assert all((one in first.client) != (other in first.client) for one, other in pairwise(NAMES[:roles]))
+    assert all((name in first.client) != (other in first.client) for name, other in pairwise(NAMES[:roles]))
 
 
 @pytest.mark.parametrize("roles", range(6, 9))
 def test_of_many_roles_every_two_meet_in_every_way(roles: int) -> None:
     shares = _client_shares(roles)
     assert len(shares) < 2**roles - 2
-    for one, other in combinations(NAMES[:roles], 2):
-        assert {(one in share, other in share) for share in shares} == {
+    for name, other in combinations(NAMES[:roles], 2):
+        assert {(name in share, other in share) for share in shares} == {
             (False, False),
             (False, True),
             (True, False),

@@ -39,7 +39,7 @@ def test_the_area_is_the_module_and_the_id_adds_the_function() -> None:
     assert scenario_id(one) == "job-hash/the_name[x-1]"
 
 
-def test_an_ordinary_test_is_no_scenario() -> None:
+def test_an_ordinary_test_is_not_a_scenario() -> None:
     assert scenario_of(item()) is None
     one = made("a.must")
     assert scenario_of(item(one)) is one
@@ -157,7 +157,7 @@ def test_one_requirement_of_the_level_is_enough() -> None:
     ],
 )
 def test_select_matches_requirements_their_areas_and_ids(pattern: str, taken: bool) -> None:
-    """The area of a row, which reports print, and that of the scenario, which stands in its id."""
+    """The area of a row, which reports print, and that of the scenario, which is part of its id."""
     assert selects(made("a.must", "a.should"), select=[pattern]) is taken
 
 
@@ -167,7 +167,7 @@ def test_several_patterns_add_up() -> None:
 
 def test_slow_scenarios_run_first() -> None:
     items = [item(made("a.must")), item(), item(made("a.must", slow=True))]
-    assert [running_order(one) for one in items] == [1, 1, 0]
+    assert [running_order(item) for item in items] == [1, 1, 0]
 
 
 # From functions to scenarios.

@@ -45,7 +45,7 @@ def toolchain() -> Toolchain:
 
 @pytest.fixture
 def limited(server: RedisInstance, toolchain: Toolchain) -> Iterator[LimitedBench]:
-    """A bench with Node, the reference with these limits, and another Node that stands in."""
+    """A bench with Node, the reference with these limits, and another Node as the stand-in."""
     with ExitStack() as stack:
 
         def make(*limits: str) -> Bench:
@@ -69,7 +69,7 @@ def said(evidence: TrialResult) -> tuple[list[str], str, frozenset[str]]:
 
 @made("add.plain.waits", PAUSE)
 def pauses(client: Participant) -> None:
-    """What is added to a paused queue is parked."""
+    """A job that is added to a paused queue is parked."""
     queue = client.queue()
     queue.pause()
     queue.add("later")
@@ -99,7 +99,7 @@ def claims_nothing(client: Participant) -> None:
     queue, worker = client.queue(), client.worker()
     equal(worker.claim(), None, "there is no job")
     queue.add("later")
-    equal(queue.redis.state("1"), ["wait"], "nobody takes it")
+    equal(queue.redis.state("1"), ["wait"], "no worker takes it")
 
 
 @made(CLAIM)
@@ -136,7 +136,7 @@ def waits_for_an_error(client: Participant) -> None:
 
 @handover("interop.plain")
 def hands_over_to_a_loop(adder: Participant, worker: Participant) -> None:
-    """One client spoils what loops can play."""
+    """One client breaks what loops can run."""
     adder.queue().add("work")
     by_hand = worker.worker()
     by_hand.complete(by_hand.claim_one("token").id, "done", "token")
@@ -144,7 +144,7 @@ def hands_over_to_a_loop(adder: Participant, worker: Participant) -> None:
 
 
 @handover("interop.plain")
-def hands_over_what_no_loop_can_play(adder: Participant, worker: Participant) -> None:
+def hands_over_beyond_loops(adder: Participant, worker: Participant) -> None:
     """No loop holds two jobs under one lock."""
     adder.queue().add("work")
     by_hand = worker.worker()
@@ -197,31 +197,31 @@ def test_a_client_with_everything_is_not_replaced(limited: LimitedBench) -> None
 def test_a_command_of_the_oracles_worker_is_not_waited_for(limited: LimitedBench) -> None:
     evidence = tried(holds_the_claim, limited("--only", "queue.add,resolve", "--capabilities", "clock"))
     assert said(evidence)[:2] == ([], "")
-    assert "the oracle, as the client's stand-in" in evidence.unsupported, "whoever waits to the end says what was seen"
+    assert "the oracle, as the client's stand-in" in evidence.unsupported, "a wait that times out reports what was seen"
     assert tried(holds_the_claim, limited()).reached_end
 
 
-# Loops that play a manual worker.
+# Loops that take the role of a manual worker.
 
 WORKS_FOR_THE_OTHER = {ASSIGNMENT: Assignment(client=("worker",), partner=("adder",))}
 
 
-def test_what_the_oracle_can_play_by_loops_is_the_clients_failure(limited: LimitedBench) -> None:
+def test_a_step_that_the_oracle_can_do_by_loops_is_the_clients_failure(limited: LimitedBench) -> None:
     evidence = tried(vars(hands_over_to_a_loop)["scenario"], limited(*WORKS), **WORKS_FOR_THE_OTHER)
     assert said(evidence)[0] == ["the client that works is right"]
     assert not evidence.unsupported
 
 
-def test_what_the_oracle_cannot_play_by_loops_is_nobodys_failure(limited: LimitedBench) -> None:
+def test_a_step_that_the_oracle_cannot_do_by_loops_is_not_a_failure(limited: LimitedBench) -> None:
     bench = limited(*WORKS)
     there_before = set(bench.redis.keys())
-    evidence = tried(vars(hands_over_what_no_loop_can_play)["scenario"], bench, **WORKS_FOR_THE_OTHER)
+    evidence = tried(vars(hands_over_beyond_loops)["scenario"], bench, **WORKS_FOR_THE_OTHER)
     assert said(evidence)[:2] == ([], "")
     assert "cannot run without a manual worker: this does not hold of any worker" in evidence.unsupported
     assert set(bench.redis.keys()) <= there_before, "the control leaves nothing"
 
 
-def test_a_loop_plays_the_manual_worker(limited: LimitedBench) -> None:
+def test_a_loop_replaces_the_manual_worker(limited: LimitedBench) -> None:
     evidence = tried(completes, limited(*WORKS))
     assert said(evidence) == ([], "", frozenset())
     assert evidence.reached_end
@@ -234,7 +234,7 @@ def test_a_loop_that_found_nothing_takes_nothing_later(limited: LimitedBench) ->
     assert evidence.reached_end
 
 
-def test_what_not_even_the_oracles_loop_can_play_is_unsupported(limited: LimitedBench) -> None:
+def test_a_step_that_the_oracles_loop_cannot_do_is_unsupported(limited: LimitedBench) -> None:
     evidence = tried(asks_too_much, limited(*WORKS))
     assert said(evidence)[:2] == ([], "")
     assert "cannot run without a manual worker: this does not hold of any worker" in evidence.unsupported
@@ -250,19 +250,19 @@ def test_a_loop_that_does_wrong_fails(limited: LimitedBench) -> None:
 # Workers that report nothing.
 
 
-def test_without_events_of_the_worker_redis_tells(limited: LimitedBench) -> None:
+def test_without_worker_events_the_state_in_redis_is_used(limited: LimitedBench) -> None:
     evidence = tried(waits_for_the_worker, limited(*SILENT))
     assert said(evidence) == ([], "", frozenset())
     assert evidence.reached_end
 
 
-def test_what_redis_does_not_tell_is_unsupported_at_once(limited: LimitedBench) -> None:
+def test_a_fact_that_redis_does_not_hold_is_unsupported_at_once(limited: LimitedBench) -> None:
     evidence = tried(waits_for_an_error, limited(*SILENT))
     assert "event paused is unsupported" in evidence.unsupported
     assert evidence.timings_ms["total"] < 30_000
 
 
-# What is decided.
+# Decided requirements.
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_a_row_is_decided_by_what_the_client_did_itself(
     assert is_decided("a.row", PerformedOperations(own, stand_in), lambda _row: frozenset(about)) is decided
 
 
-def test_a_finding_counts_where_nobody_stood_in() -> None:
+def test_a_finding_counts_if_the_oracle_did_not_help() -> None:
     assert can_count_against(
         "a.row", PerformedOperations({"queue.add"}, set()), lambda _row: frozenset({"queue.pause"})
     )
@@ -294,7 +294,7 @@ def test_a_finding_counts_where_nobody_stood_in() -> None:
 
 
 @made(PAUSE)
-def never_played(client: Participant) -> None:
+def never_run(client: Participant) -> None:
     """Nothing."""
 
 
@@ -314,11 +314,11 @@ CLIENT = ClientInfo(name="c", language="go", version="1")
         (["resolve"], ["managed-worker"], {"worker.moveToCompleted"}, False),
     ],
 )
-def test_what_can_decide_nothing_is_not_even_begun(
+def test_a_scenario_that_can_decide_nothing_is_not_started(
     ops: list[str], capabilities: list[str], about: set[str], never: bool
 ) -> None:
     ready = Ready(protocol=1, client=CLIENT, ops=["open", "close", "reset", *ops], capabilities=capabilities)
-    assert bool(why_never_decided(never_played, ready, lambda _row: frozenset(about))) is never
+    assert bool(why_never_decided(never_run, ready, lambda _row: frozenset(about))) is never
 
 
 @pytest.mark.parametrize(("role", "undecided"), [("adder", {"interop.events"}), ("listener", set())])

@@ -1,4 +1,4 @@
-"""A run that is to end before its end begins no other scenario."""
+"""A run that must end early starts no further scenario."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ def test_a_budget_is_a_time(text: str, ms: float | None) -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "0s", "-1s"])
-def test_what_is_no_time_is_wrong_usage(text: str) -> None:
+def test_an_invalid_time_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageProblem, match="--budget"):
         _ = RunConfig(budget=text).budget_ms

@@ -45,11 +45,11 @@ def test_one_participant_is_hurt_alone(bench_of: BenchOf, mini: MiniatureDrivers
     assert evidence.error == ""
 
 
-def test_a_finding_tells_what_was_done_to_the_connection(bench_of: BenchOf, mini: MiniatureDrivers) -> None:
+def test_a_finding_shows_what_was_done_to_the_connection(bench_of: BenchOf, mini: MiniatureDrivers) -> None:
     evidence = tried(IS_HURT_ALONE, bench_of(mini(), mini()))
-    told = [step.args["what"] for step in evidence.steps if step.do == "network"]
+    faults = [step.args["what"] for step in evidence.steps if step.do == "network"]
     assert [step.by for step in evidence.steps if step.do == "queue.pause"] == ["both"]
-    assert told == ["every connection is cut, and new ones are refused for a while"]
+    assert faults == ["every connection is cut, and new ones are refused for a while"]
 
 
 def test_a_command_that_never_comes_is_shown_with_what_came(bench_of: BenchOf, mini: MiniatureDrivers) -> None:
@@ -85,7 +85,7 @@ def _sends(*words: str) -> dict[str, Handler | None]:
 def test_what_a_client_sends_is_judged(
     words: tuple[str, ...], requirement: str, where: str, bench_of: BenchOf, mini: MiniatureDrivers
 ) -> None:
-    """Redis refuses the second command, which is no reason not to look at it."""
+    """Redis refuses the second command; it is checked nevertheless."""
     evidence = tried(ASKS, bench_of(mini(), mini(ops=_sends(*words))))
     [found] = [finding for finding in evidence.findings if finding.source == "traffic"]
     assert (found.requirement, found.where) == (requirement, where)
@@ -97,7 +97,7 @@ def test_a_check_that_node_breaks_is_an_error_of_the_kit(bench_of: BenchOf, mini
 
 
 @pytest.mark.parametrize("sent_by_both", [True, False])
-def test_what_a_version_that_nobody_prepared_sends_itself_its_clients_may_send(
+def test_clients_may_send_what_an_unprepared_version_sends_itself(
     bench_of: BenchOf, mini: MiniatureDrivers, *, sent_by_both: bool
 ) -> None:
     bench = bench_of(mini(ops=_sends("KEYS", "x*") if sent_by_both else {}), mini(ops=_sends("KEYS", "x*")))

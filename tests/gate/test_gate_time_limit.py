@@ -83,7 +83,7 @@ def test_an_oracle_that_does_not_come_back_is_an_error(mini: MiniatureDrivers, b
 
 def test_a_call_that_hangs_is_ended_too(mini: MiniatureDrivers, child: ChildDriver, bench_of: BenchOf) -> None:
     evidence = limited(COUNTS, bench_of(mini(), child("op == 'queue.count' and hang()")))
-    assert [found.kind for found in evidence.findings] == ["time-limit"]
+    assert [finding.kind for finding in evidence.findings] == ["time-limit"]
     assert "the call queue.count" in evidence.findings[0].message
 
 

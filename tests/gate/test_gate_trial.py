@@ -1,4 +1,4 @@
-"""Trials on miniature drivers and a real Redis: what speaks against the client, and that the run goes on."""
+"""Trials on miniature drivers and a real Redis: findings against the client, and that the run continues."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_client_that_breaks_the_statement_fails(mini: MiniatureDrivers, bench_
 
 def test_an_answer_that_is_not_the_oracles_is_a_finding(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     evidence = tried(ASKS, bench_of(mini(), mini(count=2)))
-    assert [found.where for found in evidence.findings] == ["answer.queue.count.count"]
+    assert [finding.where for finding in evidence.findings] == ["answer.queue.count.count"]
     assert evidence.reached_end
 
 
@@ -79,8 +79,8 @@ def test_a_state_that_is_not_the_oracles_is_a_finding(
 ) -> None:
     before = keys(server)
     evidence = tried(PAUSES, bench_of(mini(), mini(paused_value="yes")))
-    assert [found.where for found in evidence.findings if found.source == "snapshot"] == ["meta.paused"]
-    [found] = [found for found in evidence.findings if found.source == "snapshot"]
+    assert [finding.where for finding in evidence.findings if finding.source == "snapshot"] == ["meta.paused"]
+    [found] = [finding for finding in evidence.findings if finding.source == "snapshot"]
     assert (found.expected, found.actual) == ('"1"', '"yes"')
     assert keys(server) == before, "what a scenario left is removed"
     assert tried(PAUSES, bench_of(mini(), mini())).findings == []
@@ -94,7 +94,7 @@ def test_a_job_that_moved_while_its_keys_were_read_is_not_lost(
     seen = iter([*[nowhere] * reads, *[in_its_place] * (3 - reads)])
     monkeypatch.setattr(execution, "read_named", lambda *_: (found := next(seen), found))
     evidence = tried(HANDS_OVER, bench_of(mini(), mini()), assignment=assignments(HANDS_OVER.participants)[0])
-    assert [found.where for found in evidence.findings if found.source == "invariant"] == broken
+    assert [finding.where for finding in evidence.findings if finding.source == "invariant"] == broken
     assert not evidence.error
 
 
@@ -118,7 +118,7 @@ def test_what_the_client_cannot_do_is_unsupported(
 
 
 @pytest.mark.parametrize("code", MAY_BE_THE_MACHINE)
-def test_a_connection_that_nobody_touched_is_a_finding_with_a_doubt(
+def test_an_untouched_connection_that_breaks_is_a_finding_with_a_doubt(
     code: str, mini: MiniatureDrivers, bench_of: BenchOf
 ) -> None:
     client = mini(ops={"queue.count": fails(code, "who knows", status="info")})
@@ -150,7 +150,7 @@ def test_a_definite_failure_leaves_no_doubt(mini: MiniatureDrivers, bench_of: Be
     assert (len(evidence.findings), evidence.doubt) == (1, "")
 
 
-def test_that_nobody_knows_without_any_trouble_is_a_finding(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+def test_an_unknown_outcome_without_any_disturbance_is_a_finding(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     """Else a client whose every call ends so would stay undecided for ever, on the quietest machine."""
     client = mini(ops={"queue.count": fails("other", "half of it", status="info")})
     evidence = tried(COUNTS, bench_of(mini(), client))
@@ -195,7 +195,7 @@ def test_a_scenario_that_is_given_up_is_not_judged_by_what_it_has_only_half_done
 ) -> None:
     def test_takes_away_and_asks(client: Participant) -> None:
         queue = client.queue()
-        client._redis.lpush(queue.redis.key("wait"), "nobody")
+        client._redis.lpush(queue.redis.key("wait"), "unknown")
         queue.call(CountPending())
         queue.redis.delete("wait")
 
@@ -223,7 +223,7 @@ def test_a_client_that_prints_on_stdout_fails(mini: MiniatureDrivers, child: Chi
 
 
 @pytest.mark.parametrize(
-    ("reset", "anew"),
+    ("reset", "restarted"),
     [
         (None, True),
         (refuses(), True),
@@ -233,17 +233,17 @@ def test_a_client_that_prints_on_stdout_fails(mini: MiniatureDrivers, child: Chi
     ],
     ids=["undeclared", "refused", "fails", "open", "more than asked"],
 )
-def test_a_client_that_cannot_be_reset_is_started_anew(
-    mini: MiniatureDrivers, bench_of: BenchOf, reset: Any, anew: bool
+def test_a_client_that_cannot_be_reset_is_restarted(
+    mini: MiniatureDrivers, bench_of: BenchOf, reset: Any, restarted: bool
 ) -> None:
     client = mini(ops={"reset": reset})
     bench = bench_of(mini(), client)
     for _ in range(2):
         assert summary(tried(COUNTS, bench)) == NOTHING_TO_SAY
-    assert client.starts == (2 if anew else 1)
+    assert client.starts == (2 if restarted else 1)
 
 
-def test_a_client_that_dies_in_reset_is_started_anew(
+def test_a_client_that_dies_in_reset_is_restarted(
     mini: MiniatureDrivers, child: ChildDriver, bench_of: BenchOf
 ) -> None:
     bench = bench_of(mini(), child("op == 'reset' and die(1)"))

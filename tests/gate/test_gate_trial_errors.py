@@ -71,7 +71,7 @@ def test_a_client_that_breaks_in_a_handover_fails(
     mini: MiniatureDrivers, child: ChildDriver, bench_of: BenchOf, assignment: Assignment
 ) -> None:
     evidence = tried(HANDS_OVER, bench_of(mini(), child("op == 'queue.count' and die(3)")), assignment=assignment)
-    assert [found.kind for found in evidence.findings] == ["driver-broken"]
+    assert [finding.kind for finding in evidence.findings] == ["driver-broken"]
     assert not evidence.error
 
 
@@ -124,12 +124,12 @@ def reads_not() -> dict[str, Handler | None]:
 
 
 def said_by_node(evidence: TrialResult) -> list[str]:
-    return [found.message for found in evidence.findings if found.source == "oracle-health"]
+    return [finding.message for finding in evidence.findings if finding.source == "oracle-health"]
 
 
 def test_what_the_oracle_cannot_read_is_a_finding_against_the_client(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     evidence = tried(PAUSES, bench_of(mini(ops=reads_not()), mini(paused_value="2")))
-    [found] = [found for found in evidence.findings if found.source == "oracle-health"]
+    [found] = [finding for finding in evidence.findings if finding.source == "oracle-health"]
     assert found.severity == "breaks-others"
     assert "Node chokes on it" in found.message
 
@@ -142,7 +142,7 @@ def test_the_oracle_reads_what_nothing_was_compared_with(mini: MiniatureDrivers,
     together: Scenario = vars(handover(COUNTED)(pausing_together))["scenario"]
     bench = bench_of(mini(ops=reads_not()), mini())
     assert said_by_node(tried(apart, bench))
-    assert all(said_by_node(tried(together, bench, assignment=each)) for each in assignments(together.participants))
+    assert all(said_by_node(tried(together, bench, assignment=roles)) for roles in assignments(together.participants))
 
 
 def test_the_oracle_reads_where_that_is_the_requirement(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
@@ -183,7 +183,7 @@ def test_a_handover_casts_by_its_assignment(mini: MiniatureDrivers, bench_of: Be
 
 
 @pytest.mark.parametrize(("lacks", "who"), [("client", "the client"), ("oracle", "its partner")])
-def test_a_role_that_one_of_them_cannot_play_is_sorted_out_before_the_start(
+def test_an_assignment_with_an_unsupported_role_is_excluded_before_the_start(
     mini: MiniatureDrivers, bench_of: BenchOf, lacks: str, who: str
 ) -> None:
     limited, able = mini(ops={"queue.pause": None}), mini()
@@ -209,7 +209,7 @@ def test_a_partner_takes_the_oracles_place(mini: MiniatureDrivers, server: Redis
     oracle = mini()
     bench = Bench(server, oracle, mini(count=5), partner=mini())
     try:
-        first, second = [tried(noting, bench, assignment=each) for each in assignments(noting.participants)]
+        first, second = [tried(noting, bench, assignment=roles) for roles in assignments(noting.participants)]
     finally:
         bench.close()
     assert cast == [("client", "partner"), ("partner", "client")]
@@ -219,7 +219,7 @@ def test_a_partner_takes_the_oracles_place(mini: MiniatureDrivers, server: Redis
     assert [(step.by, step.do) for step in second.steps if step.do == "queue.pause"] == [("partner", "queue.pause")]
 
 
-def test_a_partner_that_breaks_is_no_failure_of_the_client(
+def test_a_broken_partner_does_not_fail_the_client(
     mini: MiniatureDrivers, child: ChildDriver, server: RedisInstance
 ) -> None:
     bench = Bench(server, mini(), mini(), partner=child("op == 'queue.count' and die(3)"))

@@ -56,7 +56,7 @@ def test_a_warning_on_the_way_does_not_stay_unchecked() -> None:
     assert verdicts == {"a.must": "unchecked", "a.should": "warn"}
 
 
-def test_a_finding_may_speak_against_a_requirement_of_another_scenario() -> None:
+def test_a_finding_may_count_against_a_requirement_of_another_scenario() -> None:
     verdicts = requirement_verdicts(OWN, [finding("a.name")], levels(), unblamed="pass")
     assert verdicts == {"a.must": "pass", "a.should": "pass", "a.name": "fail"}
 
@@ -126,7 +126,7 @@ def test_a_failure_before_the_unsupported_call_still_fails() -> None:
 
 
 @pytest.mark.parametrize(("kind", "verdict"), [("missing-job", "unchecked"), ("extra-job", "unchecked"), ("x", "pass")])
-def test_what_belongs_to_a_job_of_one_side_only_was_not_looked_at(kind: str, verdict: Verdict) -> None:
+def test_facts_about_a_job_of_one_side_only_were_not_checked(kind: str, verdict: Verdict) -> None:
     lost = msgspec.structs.replace(finding("a.must"), kind=kind, where="job")
     assert recorded(TrialResult(findings=[lost])).requirements == {"a.must": "fail", "a.should": verdict}
 
@@ -143,9 +143,9 @@ def test_what_the_oracle_did_in_the_clients_place_is_unsupported_however_it_ende
 
 
 def test_an_open_question_is_inconclusive() -> None:
-    one = recorded(TrialResult(inconclusive="nobody knows", reached_end=False))
+    one = recorded(TrialResult(inconclusive="cannot be known", reached_end=False))
     assert one.verdict == "inconclusive"
-    assert one.reason == "nobody knows"
+    assert one.reason == "cannot be known"
 
 
 def test_a_known_failure_is_excused_and_stays_visible() -> None:
@@ -174,7 +174,7 @@ def test_an_error_is_never_excused() -> None:
     assert recorded(evidence, KnownFailure(requirement="a.must", reason="old")).verdict == "error"
 
 
-def test_what_only_looks_odd_needs_no_excuse_beside_a_known_failure() -> None:
+def test_a_suspicion_needs_no_excuse_next_to_a_known_failure() -> None:
     findings = [finding("a.must", where="job.name"), finding("a.must", where="event.added", severity="cosmetic")]
     one = recorded(TrialResult(findings=findings), KnownFailure(requirement="a.must", reason="old", where="job.*"))
     assert one.known == {"a.must": "old"}
@@ -187,7 +187,7 @@ def test_a_warning_needs_no_excuse() -> None:
     assert one.known == {}
 
 
-# What pytest is told.
+# The report to pytest.
 
 
 def conclusion(one: ScenarioRecord) -> str:
@@ -208,13 +208,13 @@ def test_each_verdict_has_its_outcome_in_pytest() -> None:
     assert conclusion(recorded(TrialResult(inconclusive="?", reached_end=False))).startswith("Failed: inconclusive")
 
 
-def test_a_failure_tells_the_requirement_both_sides_and_how_to_reproduce_it() -> None:
+def test_a_failure_shows_the_requirement_both_sides_and_how_to_reproduce_it() -> None:
     found: list[Finding] = [finding("a.must", message="this one"), finding("a.name", message="that one")]
     one = recorded(TrialResult(findings=found), KnownFailure(requirement="a.name", reason="old"))
-    told = conclusion(one)
-    assert "a.must: this one\n    expected one\n    actual   another" in told
-    assert "that one" not in told
-    assert told.endswith(f"reproduce: {one.reproduce}")
+    text = conclusion(one)
+    assert "a.must: this one\n    expected one\n    actual   another" in text
+    assert "that one" not in text
+    assert text.endswith(f"reproduce: {one.reproduce}")
 
 
 # Running it again.

@@ -1,4 +1,4 @@
-"""An oracle of a version that nobody prepared: what it does otherwise is `changed`, and the client has to do so too."""
+"""An unprepared version of the oracle: its differences are `changed`, and the client must share them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_pauses_and_asks(client: Participant, breaks: str) -> None:
         client.cancellation.sleep(1)
     queue.call(ops.Pause())
     if client.role in breaks:
-        queue.redis.append_event(event="paused", by="somebody")
+        queue.redis.append_event(event="paused", by="another")
     queue.call(ops.CountPending())
 
 
@@ -85,7 +85,7 @@ def test_what_a_client_did_before_it_could_not_go_on_is_held_against_what_the_or
     assert said(evidence)[:2] == (found, "")
 
 
-def test_nobody_has_to_end_as_an_oracle_whose_call_is_unknown(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+def test_a_client_need_not_end_like_an_oracle_whose_call_is_unknown(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     hangs = {"queue.count": fails("timeout", "no answer", status="info")}
     evidence = tried(COUNTS, unprepared(bench_of(mini(ops=hangs), mini(count=2))))
     assert said(evidence) == ([], "", "changed")
@@ -101,8 +101,8 @@ def test_a_scenario_that_holds_is_not_changed(mini: MiniatureDrivers, bench_of: 
 @shared(COUNTED)
 def test_one_job(client: Participant, oracle: Participant) -> None:
     """Both see one job."""
-    for one in (client, oracle):
-        equal(one.queue().call(ops.CountPending()).count, 1, f"the {one.role} sees one job")
+    for participant in (client, oracle):
+        equal(participant.queue().call(ops.CountPending()).count, 1, f"the {participant.role} sees one job")
 
 
 SHARED_STATEMENT: Scenario = vars(test_one_job)["scenario"]
