@@ -1,4 +1,4 @@
-# The two commands of the README, each with all of its own set-up, and what developers need beside them.
+# The two commands of the README, each with its complete set-up, and further commands for developers.
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,13 +9,13 @@ SITE := build/website/site
 SITE_BIN := $(VENV)-site/bin
 READY_FOR_SITE := $(VENV)-site/.ready
 READY_FOR_LOOK := website/look/node_modules/.ready
-# Those that start next to nothing: what they look at is in memory, or in one Redis.
+# Rooms that start almost nothing: their tests work in memory, or on one Redis.
 QUICK_ROOMS := checkers clients docs environment house ledger observe report website
 # Tests mostly wait for what they have started.
 TEST_PROCESSES = $$((4 * $$(getconf _NPROCESSORS_ONLN)))
 FULL_RUN = $(BIN)/bullmq-conformance run --tier full $(if $(JOBS),--jobs $(JOBS))
 
-# Hundreds of Python processes start in a run and in the tests: none of them compiles the kit anew.
+# A run and the tests start hundreds of Python processes: they must not compile the kit each time.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test quick full full-reference full-node full-reference-cluster full-node-cluster full-node-without-clock clients oracles chaos hunt check mutants steady telemetry coverage generate core-cases vectors site site-look ten-minutes lock clean
@@ -38,7 +38,7 @@ full-reference full-node: full-%: $(READY)
 full-reference-cluster full-node-cluster: full-%-cluster: $(READY)
 	$(FULL_RUN) --client $* --redis cluster:3
 
-full-node-without-clock: $(READY) ## Node as a client whose time nobody can set: as most are
+full-node-without-clock: $(READY) ## Node as a client whose time cannot be set, like most clients
 	$(FULL_RUN) -- $(abspath $(BIN)/python) -m tests.gate.clockless_node
 
 clients: $(addprefix client-on-,5.62.0 6.7.0) ## the official Python client, whole, against its lists of known failures (tests: a sixteenth each day)
@@ -67,13 +67,13 @@ check: $(READY_WITH_SPARK) ## formatting, lint, types, import arrows, one thing 
 	$(BIN)/vulture
 
 # Its seed is the day, so that no scenario is written for its mutants.
-mutants: $(READY) ## 30 clients that nobody broke by hand: the rate must not be surely below 85 %
+mutants: $(READY) ## 30 generated broken clients: fails if the detection rate is surely below 85 %
 	$(BIN)/bullmq-conformance mutants --tier full --sample 30 --seed $$(date +%Y%m%d) --cases 80 --at-least 85 --surely
 
-steady: $(READY) ## the full tier on Node and the reference, with drivers that stand still and on busy cores: nobody is blamed
+steady: $(READY) ## the full tier on Node and the reference, with suspended drivers and on busy cores: no client is blamed
 	$(BIN)/python -m tests.steady
 
-telemetry: $(READY) ## traces cross between Node with bullmq-otel (from npm) and the reference, both ways; WRITE=1 records Node anew
+telemetry: $(READY) ## traces cross between Node with bullmq-otel (from npm) and the reference, both ways; WRITE=1 records Node again
 	$(BIN)/python -m tests.reference_impl.telemetry $(if $(WRITE),--write)
 
 coverage: $(READY) ## lines and branches of the reference client that its tests and the scenarios reach
@@ -97,10 +97,10 @@ generate: $(READY) ## write the files that are made from the code (their tests s
 	$(BIN)/python -m conformance.mutants.generated.record docs/reference/kill-matrix.json > docs/reference/kill-matrix.md.new
 	mv docs/reference/kill-matrix.md.new docs/reference/kill-matrix.md
 
-core-cases: $(READY) ## choose anew which cases of tier full are played in core as well (two minutes)
+core-cases: $(READY) ## choose again which cases of tier full are also run in core (two minutes)
 	$(BIN)/python -m conformance.mutants.generated.core_choice --write
 
-vectors: $(READY) ## record the test vectors of the oracle anew (Node and a Redis of its own; a minute)
+vectors: $(READY) ## record the test vectors of the oracle again (Node and a separate Redis; a minute)
 	$(BIN)/python -m tests.vectors.writing --write
 
 # --strict is in mkdocs.yml: a link or an anchor that leads nowhere is an error, here and in the last line.
@@ -112,14 +112,14 @@ site: $(READY_WITH_SPARK) $(READY_FOR_SITE) ## the documentation as a site, in b
 	$(BIN)/python -m website.built_site $(SITE)
 
 # A browser takes some seconds for each of the hundreds of pages, longer than CI has.
-site-look: $(READY_FOR_LOOK) ## look at the built site in Chromium, narrow and wide, light and dark, with axe; PAGES='ci/ tap/' for some of it
+site-look: $(READY_FOR_LOOK) ## check the built site in Chromium, narrow and wide, light and dark, with axe; PAGES='ci/ tap/' for some of it
 	node website/look/look.mjs $(SITE) build/website/look $(PAGES)
 
 # Debian's packages once for each client, then the packages of PyPI, npm and crates.io every time: longer than CI has.
 ten-minutes: $(READY) ## follow docs/tutorial/first-gate*.md in bare Debian containers (Docker; CLIENTS='node' for one of them)
 	$(BIN)/python -m tests.packaging.ten_minutes $(CLIENTS)
 
-lock: ## write the lists of requirements anew (needs uv)
+lock: ## rewrite the lists of requirements (needs uv)
 	uv pip compile --quiet --universal --generate-hashes --no-annotate --group dev pyproject.toml -o requirements.lock
 	uv pip compile --quiet --universal --generate-hashes --no-annotate --extra spark --group spark -c requirements.lock pyproject.toml -o requirements-spark.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate website/requirements.in -o requirements-site.lock
@@ -141,7 +141,7 @@ $(READY_WITH_SPARK): $(READY) requirements-spark.lock
 	-$(BIN)/python -m pytest -q --collect-only tests conformance >/dev/null # compiled here once, else by each process of the tests
 	touch $(READY_WITH_SPARK)
 
-# What builds the site is kept apart from the kit, which needs none of it.
+# The packages that build the site are separate from those of the kit, which needs none of them.
 $(READY_FOR_SITE): requirements-site.lock
 	$(PYTHON) -m venv $(VENV)-site
 	$(SITE_BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-site.lock

@@ -55,15 +55,15 @@ def _opening_tag(found: re.Match[str]) -> str:
 
 
 def _attributes(text: str) -> Iterator[tuple[str, str]]:
-    for found in _ATTRIBUTE.finditer(text):
-        yield found["name"], html.unescape(found["quoted"] if found["quoted"] is not None else found["bare"])
+    for match in _ATTRIBUTE.finditer(text):
+        yield match["name"], html.unescape(match["quoted"] if match["quoted"] is not None else match["bare"])
 
 
 def complaints(site: Path) -> Iterator[str]:
     """Say of each page what leads nowhere, or comes from elsewhere: `page: what`."""
     pages = {path: read_page(path.read_text("utf-8")) for path in sorted(site.rglob("*.html"))}
     for path, page in pages.items():
-        # What is not there is answered from any folder with this page, so its links begin with a slash.
+        # The server returns this page for missing files in any folder, so its links start with a slash.
         start = site if path == site / "404.html" else path.parent
         for reference in page.references:
             if problem := _problem(reference, path, start, site, pages):

@@ -1,4 +1,4 @@
-// What the theme leaves out for people who use a keyboard or a screen reader: what scrolls can be reached, and has a name.
+// Additions to the theme for users of a keyboard or a screen reader: scrollable areas can be focused, and have a name.
 addEventListener('load', () => {
   for (const box of document.querySelectorAll('pre > code, .md-typeset__scrollwrap')) {
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;

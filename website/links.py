@@ -37,7 +37,7 @@ class TreeLinks:
         """Paths of the tree's files outside of docs/ that were linked to; they belong into `COPIES`."""
 
     def rewrite(self, text: str, path: str, page: str) -> str:
-        """Make the links of a text right that stands at `path` in the tree, and on `page` of the site.
+        """Correct the links of a text that is at `path` in the tree, and on `page` of the site.
 
         Raises BrokenLink where the tree has no such file.
         """

@@ -39,10 +39,10 @@ class RequirementSources:
 
     def mutants_of(self, row: Requirement) -> list[Mutant]:
         """The broken clients that violate a requirement, and are noticed."""
-        return [found for found in self.mutants if row.id in found.kills + found.warns]
+        return [mutant for mutant in self.mutants if row.id in mutant.kills + mutant.warns]
 
     def profile_of(self, row: Requirement) -> Profile | None:
-        """The profile that a requirement belongs to; None for one that no scenario looks at."""
+        """The profile that a requirement belongs to; None for one that no scenario checks."""
         return self.profiles.profile_of(row.id) if row.examined else None
 
 
@@ -102,7 +102,7 @@ def _mutants(mutants: Sequence[Mutant]) -> Iterator[str]:
     if not mutants:
         return
     yield "## Mutants that it catches\n"
-    yield from (f"- `{found.name}`: {found.what}" for found in mutants)
+    yield from (f"- `{mutant.name}`: {mutant.what}" for mutant in mutants)
     yield ""
 
 
