@@ -1,4 +1,4 @@
-"""What holds for all tests of the kit."""
+"""Settings for all tests of the kit."""
 
 from __future__ import annotations
 

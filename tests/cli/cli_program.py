@@ -46,7 +46,7 @@ Program = Callable[..., Done]
 
 
 def clean_environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment without what pytest, xdist and CI tell their children."""
+    """This process's environment without the variables that pytest, xdist and CI set for their children."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -71,13 +71,13 @@ def run_command(command: Sequence[str | Path], *, cwd: Path, env: Mapping[str, s
 
 
 def run_pytest(*words: str | Path, cwd: Path) -> Done:
-    """Plain pytest on the scenarios, as somebody would who never heard of our program."""
+    """Plain pytest on the scenarios, as run by a user who does not know our program."""
     return run_command([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", SCENARIOS, *words], cwd=cwd)
 
 
 @dataclass(frozen=True)
 class RunFile:
-    """What a run wrote down."""
+    """The records that a run wrote."""
 
     header: RunHeader
     scenarios: list[ScenarioRecord]
@@ -86,7 +86,7 @@ class RunFile:
     @property
     def verdicts(self) -> dict[str, tuple[str, dict[str, str]]]:
         """By scenario: its verdict and those of its requirements."""
-        return {one.id: (one.verdict, {**one.requirements}) for one in self.scenarios}
+        return {record.id: (record.verdict, {**record.requirements}) for record in self.scenarios}
 
 
 def read_records(out: Path) -> RunFile:
@@ -96,7 +96,7 @@ def read_records(out: Path) -> RunFile:
     last = records[-1]
     return RunFile(
         header,
-        [one for one in records if isinstance(one, ScenarioRecord)],
+        [record for record in records if isinstance(record, ScenarioRecord)],
         last if isinstance(last, RunFooter) else None,
     )
 

@@ -62,7 +62,7 @@ def without_lifo(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def closed_port() -> int:
-    """A port where nobody listens: it was free a moment ago."""
+    """A port without a listener: it was free a moment ago."""
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

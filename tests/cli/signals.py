@@ -1,18 +1,18 @@
 """Ends every verb by signals at random moments, and looks for what is left: processes, keys, folders, containers.
 
-`python -m tests.cli.signals --times 50` does it so often, and `test_cli_signals.py` plays one each. Processes are known
-by a variable in their environment, which they inherit from the program, and containers by a name of their image that
-nobody else has: nobody else's are counted. A program that does not end shows the stacks of its threads.
+`python -m tests.cli.signals --times 50` repeats this that often; `test_cli_signals.py` runs one each. Processes are
+recognized by an environment variable that they inherit from the program, and containers by a unique name of their
+image: foreign ones are not counted. A program that does not end shows the stacks of its threads.
 
-What was run: 50 times each, all but `load`, `matrix`, `versions`, `mutants` and the verbs that need Spark with seed
+Measured: 50 times each, all but `load`, `matrix`, `versions`, `mutants` and the verbs that need Spark with seed
 17 at a load of 30 to 60 (650 interruptions), these with seed 23 at a load of 5 to 12 (400), and once more `fuzz`,
-`mutants` and those that need Spark with seeds 29 and 31, since this looks at what a JVM leaves as well (350). In the
-end no process, key, container or folder was left, and no foreign key was another. What there was to mend is told by
-the tests: a `fuzz` that had lost its Ctrl-C, a `list` that was hit while it began to heed signals, `mutants` that
-waited for ever for processes that Ctrl-C had hit while they began, Spark's own way with Ctrl-C, the keys of a load's
-progress, and folders of Spark in /tmp, which a JVM takes for temporary whatever TMPDIR says. Where the first was lost
-is not known: it comes again wherever that is. A run in two processes once showed a traceback of a worker that was
-just starting (BrokenPipeError).
+`mutants` and those that need Spark with seeds 29 and 31, with a check of the leftovers of a JVM added (350). In the
+end no process, key, container or folder was left, and no foreign key had changed. The tests list the defects that
+were fixed: a `fuzz` that had lost its Ctrl-C, a `list` that was hit while it installed its signal handlers, `mutants`
+that waited forever for processes that Ctrl-C had hit during their start, Spark's own handling of Ctrl-C, the keys of a
+load's progress, and folders of Spark in /tmp, which a JVM uses regardless of TMPDIR. It is unknown where the first
+Ctrl-C was lost; the kit raises it again in any case. A run in two processes once showed a traceback of a worker that
+was just starting (BrokenPipeError).
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ END_S = 90.0
 STACKS_S = 10.0
 GONE_S = 30.0
 DROPPED = ("Failed checking if argv[0] is an import path entry", "Error processing line 1 of ")
-"""Python says so of a Ctrl-C before the program begins, and goes on as if nothing had been; a user would ask again."""
+"""Python prints this on a Ctrl-C before the program starts, and continues nevertheless; a user would press it again."""
 NOT_BEGUN = ("init_import_site", f'"{PROGRAM}", line', *DROPPED)
 """In the first moments Python has not come to the program yet, and complains of a Ctrl-C in its own way."""
 OF_PYTHON = 1
 """The exit code with which it does."""
 OF_THE_PROGRAM = "/conformance/cli/"
-"""From here on nobody complains so any more."""
+"""After this point such a message is a failure."""
 FOREIGN = {
     "bull:orders:1": "job",
     "bc00000000:q:1": "of another run",
@@ -63,7 +63,7 @@ FOREIGN = {
     "x": "\x00\xff",
 }
 THEIRS = "theirs"
-"""Prefix of a queue of somebody else, which some verbs read."""
+"""Prefix of a foreign queue, which some verbs read."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ VERBS = (
 
 @dataclass(frozen=True)
 class Interruption:
-    """One case: a verb, a signal, after so many seconds, to the kit alone or its whole group, once or again."""
+    """One case: a verb, a signal, its time (s), whether the whole process group gets it, and when it is repeated."""
 
     verb: Verb
     number: signal.Signals
@@ -157,7 +157,7 @@ class Aftermath:
 
     @property
     def wrong(self) -> tuple[str, ...]:
-        """What is left, what nobody should have read, and an end that is not told by the exit code."""
+        """Leftovers, output that a user should not see, and an exit code that does not report the interruption."""
         return (*self.left, *self._wrong_code(), *self._wrong_words())
 
     def _wrong_code(self) -> Iterator[str]:
@@ -167,23 +167,23 @@ class Aftermath:
             yield f"exit code {self.code}"
 
     def _allowed(self) -> Iterable[int]:
-        """A signal changes nothing once all is done and said; before the program begins, it ends it by itself."""
+        """After the program has finished, a signal changes nothing; before its start, the signal itself ends it."""
         yield from self.case.verb.codes
         if not self.late:
             yield interruption.EXIT_CODE
-            if self.said in {"", "KeyboardInterrupt\n"} or self._not_begun():
+            if self.said in {"", "KeyboardInterrupt\n"} or self._not_started():
                 yield from (-self.case.number, OF_PYTHON)
 
     def _wrong_words(self) -> Iterator[str]:
-        if "Traceback" in self.said and not self._not_begun():
+        if "Traceback" in self.said and not self._not_started():
             yield "a traceback"
 
-    def _not_begun(self) -> bool:
+    def _not_started(self) -> bool:
         return OF_THE_PROGRAM not in self.said and any(sign in self.said for sign in NOT_BEGUN)
 
 
 def drawn(rng: random.Random, verb: Verb, *, within_s: float = math.inf) -> Interruption:
-    """A case by chance. `within_s`: it is hit before so many seconds are over."""
+    """A random case. `within_s`: the signal is sent within that many seconds."""
     again_s = rng.uniform(0.01, 0.8) if rng.random() < 0.4 else None
     after_s = rng.uniform(0.05, verb.longest_s) if within_s > verb.longest_s else rng.uniform(0, within_s)
     return Interruption(verb, rng.choice(interruption.SIGNALS), after_s, rng.random() < 0.3, again_s)
@@ -196,7 +196,7 @@ def foreign_keys(server: RedisInstance) -> dict[bytes, Any]:
 
 
 def plant_foreign_keys(server: RedisInstance) -> None:
-    """What a user may have in a Redis that the kit is let into."""
+    """Keys that a user may have in a Redis that the kit may use."""
     with server.connect() as client:
         for key, value in FOREIGN.items():
             client.set(key, value)
@@ -208,8 +208,8 @@ def plant_foreign_keys(server: RedisInstance) -> None:
         client.rpush(f"{queue}:wait", "1")
 
 
-def heed_signals() -> None:
-    """Let programs that are started from here heed all of them, also where `nohup` or `&` has had them ignored."""
+def restore_signals() -> None:
+    """Let programs that are started from here handle all signals, even if `nohup` or `&` made them ignored."""
     for number in interruption.SIGNALS:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
@@ -217,7 +217,7 @@ def heed_signals() -> None:
 
 @dataclass(frozen=True)
 class Room:
-    """Where cases are played: a Redis that is somebody's, a folder, and the history of a run."""
+    """The place where cases are run: a Redis with foreign keys, a folder, and the history of a run."""
 
     server: RedisInstance
     folder: Path
@@ -256,7 +256,7 @@ def carry_out(case: Interruption, room: Room, name: str = "case") -> Aftermath:
 
 
 def temporary_in(folder: Path) -> dict[str, str]:
-    """Variables with which everything temporary goes into a folder, also that of Spark's JVM, which heeds no TMPDIR."""
+    """Variables that put all temporary files into a folder, including those of Spark's JVM, which ignores TMPDIR."""
     return {"TMPDIR": str(folder), "SPARK_SUBMIT_OPTS": f'"-Djava.io.tmpdir={folder}"'}
 
 
@@ -265,13 +265,13 @@ def _interrupted(program: subprocess.Popen[bytes], case: Interruption, said: Pat
     try:
         with suppress(subprocess.TimeoutExpired):
             program.wait(case.after_s)
-        late, begun_s = program.returncode is not None, time.monotonic()
+        late, started_s = program.returncode is not None, time.monotonic()
         for wait_s in (0.0, *([] if case.again_s is None else [case.again_s])):
             with suppress(subprocess.TimeoutExpired):
                 program.wait(wait_s)
             case.send_to(program)
         ended = _ends(program, case, said)
-        return late, ended, time.monotonic() - begun_s
+        return late, ended, time.monotonic() - started_s
     finally:
         with suppress(ProcessLookupError):
             os.killpg(program.pid, signal.SIGKILL)
@@ -325,7 +325,7 @@ CONTAINERS = {"TESTCONTAINERS_RYUK_DISABLED": "true", "TESTCONTAINERS_HOST_OVERR
 
 
 def docker(*words: str) -> str:
-    """What docker says; nothing where it refuses or is not there."""
+    """The output of docker; empty if it refuses or is not installed."""
     try:
         said = subprocess.run(["docker", *words], capture_output=True, text=True, check=False, timeout=60)
     except FileNotFoundError:
@@ -370,8 +370,8 @@ def table_of(aftermaths: Iterable[Aftermath]) -> Iterator[str]:
     for aftermath in aftermaths:
         by_verb.setdefault(aftermath.case.verb.name, []).append(aftermath)
     for name, ended in by_verb.items():
-        codes = Counter("late" if one.late else str(one.code) for one in ended)
-        wrong = Counter(what.split()[0] for one in ended for what in one.wrong)
+        codes = Counter("late" if aftermath.late else str(aftermath.code) for aftermath in ended)
+        wrong = Counter(what.split()[0] for aftermath in ended for what in aftermath.wrong)
         shown = ", ".join(f"{code}: {number}" for code, number in sorted(codes.items()))
         bad = ", ".join(f"{what}: {number}" for what, number in sorted(wrong.items()))
         yield f"{name}: {len(ended)} times ({shown}); wrong: {bad or 'nothing'}"
@@ -382,10 +382,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=50, help="per verb (%(default)s)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--within", type=float, default=math.inf, help="only the first so many seconds of each")
+    parser.add_argument("--within", type=float, default=math.inf, help="send each signal within this many seconds")
     parser.add_argument("--verb", action="append", help="only this one; repeatable")
     options = parser.parse_args()
-    heed_signals()
+    restore_signals()
     chosen = [verb for verb in VERBS if not options.verb or verb.name in options.verb]
     aftermaths = []
     with open_server(None, announce=print) as server, tempfile.TemporaryDirectory() as folder:

@@ -51,7 +51,7 @@ with interruption.heeded():
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             pass
-        print("nobody has told it to end")
+        print("it was not interrupted")
     except KeyboardInterrupt:
         print("ended")
 """
@@ -68,7 +68,7 @@ with interruption.heeded():
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             pass
-        print("nobody has told it to end")
+        print("it was not interrupted")
     except KeyboardInterrupt:
         print("ended")
 """
@@ -127,18 +127,18 @@ def test_the_second_signal_does_not_break_off_the_cleaning_up(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("number", interruption.SIGNALS)
-def test_what_is_half_begun_is_begun_before_it_is_broken_off(number: int) -> None:
+def test_a_postponed_block_is_completed_before_the_interruption(number: int) -> None:
     done: list[str] = []
 
-    def begin() -> None:
+    def start() -> None:
         with interruption.postponed():
             signal.raise_signal(number)
-            done.append("begun")
+            done.append("started")
         done.append("never")
 
     with interruption.heeded(), pytest.raises(KeyboardInterrupt):
-        begin()
-    assert done == ["begun"]
+        start()
+    assert done == ["started"]
 
 
 def test_an_interruption_that_is_forgotten_later_is_none_of_the_next_block(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def test_an_interruption_that_is_forgotten_later_is_none_of_the_next_block(monke
     assert again == [True]
 
 
-def test_a_child_that_begins_is_hit_when_it_lets_signals_through() -> None:
+def test_a_starting_child_is_interrupted_once_it_unblocks_signals() -> None:
     hit_at_once = "import os, signal; os.kill(os.getpid(), signal.SIGTERM); print('spared', flush=True)"
     lets_through = f"{hit_at_once}; from conformance import interruption; interruption.let_through(); print('not hit')"
     with interruption.held_from_children():
@@ -188,7 +188,7 @@ def test_no_room_for_what_is_printed() -> None:
 
 
 def test_no_room_for_the_run_file(program: Program, tmp_path: Path) -> None:
-    """The header may fit and a scenario not: whoever writes it, and whenever, it is the same line."""
+    """The header may fit while a scenario does not: the line is the same, no matter which write fails."""
     out = tmp_path / "out"
     out.mkdir()
     (out / "run.jsonl").symlink_to("/dev/full")

@@ -47,12 +47,12 @@ def test_a_second_interruption_does_not_break_off_the_telling_of_the_first(
 
 
 @pytest.mark.parametrize(
-    ("jobs", "tell"),
+    ("jobs", "send"),
     [("1", os.kill), ("1", os.killpg), ("2", os.killpg)],
     ids=["one process, only the kit", "one process, as from a terminal", "two processes, as from a terminal"],
 )
 def test_an_interrupted_run_leaves_no_process_and_says_that_it_is_incomplete(
-    program: Program, tmp_path: Path, jobs: str, tell: Callable[[int, int], None]
+    program: Program, tmp_path: Path, jobs: str, send: Callable[[int, int], None]
 ) -> None:
     out = tmp_path / "out"
     areas = ("--select", "add", "--select", "getters", "--select", "order", "--select", "job-hash", "--select", "retry")
@@ -69,7 +69,7 @@ def test_an_interrupted_run_leaves_no_process_and_says_that_it_is_incomplete(
     try:
         wait_until(lambda: lines_of(out) >= 2 or run.poll() is not None, seen=(tmp_path / "stderr").read_text)
         members = family(run.pid)
-        tell(run.pid, signal.SIGINT)
+        send(run.pid, signal.SIGINT)
         code = run.wait(60)
     finally:
         run.kill()
@@ -116,7 +116,7 @@ def test_an_interrupted_run_gives_the_cursor_back(tmp_path: Path) -> None:
 
 
 def read_terminal(terminal: int) -> bytes:
-    """What came, or nothing when the program has ended (on Linux that is an error)."""
+    """The data that arrived; empty when the program has ended (on Linux that is an error)."""
     assert select.select([terminal], [], [], 60)[0], "nothing came for a minute"
     try:
         return os.read(terminal, 65536)

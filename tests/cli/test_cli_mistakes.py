@@ -25,8 +25,8 @@ def known_toml(folder: Path, requirement: str) -> Path:
 
 
 def test_the_installed_program_says_it_in_one_line_and_a_hint(program: Program) -> None:
-    done = program("run", "--client", "nobody")
-    assert done.complains(USAGE, "unknown client 'nobody'", "python-official")
+    done = program("run", "--client", "no-such-client")
+    assert done.complains(USAGE, "unknown client 'no-such-client'", "python-official")
     assert len(done.err.splitlines()) == 2
 
 
@@ -121,7 +121,7 @@ def test_a_redis_that_is_too_old(call: Program, old_redis: int) -> None:
 def test_no_node_at_all(program: Program, tmp_path: Path) -> None:
     hiding = tmp_path / "hiding"
     hiding.mkdir()
-    (hiding / "nodejs.py").write_text("# stands in front of the package nodejs-bin\n")
+    (hiding / "nodejs.py").write_text("# shadows the package nodejs-bin\n")
     done = program("run", env={"PATH": str(hiding), "PYTHONPATH": str(hiding)})
     assert done.complains(ENVIRONMENT, "no Node.js 18 or newer was found", "nodejs-bin")
 
@@ -166,7 +166,7 @@ TEXTS = {
         "version 9 of the driver protocol",
         "this kit uses version 1",
     ),
-    "answers what nobody asked": (
+    "replies without a request": (
         "ready(); say(type='result', id=999, status='ok')",
         "result with id 999",
         "copy `id`",

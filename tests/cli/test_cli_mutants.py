@@ -1,4 +1,4 @@
-"""The verb `mutants`, as far as nothing is played."""
+"""The parts of the verb `mutants` that run no scenario."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_a_client_with_a_defect_is_not_conformant(program: Program, without_lifo
     assert run.header.client.name == "bullmq-reference", "as it says itself, not as its program is called"
     *_, python, driver = scenario.reproduce.split()
     assert [Path(word).name for word in (python, driver)] == [Path(word).name for word in without_lifo]
-    assert not Path(driver).is_absolute(), "a folder of this machine is nobody else's business"
+    assert not Path(driver).is_absolute(), "a folder of this machine is private"
     assert "add.lifo" in done.out
     assert (tmp_path / "out" / "junit.xml").is_file()
 
@@ -100,7 +100,7 @@ def test_a_known_failure_that_passes_is_stale(program: Program, known_toml: Writ
     assert "add.lifo" in done.out
 
 
-def test_an_entry_that_matches_nothing_is_told(
+def test_an_entry_that_matches_nothing_is_reported(
     program: Program, without_lifo: list[str], known_toml: WriteKnown, tmp_path: Path
 ) -> None:
     known = known_toml(scenario=LIFO, where="event.nothing")
@@ -156,7 +156,7 @@ def test_plain_pytest_ends_with_the_same_exit_codes(without_lifo: list[str], tmp
     ("words", "code", "text"),
     [
         (("--client", "node", "--select", "no.such.*"), 5, "deselected"),
-        (("--client", "nobody", "--select", "add.lifo"), 2, "unknown client 'nobody'"),
+        (("--client", "no-such-client", "--select", "add.lifo"), 2, "unknown client 'no-such-client'"),
         (("--known", "/nonexistent/known.toml"), 2, "No such file"),
         (("--redis", "redis://127.0.0.1:1", "--select", "add.lifo"), 3, "cannot be reached"),
     ],

@@ -1,6 +1,6 @@
 """Signals at random moments: no process, key, folder or container of ours is left, and foreign keys are as before.
 
-Once each here, by a seed of its own; `python -m tests.cli.signals --times 50` plays many of each.
+Once each here, by a seed of its own; `python -m tests.cli.signals --times 50` runs many of each.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .signals import (
     carry_out,
     docker,
     drawn,
-    heed_signals,
     plant_foreign_keys,
+    restore_signals,
 )
 
 pytestmark = pytest.mark.long(4)
@@ -43,13 +43,13 @@ CARELESS = {
     "exit code 7": "sys.exit(7)",
     "a traceback": "print('Traceback (most recent call last):')",
 }
-"""What is said of programs that each leave something, or end wrongly, and the line that does it."""
+"""The report on programs that each leave something behind, or end wrongly, and the line that causes it."""
 
 
 @pytest.fixture(scope="module")
 def users_redis() -> Iterator[RedisInstance]:
-    """A Redis that the kit is let into, with keys of somebody else."""
-    heed_signals()
+    """A Redis that the kit may use, with foreign keys."""
+    restore_signals()
     with open_server(None, announce=print) as server:
         plant_foreign_keys(server)
         yield server
@@ -75,7 +75,7 @@ def test_a_program_that_leaves_nothing_has_nothing_wrong(users_redis: RedisInsta
 
 
 @pytest.mark.parametrize(("said", "line"), CARELESS.items(), ids=CARELESS)
-def test_a_program_that_leaves_something_is_told(
+def test_a_program_that_leaves_something_is_reported(
     said: str, line: str, users_redis: RedisInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(signals, "GONE_S", 0.2)
@@ -85,7 +85,7 @@ def test_a_program_that_leaves_something_is_told(
     assert aftermath.wrong[0].startswith(said), aftermath
 
 
-def test_a_program_that_leaves_a_container_is_told(
+def test_a_program_that_leaves_a_container_is_reported(
     users_redis: RedisInstance, tmp_path: Path, missing: Missing
 ) -> None:
     if not docker("image", "inspect", IMAGE):
@@ -95,21 +95,21 @@ def test_a_program_that_leaves_a_container_is_told(
     assert [what.split()[0] for what in aftermath.wrong] == ["container"], aftermath
 
 
-def test_a_program_that_does_not_end_is_told(
+def test_a_program_that_does_not_end_is_reported(
     users_redis: RedisInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(signals, "END_S", 0.5)
     verb = Verb("stubborn", ("import time; time.sleep(600)",), 1, program=(sys.executable, "-c"))
-    heeded = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as is what starts from here, from its first moment on
+    previous = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as is what starts from here, from its first moment on
     try:
         aftermath = carry_out(Interruption(verb, signal.SIGTERM, 0.1, False, None), Room(users_redis, tmp_path))
     finally:
-        signal.signal(signal.SIGTERM, heeded)
+        signal.signal(signal.SIGTERM, previous)
     assert aftermath.wrong[0].startswith("not ended"), aftermath
 
 
 def _ends_by_itself(line: str, *words: str) -> Interruption:
-    """A program that carries out one line and ends before anybody interrupts it."""
+    """A program that executes one line and ends before it is interrupted."""
     text = f"import subprocess, sys, tempfile; from redis import Redis; redis = Redis.from_url(sys.argv[1]); {line}"
     verb = Verb("careless", (text, "{redis}", *words), 60, program=(sys.executable, "-c"))
     return Interruption(verb, signal.SIGTERM, 60, False, None)

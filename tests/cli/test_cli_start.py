@@ -18,29 +18,29 @@ import os, runpy, sys
 
 module, number = sys.argv[1], int(sys.argv[2])
 
-class Hitting:
+class SignalAtImport:
     def find_spec(self, name, path=None, target=None):
         if name == module:
             sys.meta_path.remove(self)
             os.kill(os.getpid(), number)
 
-sys.meta_path.insert(0, Hitting())
+sys.meta_path.insert(0, SignalAtImport())
 sys.argv[1:] = ["--version"]
 runpy.run_module("conformance", run_name="__main__", alter_sys=True)
 """
-"""Runs the program, and hits it with a signal when it begins to import a module."""
-BEFORE_ANYTHING = ("conformance.cli", "conformance.problems")
-"""The first of its modules, and the last before it heeds signals."""
-WHEN_HEEDED = ("click",)
+"""Runs the program, and sends it a signal when it starts to import a module."""
+BEFORE_HANDLERS = ("conformance.cli", "conformance.problems")
+"""The first of its modules, and the last before it installs signal handlers."""
+AFTER_HANDLERS = ("click",)
 
 
 @pytest.mark.parametrize("number", interruption.SIGNALS)
-@pytest.mark.parametrize("module", [*BEFORE_ANYTHING, *WHEN_HEEDED])
-def test_a_signal_in_the_first_moments_is_no_traceback(module: str, number: signal.Signals, tmp_path: Path) -> None:
-    """Nothing has begun, so nothing is said: the signal itself ends it. Later it is an interruption like any other."""
+@pytest.mark.parametrize("module", [*BEFORE_HANDLERS, *AFTER_HANDLERS])
+def test_a_signal_in_the_first_moments_prints_no_traceback(module: str, number: signal.Signals, tmp_path: Path) -> None:
+    """The program has not started, so it prints nothing: the signal ends the process. Later it is an interruption."""
     words = [sys.executable, "-c", HIT_ON_THE_WAY, module, str(int(number))]
     done = run_command(words, cwd=tmp_path)
-    if module in BEFORE_ANYTHING:
+    if module in BEFORE_HANDLERS:
         assert (done.code, done.out, done.err) == (-number, "", "")
     else:
         assert (done.code, done.out, done.err) == (interruption.EXIT_CODE, "", "error: interrupted\n")
@@ -53,6 +53,6 @@ def test_what_is_ignored_from_the_start_stays_so(tmp_path: Path) -> None:
     assert done.code == 0, done
 
 
-def test_the_installed_program_begins_in_the_same_place() -> None:
+def test_the_installed_program_starts_in_the_same_place() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["scripts"] == {"bullmq-conformance": "conformance.__main__:main"}

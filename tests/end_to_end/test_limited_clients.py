@@ -1,4 +1,4 @@
-"""Clients that are no twins of Node, with the command that their authors type: what is said of them, and nothing false.
+"""Clients with fewer abilities than Node, with the command that their authors type: correct findings, and no others.
 
 Behind each driver is the reference, so that a requirement fails only where the limit itself breaks it. The selections
 are the smallest that still show it; whole runs of all of them take minutes each.
@@ -22,7 +22,7 @@ from conformance.protocol.scripts import BULLMQ_VERSION
 pytestmark = pytest.mark.long(1)
 
 EXAMINED = sum(row.examined for row in load_ledger(BULLMQ_VERSION).values())
-"""Of so many requirements a share is decided."""
+"""A share of that many requirements is decided."""
 SECONDS = 600
 """Ten times what the longest of them takes on a quiet machine."""
 
@@ -31,8 +31,8 @@ SECONDS = 600
 class Case:
     """A limited client, and what has to be said of it.
 
-    `sentence`: how the verdict begins. `failing`: the requirements that the limit breaks. `least`, `most`: bounds of
-    the requirements that are decided. `badge`: how its message begins, and its colour.
+    `sentence`: the start of the verdict. `failing`: the requirements that the limit breaks. `least`, `most`: bounds of
+    the requirements that are decided. `badge`: the start of its message, and its colour.
     """
 
     limits: tuple[str, ...]

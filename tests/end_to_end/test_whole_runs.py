@@ -89,7 +89,7 @@ def test_the_official_python_client_fails_as_listed(oracle: str, tmp_path: Path)
     assert doubled_in(read_run(tmp_path / "out" / "run.jsonl"), load_known(path, load_ledger()), ledger) == []
 
 
-def test_every_list_of_the_official_python_client_is_played() -> None:
+def test_every_list_of_the_official_python_client_is_run() -> None:
     assert set(KNOWN.parent.glob("known*.toml")) == set(KNOWN_TO_DIFFER_FROM.values())
     planned = subprocess.run(["make", "--dry-run", "clients"], capture_output=True, text=True, check=True, cwd=ROOT)
     runs = [line for line in planned.stdout.splitlines() if "bullmq-conformance run --client python-official" in line]
@@ -137,7 +137,7 @@ def test_the_bundled_node_and_the_bundled_redis_are_enough(tmp_path: Path) -> No
     assert "from the package" in header.redis.source, header.redis
 
 
-def test_every_newer_oracle_is_played_with_all_scenarios() -> None:
+def test_every_newer_oracle_is_run_with_all_scenarios() -> None:
     planned = subprocess.run(["make", "--dry-run", "oracles"], capture_output=True, text=True, check=True, cwd=ROOT)
     runs = [line for line in planned.stdout.splitlines() if "bullmq-conformance run" in line]
     wanted = [f"--oracle {version} --client node@{version}" for version in SUPPORTED_ORACLES[1:]]

@@ -14,7 +14,7 @@ from tests.packaging.stranger import PACKAGES, ROOT, run
 
 @pytest.fixture(scope="session")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the sources: building writes beside them, and two builds at once would be in each other's way."""
+    """A copy of the sources: a build writes next to them, so two concurrent builds would collide."""
     copy = tmp_path_factory.mktemp("sources")
     for package in PACKAGES:
         shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,4 +1,4 @@
-"""Commands as somebody runs them who has neither our environment nor our sources."""
+"""Commands as run by a user who has neither our environment nor our sources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import conformance
 
 ROOT = Path(conformance.__file__).parents[1]
 PACKAGES = ("conformance", "chaos", "reports")
-"""What the wheel holds."""
+"""The contents of the wheel."""
 TIMEOUT_S = 1200
 """Long: on a machine with 40 busy processes, an environment alone takes minutes."""
 

@@ -32,8 +32,8 @@ MOST_S = 600.0
 
 BARE = "git,python3,python3-venv,ca-certificates"
 TOOLCHAINS = {"node": "nodejs npm", "rust": "gcc libc6-dev"}
-"""Debian packages beside BARE; apt puts them in, as debootstrap cannot resolve what npm needs.
-Debian 12 has no cargo that is new enough, so that of this machine is lent."""
+"""Debian packages in addition to BARE; apt installs them, as debootstrap cannot resolve what npm needs.
+Debian 12 has no recent cargo, so that of this machine is used."""
 INSTALL = "apt-get update --quiet && apt-get install --quiet --yes --no-install-recommends"
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 OF_THE_NETWORK = (
@@ -46,7 +46,7 @@ OF_A_CLONE = re.compile(r"^KIT=\S+$")
 """The one block that is not taken word for word: it holds the address of the reader's copy of the kit."""
 FILE = re.compile(r"\A# (?P<path>\S+/\S+)\n")
 BEGINS = "\x1e"
-"""Begins a line of the shell that says which step begins."""
+"""Prefix of a line of the shell that names the step that starts."""
 LAST = "what the reader has"
 PRODUCED = "test -s report/report.html && test -f known.toml && test -s .github/workflows/bullmq.yml"
 
@@ -57,7 +57,7 @@ class StepFailed(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What a reader does for one block. `commands`: how many of them a reader types or pastes."""
+    """The work of a reader for one block. `commands`: how many of them a reader types or pastes."""
 
     place: str
     script: str
@@ -115,7 +115,7 @@ def follow(steps: Sequence[Step], shell: Sequence[str]) -> list[Done]:
     """
     script = "".join(f"printf '{BEGINS}%s\\n' {number}\n{step.script}" for number, step in enumerate(steps))
     done: list[Done] = []
-    begun, at = time.monotonic(), -1
+    started, at = time.monotonic(), -1
     process = subprocess.Popen(
         [*shell, script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -128,18 +128,18 @@ def follow(steps: Sequence[Step], shell: Sequence[str]) -> list[Done]:
                 continue
             now = time.monotonic()
             if at >= 0:
-                done.append(Done(step=steps[at], seconds=now - begun))
-            begun, at = now, int(number)
+                done.append(Done(step=steps[at], seconds=now - started))
+            started, at = now, int(number)
     if process.returncode:
         place = steps[at].place if at >= 0 else "the shell"
         raise StepFailed(f"{place} ended with {process.returncode}")
-    return [*done, Done(step=steps[at], seconds=time.monotonic() - begun)]
+    return [*done, Done(step=steps[at], seconds=time.monotonic() - started)]
 
 
 def table_of(done: Sequence[Done]) -> str:
     """For people: each step, and the sum."""
-    lines = [f"{each.step.place:>12} {each.step.commands:>3} commands {each.seconds:7.1f} s" for each in done]
-    commands, seconds = sum(each.step.commands for each in done), sum(each.seconds for each in done)
+    lines = [f"{step.step.place:>12} {step.step.commands:>3} commands {step.seconds:7.1f} s" for step in done]
+    commands, seconds = sum(step.step.commands for step in done), sum(step.seconds for step in done)
     return "\n".join([*lines, f"{'all':>12} {commands:>3} commands {seconds:7.1f} s"])
 
 
@@ -218,7 +218,7 @@ def main(clients: Sequence[str]) -> None:
                 except StepFailed as problem:
                     sys.exit(f"{client}: {problem}")
             tables.append(f"{client}\n{table_of(done)}")
-            if sum(each.seconds for each in done) > MOST_S:
+            if sum(step.seconds for step in done) > MOST_S:
                 slow.append(client)
     click.echo("\n\n".join(tables))
     if slow:

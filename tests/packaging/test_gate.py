@@ -1,6 +1,6 @@
 """The gate of `action/` in an empty folder, from the built wheel: docs/tutorial/first-gate.md, followed.
 
-What is executed are the blocks of the page, word for word.
+The blocks of the page are executed word for word.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.long(3), pytest.mark.xdist_group("wheel")]
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignClient:
-    """The folder of somebody's client, and the variables with which its commands are run."""
+    """The folder of a user's client, and the variables with which its commands are run."""
 
     folder: Path
     environment: Mapping[str, str]
@@ -64,7 +64,7 @@ def client(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> ForeignClie
     """A client whose author has followed the tutorial up to the first verdict."""
     folder = tmp_path_factory.mktemp("my-client")
     environment = without_ours(os.environ)
-    # Only the wheel itself is installed; what it stands on is lent, because an index cannot always be reached.
+    # Only the wheel itself is installed; its dependencies are lent, because an index cannot always be reached.
     lent = lent_packages(tmp_path_factory.mktemp("lent"))
     environment |= {"KIT": str(wheel), "KIT_CHECKOUT": str(ROOT), "PYTHONPATH": str(lent), "PIP_NO_INDEX": "1"}
     # In one process: here others wait for a processor as well.
@@ -123,7 +123,7 @@ def test_a_broken_driver_fails_with_an_annotation_that_names_the_requirement(bro
     assert done.returncode == 1, done.stdout + done.stderr
     annotated = [line for line in done.stdout.splitlines() if line.startswith(f"::error title={BROKEN_ROW} (MUST)::")]
     assert annotated, done.stdout
-    # While the client could speak, the runner was told not to listen.
+    # While the client could print, the runner ignored workflow commands.
     stopped = re.search(r"^::stop-commands::(\w{32})$", done.stdout, re.MULTILINE)
     assert stopped
     spoken, ended, after = done.stdout[stopped.end() :].partition(f"\n::{stopped[1]}::\n")

@@ -87,8 +87,8 @@ def test_one_shell_does_all_steps_and_each_is_timed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = follow(steps_of(page, "here"), SHELL)
-    assert [each.step.place for each in done] == ["page.md:3", "page.md:10", "page.md:13"]
-    assert all(each.seconds >= 0 for each in done)
+    assert [step.step.place for step in done] == ["page.md:3", "page.md:10", "page.md:13"]
+    assert all(step.seconds >= 0 for step in done)
     assert capfd.readouterr().out == "node of here\n"
     assert (tmp_path / "ci" / "node.yml").read_text() == "# ci/node.yml\nname: 'it''s $KIT'\n"
     assert re.search(r"all +3 commands", table_of(done))

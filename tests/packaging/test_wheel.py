@@ -37,7 +37,7 @@ NEEDED = (
     "conformance/clients/python_official/requirements.txt",
     "conformance/scenarios/test_add.py",
 )
-"""What is opened as a file at run time, and so is easily forgotten."""
+"""Files that are opened at run time, and so are easily forgotten."""
 
 
 def sources(root: Path) -> set[str]:

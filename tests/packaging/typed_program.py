@@ -1,4 +1,4 @@
-"""What a user of the installed wheel writes. It is never run: `test_wheel.py` lets mypy --strict read it."""
+"""A program of a user of the installed wheel. It is never run: `test_wheel.py` lets mypy --strict read it."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def on_completed(job: Job, result: Any) -> None:
 
 
 async def produce(queue: Queue) -> str | None:
-    """Add jobs, one by one and many at once, and look at them."""
+    """Add jobs, one by one and in bulk, and read them."""
     job: Job = await queue.add("sum", [1, 2, 3], {"attempts": 3, "backoff": {"type": "exponential", "delay": 1000}})
-    jobs: list[Job] = await queue.addBulk([{"name": "sum", "data": [each]} for each in range(10)])
+    jobs: list[Job] = await queue.addBulk([{"name": "sum", "data": [number]} for number in range(10)])
     counts: dict[str, int] = await queue.getJobCounts("waiting", "delayed")
     waiting: int = await queue.getWaitingCount() + counts["delayed"] + len(jobs)
     found: Job | None = await queue.getJob(job.id or "")

@@ -3,7 +3,7 @@
     python -m tests.steady [--clients node,reference] [--disturb stopped-drivers,busy-cores] [--tier full] [--runs 1]
 
 No scenario may fail, and none may become an error. One that stayed open because the machine starved again and again
-(`inconclusive`) is counted and shown, and does not fail: nobody was blamed.
+(`inconclusive`) is counted and shown, and does not fail: no client was blamed.
 """
 
 from __future__ import annotations

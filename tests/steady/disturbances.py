@@ -1,4 +1,4 @@
-"""What a machine does to a run that has done nothing wrong: drivers stand still for a while, or all cores are busy."""
+"""Disturbances by the machine, of which a run is innocent: drivers are suspended for a while, or all cores are busy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CALM_S = 1.0
 """Between two rounds in which every driver is stopped once: on 2 cores each stands still every 3 s."""
 BUSY_PROCESSES = 16
 BUSY_LOOP = [sys.executable, "-I", "-S", "-c", "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"]
-"""Ends with whoever has started it, however that ends."""
+"""Ends with its starter, however that process ends."""
 DRIVER_WORDS = ("conformance.reference_impl.driver", "driver.mjs")
 
 
@@ -69,7 +69,7 @@ def stopped_drivers(run: int) -> Iterator[None]:
 
 @contextmanager
 def busy_cores(_run: int) -> Iterator[None]:
-    """While the block lasts, so many processes want to run all the time."""
+    """While the block lasts, that many processes are always runnable."""
     # Each in a session of its own: Linux shares the cores between sessions first, and all of them would count as one.
     processes = [subprocess.Popen(BUSY_LOOP, start_new_session=True) for _ in range(BUSY_PROCESSES)]
     try:

@@ -1,4 +1,4 @@
-"""What a disturbed run said of a client that is right."""
+"""The findings of a disturbed run about a client that is correct."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLAMES = ("fail", "error")
 
 @dataclass(frozen=True)
 class Outcome:
-    """`broken`: why there is no whole run to look at, empty where there is one. `seconds`: how long it took."""
+    """`broken`: why there is no complete run, empty if there is one. `seconds`: how long it took."""
 
     scenarios: Sequence[ScenarioRecord]
     broken: str
@@ -23,7 +23,7 @@ class Outcome:
 
     @property
     def steady(self) -> bool:
-        """Whether it was a whole run that blamed nobody."""
+        """Whether it was a complete run that blamed no client."""
         return not self.broken and bool(self.scenarios) and not self._ended_as(*BLAMES)
 
     def __str__(self) -> str:

@@ -27,7 +27,7 @@ def driver() -> Iterator[psutil.Process]:
         process.kill()
 
 
-def test_drivers_are_found_and_nobody_else(driver: psutil.Process) -> None:
+def test_only_drivers_are_found(driver: psutil.Process) -> None:
     with subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE) as other:
         found = [process.pid for process in drivers_of(os.getpid())]
         assert driver.pid in found
@@ -74,7 +74,7 @@ def _ended(verdict: Verdict, *, repeated: tuple[str, ...] = ()) -> Outcome:
     ("verdict", "steady"),
     [("pass", True), ("unsupported", True), ("inconclusive", True), ("fail", False), ("error", False)],
 )
-def test_a_run_that_blames_somebody_is_not_steady(verdict: Verdict, steady: bool) -> None:
+def test_a_run_that_blames_a_client_is_not_steady(verdict: Verdict, steady: bool) -> None:
     assert _ended(verdict).steady is steady
     assert ("a/one" in str(_ended(verdict))) is (verdict not in ("pass", "unsupported"))
 
@@ -105,6 +105,6 @@ def test_the_program_says_how_each_run_ended() -> None:
 
 
 def test_the_program_fails_where_a_run_does() -> None:
-    done = _program("--clients", "nobody-knows", "--disturb", "stopped-drivers", "--tier", "smoke")
+    done = _program("--clients", "no-such-client", "--disturb", "stopped-drivers", "--tier", "smoke")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "unknown client 'nobody-knows'" in done.stdout
+    assert "unknown client 'no-such-client'" in done.stdout
