@@ -1,4 +1,4 @@
-"""A campaign plays every fault, whatever one of them breaks off at, and says whose finding that is."""
+"""A campaign injects every fault, even if one of them fails, and attributes each finding to a client."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_close_that_does_not_end_is_the_clients_finding_with_its_stack(
     assert (trouble.during, trouble.culprit) == ("clock.worker-ahead", "client")
     assert "did not answer close" in trouble.message
     assert any("never_ends" in line for line in trouble.stack), trouble.stack
-    assert first.cells, "what was recorded is judged all the same"
+    assert first.cells, "the recorded history is judged nevertheless"
     assert second.name == "network.reset"
     assert not second.troubles
     _, kept, complete = read_results(tmp_path / "out" / FILE)
@@ -94,7 +94,7 @@ def test_a_client_that_cannot_be_started_at_all_is_not_a_finding(environment: En
 
 
 def test_a_disk_that_is_full_ends_the_campaign(tmp_path: Path) -> None:
-    """Lines are recorded by threads that nobody asks: the run finds out at its next look."""
+    """Threads record lines on their own: the run notices it at its next check."""
     (tmp_path / "history.jsonl").symlink_to("/dev/full")
     recorder = HistoryRecorder(tmp_path / "history.jsonl")
     recorder.put(RunPhase(at_ms=0, name="workload"))

@@ -1,4 +1,4 @@
-"""Which faults overlap, in what order they are healed, and that one that breaks leaves nobody unhealed."""
+"""Which faults overlap, in what order they are healed, and that a failing fault leaves no fault unhealed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_seed_chooses() -> None:
     assert names(1) != names(2)
 
 
-def test_what_began_first_is_healed_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_earliest_fault_is_healed_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that is killed during a failover is not started again into it."""
     log: list[str] = []
     monkeypatch.setattr(Fault, "inject_into", inject_as_is)
@@ -74,7 +74,7 @@ def test_what_began_first_is_healed_first(monkeypatch: pytest.MonkeyPatch) -> No
     assert log == ["failover on", "kill on", "both", "failover off", "kill off"]
 
 
-def test_one_that_breaks_leaves_nobody_unhealed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_fault_leaves_no_fault_unhealed(monkeypatch: pytest.MonkeyPatch) -> None:
     log: list[str] = []
     monkeypatch.setattr(Fault, "inject_into", inject_as_is)
     troubles = RunErrors()

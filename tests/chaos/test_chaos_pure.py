@@ -1,4 +1,4 @@
-"""What needs no process: workload, registry, memory, wire, report."""
+"""Parts that need no process: workload, registry, memory, wire, report."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ PHASES = {"before-send", "after-execute", "mid-reply"}
 
 @pytest.mark.parametrize("name", CHAOS_MUTANTS)
 def test_a_defect_can_be_inflicted(name: str) -> None:
-    """What it replaces is there: a client that only crashes shows nothing. What it does is in chaos/test_mutants.py."""
+    """The replaced attributes exist: a client that only crashes shows nothing. test_mutants.py checks the effects."""
     with Damage(name) as damage:
         CHAOS_MUTANTS[name].inflict(damage)
         damage.scripts(official_scripts())
@@ -384,7 +384,7 @@ def test_what_reports_most_comes_before_the_crash_points_and_nothing_is_left_out
     assert len(before) + len(after) == len(FAULTS) + 1
 
 
-def test_whoever_names_faults_gets_them_in_the_order_of_the_list() -> None:
+def test_named_faults_are_run_in_the_order_of_the_list() -> None:
     before, after = campaign().runs_around_crash_points()
     assert [fault.name for run in before for fault in run.faults] == list(FAULTS)
     assert not after

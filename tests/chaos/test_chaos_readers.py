@@ -22,7 +22,7 @@ PATIENCE_S = 0.3
 
 
 class TalkativeConnection:
-    """Gives its events to whoever asks first, and ends when it is reported to."""
+    """Gives its events to the first reader, and ends when it is reported to."""
 
     def __init__(self) -> None:
         self.events: queue.Queue[DriverEvent] = queue.Queue()

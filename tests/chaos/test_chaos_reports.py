@@ -1,4 +1,4 @@
-"""What a campaign leaves for people: lanes of processes, labels that do not overlap, findings in Markdown."""
+"""The readable reports of a campaign: lanes of processes, labels that do not overlap, findings in Markdown."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_each_process_has_a_lane_of_its_calls_and_one_of_its_runs() -> None:
     assert [span.ending for span in runs.spans] == ["complete", "open"]
 
 
-def test_what_nobody_could_tell_apart_is_drawn_as_one() -> None:
+def test_indistinguishable_marks_are_drawn_as_one() -> None:
     lines: list[HistoryLine] = [FaultStarted(at_ms=100_000, number=1, fault="redis.oom")]
     for number in range(100):
         lines += [
@@ -83,10 +83,10 @@ def test_labels_never_cover_each_other() -> None:
     labels = [(0.0, "a" * 10), (5.0, "b" * 10), (6.0, "c"), (200.0, "d")]
     rows = label_rows(labels)
     assert rows == [0, 1, 2, 0]
-    for number, (begins, text) in enumerate(labels):
+    for number, (start, text) in enumerate(labels):
         for other in range(number):
             if rows[other] == rows[number]:
-                assert labels[other][0] + len(labels[other][1]) * LABEL_WIDTH_PX < begins, (text, labels[other])
+                assert labels[other][0] + len(labels[other][1]) * LABEL_WIDTH_PX < start, (text, labels[other])
 
 
 def test_the_page_draws_processes_and_markdown_has_the_findings(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def broken(system):
         raise AssertionError("the nemesis itself fails")
         yield
 
-recovery_phase.ENOUGH_S = 1  # the frozen worker tells nothing more
+recovery_phase.ENOUGH_S = 1  # the frozen worker reports nothing more
 with prepare(EnvironmentOptions(), redis="program") as environment:
     fault = Fault("broken", "x", broken, "workers", times=1)
     options = ChaosOptions(client=environment.launch("reference"), faults=[fault])
@@ -124,14 +124,14 @@ server.run()
 def test_what_a_client_does_not_have_is_not_a_crash_point(
     environment: Environment, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """What is only there for another script is left out, and the point is played."""
+    """Entries for another script only are left out, and the crash point is tested."""
     launch = Launch("mine", without("job.changeDelay", "queue.getMetrics", "job.getDependenciesCount"))
     cut: dict[str, Any] = {"point": "after-execute", "hurt": "cut"}
     with CrashBench(launch, environment) as bench:
         delay = crash(bench, CrashPoint(segment="change-delay", script="changeDelay", **cut))
         metrics = crash(bench, CrashPoint(segment="read", script="getMetrics", **cut))
         counts = crash(bench, CrashPoint(segment="read", script="getCounts", **cut))
-    assert [(one.reached, one.lacks) for one in (delay, metrics, counts)] == [
+    assert [(coverage.reached, coverage.lacks) for coverage in (delay, metrics, counts)] == [
         (False, "job.changeDelay"),
         (False, "queue.getMetrics"),
         (True, ""),
@@ -143,7 +143,7 @@ def test_what_a_client_does_not_have_is_not_a_crash_point(
 def test_whether_a_client_starved_at_a_crash_point_is_noted(
     environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a run: otherwise a job that stalled for want of a processor speaks against the client."""
+    """As in a run: otherwise a job that stalled for lack of a processor counts against the client."""
     recorder = HistoryRecorder()
     monkeypatch.setattr(crash_points, "HistoryRecorder", lambda: recorder)
     with CrashBench(environment.launch("reference"), environment) as bench:

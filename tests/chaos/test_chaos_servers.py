@@ -50,7 +50,7 @@ def test_a_frozen_server_does_not_answer_and_goes_on(server: RedisProcess) -> No
 
 
 @pytest.mark.parametrize("state", ["running", "frozen", "killed"])
-def test_nothing_is_left_whatever_state_it_was_in(server: RedisProcess, state: str) -> None:
+def test_nothing_is_left_from_any_state(server: RedisProcess, state: str) -> None:
     if state == "frozen":
         server.freeze()
     elif state == "killed":
@@ -101,7 +101,7 @@ def test_a_parent_that_waits_for_a_failed_child_is_at_rest_and_other_parents_are
         server.close()
 
 
-BEGINNING = """
+INTERRUPTED_START = """
 import os, signal, sys, tempfile
 from conformance.interruption import heeded
 from conformance.servers.binary import any_binary
@@ -114,21 +114,21 @@ def interrupted(**options):
     return folder
 tempfile.mkdtemp = interrupted
 with heeded():
-    {begin}
+    {start}
 """
-"""A program that is interrupted when a folder was made, and nobody has taken note of it yet."""
+"""A program that is interrupted right after a folder was made, before any object owns it."""
 
 
 @pytest.mark.parametrize(
-    "begin",
+    "start",
     [
         "from chaos.redis_servers import RedisProcess; RedisProcess(binary)",
         "from chaos.redis_servers import ContainerServer; ContainerServer('none', 'none')",
         "from conformance.servers.local import LocalProcess; LocalProcess(binary, 7999, cluster=False)",
     ],
 )
-def test_no_folder_is_left_of_a_server_that_is_interrupted_while_it_begins(begin: str, tmp_path: Path) -> None:
-    program = [sys.executable, "-c", BEGINNING.format(begin=begin)]
+def test_no_folder_is_left_of_a_server_that_is_interrupted_during_its_start(start: str, tmp_path: Path) -> None:
+    program = [sys.executable, "-c", INTERRUPTED_START.format(start=start)]
     done = subprocess.run(
         program, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, check=False, timeout=60
     )
@@ -147,7 +147,7 @@ def test_a_client_that_works_off_slowly_is_not_a_stuck_one() -> None:
                 client.lpop("p:main:wait")
                 return 0
 
-            # It looks twenty times a second: nobody could work off twelve before the deadline.
+            # The check runs twenty times a second: twelve cannot be worked off before the deadline.
             rest = wait_for_quiescence(cast("Any", server), "p", ("main",), work_one_off, deadline_s=0.3)
             assert rest == Quiescence(reached=True)
             client.rpush("p:main:wait", *range(12))

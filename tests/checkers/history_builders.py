@@ -70,11 +70,11 @@ def completed_life(at: float = 10, job: str = "1", name: str = "a", **options: A
     ]
 
 
-def fault(began: float, ended: float | None, what: str = "worker.kill", **details: Any) -> list[HistoryLine]:
+def fault(started: float, ended: float | None, what: str = "worker.kill", **details: Any) -> list[HistoryLine]:
     lost, torn = details.pop("lost_since_ms", None), details.pop("torn", False)
-    lines: list[HistoryLine] = [FaultStarted(at_ms=began, number=int(began), fault=what, **details)]
+    lines: list[HistoryLine] = [FaultStarted(at_ms=started, number=int(started), fault=what, **details)]
     if ended is not None:
-        lines.append(FaultEnded(at_ms=ended, number=int(began), fault=what, lost_since_ms=lost, torn=torn))
+        lines.append(FaultEnded(at_ms=ended, number=int(started), fault=what, lost_since_ms=lost, torn=torn))
     return lines
 
 
@@ -83,7 +83,7 @@ def quiescent(at: float = 9000) -> HistoryLine:
 
 
 def info(at: float, job: str = "1", name: str = "a") -> list[HistoryLine]:
-    """A call without an answer that anybody understands."""
+    """A call whose result cannot be parsed."""
     invoke = Invoke(at_ms=at - 1, process="p", call=int(job), op="queue.add", jobs=[planned(name)])
     return [invoke, Info(at_ms=at + 1, process="p", call=int(job), error="connection lost")]
 
@@ -102,7 +102,7 @@ def end_state(*jobs: str, container: str = "completed", **fields: str) -> Snapsh
 def judged(
     check: str, lines: list[HistoryLine], snapshot: Snapshot | None = None, *, offset: float = 0, **bounds: Any
 ) -> CheckResult:
-    """What one check says."""
+    """The verdict of one check."""
     header = HistoryHeader(bounds=HistoryBounds(**bounds), unix_offset_ms=offset)
     found = check_history(History(header, in_order(lines)), snapshot)
     return next(result for result in found if result.check == check)

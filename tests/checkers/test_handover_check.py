@@ -33,7 +33,7 @@ def test_a_job_that_stays_parked_in_a_running_queue_is_lost() -> None:
     assert _found(_1=job(), paused=["1"], meta={"paused": "1"}) == []
 
 
-def test_a_job_that_is_gone_is_lost_unless_somebody_removed_it_or_it_ended() -> None:
+def test_a_missing_job_is_lost_unless_it_was_removed_or_it_ended() -> None:
     gone = [(LOST, "job 1 is lost: it was added, never ended, and there is nothing left of it")]
     assert _found([ADDED, WAITING, ACTIVE]) == gone
     assert _found([ADDED, WAITING], removals=True) == []
@@ -41,7 +41,7 @@ def test_a_job_that_is_gone_is_lost_unless_somebody_removed_it_or_it_ended() -> 
         assert _found([ADDED, WAITING, event(ending, jobId="1")]) == []
 
 
-def test_a_job_whose_stream_begins_later_is_not_missed() -> None:
+def test_a_job_whose_stream_starts_later_is_not_missed() -> None:
     assert _found([ACTIVE, COMPLETED]) == []
 
 

@@ -203,22 +203,22 @@ def test_a_parent_of_a_failed_child_waits_permanently() -> None:
 
 @pytest.mark.parametrize(("ended", "verdict"), [(9000, "ok"), (4000, "fail")])
 def test_a_claim_that_a_fault_has_held_up_may_carry_an_older_time(ended: float, verdict: str) -> None:
-    """The job is of 10 s, its claim began at 5 s."""
+    """The job lasts 10 s, its claim started at 5 s."""
     early = end_state("1=a", timestamp=str(ADDED), processedOn=str(ADDED - 5000), finishedOn=str(ADDED))
     lines = [*completed_life(), *fault(3000, ended, "cluster.kill-primary"), quiescent(11_000)]
     assert judged("orphans", lines, early, offset=ADDED - 10_000).verdict == verdict
 
 
-@pytest.mark.parametrize(("began", "verdict"), [(12_000, "ok"), (7000, "fail")])
-def test_a_fault_at_another_time_of_a_job_excuses_no_times_out_of_order(began: float, verdict: str) -> None:
+@pytest.mark.parametrize(("started", "verdict"), [(12_000, "ok"), (7000, "fail")])
+def test_a_fault_at_another_time_of_a_job_excuses_no_times_out_of_order(started: float, verdict: str) -> None:
     """The job was added at 6 s, finished at 10 s, and activated at 15 s."""
     odd = end_state("1=a", timestamp=str(ADDED - 4000), processedOn=str(ADDED + 5000), finishedOn=str(ADDED))
-    lines = [*completed_life(), *fault(began, began + 1000, "cluster.kill-primary"), quiescent(16_000)]
+    lines = [*completed_life(), *fault(started, started + 1000, "cluster.kill-primary"), quiescent(16_000)]
     assert judged("orphans", lines, odd, offset=ADDED - 10_000).verdict == verdict
 
 
 def test_a_worker_that_ends_a_job_of_before_a_loss_does_not_mix_up_the_job_with_its_id() -> None:
-    """Seen under FLUSHALL: ids begin anew, and the old run with the same id ends while the new job is active."""
+    """Seen under FLUSHALL: ids restart, and the old run with the same id ends while the new job is active."""
     before = [*added(10, name="old"), *ran(11, 135, name="old")]
     life = [line for line in completed_life(120, name="new") if not isinstance(line, Ok)]
     lines = [*before, *fault(50, 60, "redis.flushall", lost_since_ms=0), *life, quiescent()]
@@ -292,7 +292,7 @@ def test_counters(field: str) -> None:
     assert found.findings[0].message.startswith(f"{field} is 7")
 
 
-def test_events_tell_a_possible_life() -> None:
+def test_events_describe_a_possible_life() -> None:
     assert judged("events", completed_life(), END).verdict == "ok"
     again = [*completed_life(), event(50, "active", prev="waiting")]
     assert "`active` of a job that is completed" in judged("events", again).findings[0].message

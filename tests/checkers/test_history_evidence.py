@@ -37,7 +37,7 @@ MIB = 2**20
 
 
 def fully_judged(check: str, lines: list[HistoryLine], **bounds: Any) -> CheckResult:
-    """What a check says of a history that is to be full evidence."""
+    """The verdict of a check on a history that must be full evidence."""
     header = HistoryHeader(bounds=HistoryBounds(**{**BOUNDS, **bounds}), evidence="full")
     found = check_history(History(header, in_order(lines)), None)
     return next(result for result in found if result.check == check)
@@ -181,7 +181,7 @@ def test_the_end_of_an_older_run_ends_the_renewal_of_the_newer_one_as_in_node() 
         assert judged(check, [*again, *older], **BOUNDS).verdict == "ok"
 
 
-def test_who_is_told_that_the_lock_is_gone_has_tried() -> None:
+def test_a_worker_that_learns_that_the_lock_is_gone_has_tried() -> None:
     """All locks expire while Redis stands still; until the second stalled check the job stays with its worker."""
     about: dict[str, Any] = {"process": "w", "script": "extendLocks", "queue": "q"}
     refused = [ScriptLine(at_ms=at + 1, sent_ms=at, refused=["1"], **about) for at in (7100, 8100)]
@@ -211,7 +211,7 @@ def test_a_worker_may_hear_late_of_the_end_of_an_older_run() -> None:
 
 
 def test_a_worker_that_renews_nothing_is_found_although_locks_were_evicted() -> None:
-    """It heard of the end of the older run long before it claimed the job anew, so that this explains nothing."""
+    """It learned of the end of the older run long before it claimed the job again, so that this explains nothing."""
     early = [line for line in recovered_elsewhere() if not (isinstance(line, RunEnded) and line.at_ms == 2980)]
     for lines in (early, [*early, *run(10, 2700)[1:], script(2702, "moveToFinished", "t1-10", code=-6)]):
         assert "did not renew the lock" in messages(judged("renewals", lines, **BOUNDS))
@@ -219,7 +219,7 @@ def test_a_worker_that_renews_nothing_is_found_although_locks_were_evicted() -> 
 
 
 def test_a_start_about_the_end_of_a_window_may_open_the_next() -> None:
-    """Redis 7.0 tells of it at the time of XADD, and counts from the time of PEXPIRE: 20 ms may lie between."""
+    """Redis 7.0 reports it at the time of XADD, and counts from the time of PEXPIRE: 20 ms may pass in between."""
     limit = {"q": StartLimit(most=2, duration_ms=100)}
 
     def starts(*times: float) -> list[HistoryLine]:
@@ -244,7 +244,7 @@ def test_renewals_that_stop_after_a_reconnect() -> None:
 
 
 def left_locks(*, answers: int, locks: int = 2) -> list[HistoryLine]:
-    """Jobs of 4 s whose locks nobody renews, by a worker that goes on to claim and to finish others."""
+    """Jobs of 4 s with unrenewed locks, by a worker that continues to claim and to finish others."""
     runs = [line for job in range(locks) for line in run(10 + job, 4000, str(job))]
     calls = [ScriptLine(at_ms=1500 + at, process="w", script="moveToFinished", queue="other") for at in range(answers)]
     waited = ResourceSample(at_ms=3000, waited_ms={"w": 1500.0, "redis": 1500.0})
@@ -286,8 +286,8 @@ def test_no_busy_machine_explains_who_renews_late_every_time() -> None:
     )
 
 
-def test_a_wait_that_a_fault_has_cut_and_a_run_that_was_told_late_excuse_no_late_renewals() -> None:
-    """The machine stands still from 5,200 to 5,400 ms, and the job that begins at 10 was claimed 400 ms before."""
+def test_a_wait_cut_by_a_fault_and_a_late_report_of_a_run_excuse_no_late_renewals() -> None:
+    """The machine stands still from 5,200 to 5,400 ms, and the job that starts at 10 was claimed 400 ms before."""
     late = late_renewals(answers=ANSWERS_MEANWHILE, times=(1700, 3400, 5100, 5900))
     cut = [*late, MachineStarved(since_ms=5200, at_ms=5400)]
     assert "4 times" not in messages(judged("renewals", cut, **BOUNDS))
@@ -341,7 +341,7 @@ def test_a_producer_of_whose_calls_one_kind_fails() -> None:
     assert judged("recovery", few).verdict == "ok"
 
 
-def test_nobody_gets_a_job_although_many_were_added() -> None:
+def test_no_worker_gets_a_job_although_many_were_added() -> None:
     jobs = [line for number in range(80) for line in added(7000 + number, str(number), f"j{number}")]
     found = judged("recovery", [handle(0, "opened"), *fault(100, 200, "redis.oom"), *jobs])
     assert "w got no job of q after the last fault, the others got 0 of 80" in messages(found)
@@ -478,7 +478,7 @@ def test_a_reader_that_starts_again_or_goes_back() -> None:
     assert "after a later entry" in messages(judged("event-readers", [READER, *stream(100, 110), early]))
 
 
-def test_what_a_fault_may_have_lost_a_reader_need_not_tell() -> None:
+def test_a_reader_need_not_report_events_that_a_fault_may_have_lost() -> None:
     lost = fault(105, 125, "redis.flushall", lost_since_ms=0)
     assert judged("event-readers", [READER, *stream(100, 110, 130, leave_out=(110,)), *lost]).verdict == "ok"
 

@@ -209,7 +209,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "q:id": "1",
         "q:meta": {"concurrency": "1"},
     },
-    "work without marker while somebody works": {
+    "work without marker while a worker is busy": {
         "q:1": job(),
         "q:2": job(),
         "q:wait": ["1"],
@@ -293,7 +293,7 @@ def test_every_check_is_documented_and_has_a_name_of_its_own() -> None:
     assert all(source and doc.endswith(".") for _, _, source, doc in table)
 
 
-def test_a_violation_is_a_finding_that_blames_nobody_yet() -> None:
+def test_a_violation_is_a_finding_without_a_culprit() -> None:
     (found,) = violations({"q:mine": "x"})
     assert found == Finding(
         requirement=NOBODY_BLAMED,

@@ -302,7 +302,7 @@ def patient_kit(monkeypatch: pytest.MonkeyPatch) -> float:
 
 
 @pytest.mark.usefixtures("patient_kit")
-def test_stacks_are_complete_however_late_they_come_and_whatever_it_logs(mini: Any) -> None:
+def test_stacks_of_slow_and_verbose_drivers_are_complete(mini: Any) -> None:
     connection = mini(
         f"""
 import time

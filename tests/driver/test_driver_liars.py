@@ -42,7 +42,7 @@ PROMPT_SECONDS = 8.0
 
 
 @dataclass(frozen=True)
-class Liar:
+class BrokenDriverCase:
     """A broken driver, what it must be called, and words of the message."""
 
     name: str
@@ -53,99 +53,117 @@ class Liar:
 
 
 AT_START = [
-    Liar("exits at once", "sys.exit(3)", DriverCrashed, r"ended \(exit code 3\) during the handshake"),
-    Liar("killed at start", "os.kill(os.getpid(), 9)", DriverCrashed, r"ended \(signal SIGKILL\) during the handshake"),
-    Liar("says nothing", "hang()", HandshakeFailed, r"did not answer `hello` within 700 ms and was killed", HANG_MS),
-    Liar("says garbage", r"os.write(1, b'{\x22type\n'); hang()", NotJson, r"not JSON \(.*\): '\{\"type'"),
-    Liar("says nothing on a line", r"os.write(1, b'\n'); hang()", NotJson, "the line is empty"),
-    Liar("says a number", r"os.write(1, b'42\n'); hang()", NotJson, "not an object"),
-    Liar("says bytes", r"os.write(1, b'\xff\xfe\n'); hang()", NotJson, "invalid UTF-8 at byte 0"),
-    Liar(
+    BrokenDriverCase("exits at once", "sys.exit(3)", DriverCrashed, r"ended \(exit code 3\) during the handshake"),
+    BrokenDriverCase(
+        "killed at start", "os.kill(os.getpid(), 9)", DriverCrashed, r"ended \(signal SIGKILL\) during the handshake"
+    ),
+    BrokenDriverCase(
+        "says nothing", "hang()", HandshakeFailed, r"did not answer `hello` within 700 ms and was killed", HANG_MS
+    ),
+    BrokenDriverCase("says garbage", r"os.write(1, b'{\x22type\n'); hang()", NotJson, r"not JSON \(.*\): '\{\"type'"),
+    BrokenDriverCase("says nothing on a line", r"os.write(1, b'\n'); hang()", NotJson, "the line is empty"),
+    BrokenDriverCase("says a number", r"os.write(1, b'42\n'); hang()", NotJson, "not an object"),
+    BrokenDriverCase("says bytes", r"os.write(1, b'\xff\xfe\n'); hang()", NotJson, "invalid UTF-8 at byte 0"),
+    BrokenDriverCase(
         "prints a banner",
         r"os.write(1, b'Listening on redis://127.0.0.1\n'); hang()",
         StdoutPollution,
         r"printed text to stdout.*'Listening on redis.*stderr",
     ),
-    Liar("other version", "ready(protocol=2); hang()", HandshakeFailed, "uses version 2 .* kit uses version 1"),
-    Liar(
+    BrokenDriverCase(
+        "other version", "ready(protocol=2); hang()", HandshakeFailed, "uses version 2 .* kit uses version 1"
+    ),
+    BrokenDriverCase(
         "event first", "say(type='event', handle='a', name='b'); hang()", HandshakeFailed, "first line is not `ready`"
     ),
-    Liar("no client", "say(type='ready', protocol=1, ops=[], capabilities=[])", SchemaViolation, "field `client`"),
-    Liar(
+    BrokenDriverCase(
+        "no client", "say(type='ready', protocol=1, ops=[], capabilities=[])", SchemaViolation, "field `client`"
+    ),
+    BrokenDriverCase(
         "ops is a text",
         "hear(); say(type='ready', protocol=1, client={'name':'a','language':'b','version':'c'}, ops='x')\nhang()",
         SchemaViolation,
         r"line of type `ready`.*Expected `array`, got `str` - at `\$\.ops`",
     ),
-    Liar("unknown type", "say(type='log', level=30); hang()", SchemaViolation, "Invalid value 'log'"),
-    Liar("closes stdout", "hear(); os.close(1); hang()", StdoutClosed, "closed its stdout during the handshake"),
-    Liar(
+    BrokenDriverCase("unknown type", "say(type='log', level=30); hang()", SchemaViolation, "Invalid value 'log'"),
+    BrokenDriverCase(
+        "closes stdout", "hear(); os.close(1); hang()", StdoutClosed, "closed its stdout during the handshake"
+    ),
+    BrokenDriverCase(
         "unfinished", 'os.write(1, b\'{"type":"rea\'); sys.exit(1)', DriverCrashed, r"not finished: '\{\"type\":\"rea'"
     ),
 ]
 
 AT_CALL = [
-    Liar(
+    BrokenDriverCase(
         "never answers", "ready(); hang()", DriverHung, "did not answer queue.add within 700 ms and was killed", HANG_MS
     ),
-    Liar("never reads", "ready()\nhang()", DriverHung, "did not answer queue.add", HANG_MS),
-    Liar("crashes", "ready(); hear(); sys.exit(7)", DriverCrashed, r"ended \(exit code 7\) during queue.add"),
-    Liar(
+    BrokenDriverCase("never reads", "ready()\nhang()", DriverHung, "did not answer queue.add", HANG_MS),
+    BrokenDriverCase(
+        "crashes", "ready(); hear(); sys.exit(7)", DriverCrashed, r"ended \(exit code 7\) during queue.add"
+    ),
+    BrokenDriverCase(
         "crashes loudly",
         "ready(); hear(); raise RuntimeError('out of cheese')",
         DriverCrashed,
         r"(?s)exit code 1.*last lines of its stderr.*out of cheese",
     ),
-    Liar("killed", "ready(); hear(); os.kill(os.getpid(), 15)", DriverCrashed, "signal SIGTERM"),
-    Liar(
+    BrokenDriverCase("killed", "ready(); hear(); os.kill(os.getpid(), 15)", DriverCrashed, "signal SIGTERM"),
+    BrokenDriverCase(
         "closes stdout",
         "ready(); hear(); os.close(1); hang()",
         StdoutClosed,
         "during queue.add, but its process is still running",
     ),
-    Liar("prints", r"ready(); hear(); os.write(1, b'[info] adding job\n'); hang()", StdoutPollution, "adding job"),
-    Liar("prints colours", r"ready(); hear(); os.write(1, b'\x1b[31mwarn\x1b[0m\n'); hang()", StdoutPollution, "warn"),
-    Liar("garbage", r"ready(); hear(); os.write(1, b'\x00\x01\x02\n'); hang()", NotJson, "not JSON"),
-    Liar(
+    BrokenDriverCase(
+        "prints", r"ready(); hear(); os.write(1, b'[info] adding job\n'); hang()", StdoutPollution, "adding job"
+    ),
+    BrokenDriverCase(
+        "prints colours", r"ready(); hear(); os.write(1, b'\x1b[31mwarn\x1b[0m\n'); hang()", StdoutPollution, "warn"
+    ),
+    BrokenDriverCase("garbage", r"ready(); hear(); os.write(1, b'\x00\x01\x02\n'); hang()", NotJson, "not JSON"),
+    BrokenDriverCase(
         "invalid UTF-8", r"ready(); hear(); os.write(1, b'{\x22a\x22:\x22\xc3\x28\x22}\n'); hang()", NotJson, "UTF-8 at"
     ),
-    Liar("deep", r"ready(); hear(); os.write(1, b'{\x22value\x22:' + b'[' * 100000 + b'\n'); hang()", NotJson, "JSON"),
-    Liar(
+    BrokenDriverCase(
+        "deep", r"ready(); hear(); os.write(1, b'{\x22value\x22:' + b'[' * 100000 + b'\n'); hang()", NotJson, "JSON"
+    ),
+    BrokenDriverCase(
         "counts ids",
         "ready(); hear(); say(type='result', id=10**6, status='ok', value={}); hang()",
         WrongId,
         "id 1000000",
     ),
-    Liar(
+    BrokenDriverCase(
         "long line", "ready(); hear(); os.write(1, b'{' + b' ' * 2**24); hang()", OversizedLine, "longer than 16777216"
     ),
-    Liar("ready twice", "ready(); hear(); say_ready(); hang()", HandshakeFailed, "sent `ready` twice"),
-    Liar(
+    BrokenDriverCase("ready twice", "ready(); hear(); say_ready(); hang()", HandshakeFailed, "sent `ready` twice"),
+    BrokenDriverCase(
         "fail, no error",
         "ready(); say(type='result', id=hear()['id'], status='fail'); hang()",
         SchemaViolation,
         "`error`",
     ),
-    Liar(
+    BrokenDriverCase(
         "bad status",
         "ready(); say(type='result', id=hear()['id'], status='done'); hang()",
         SchemaViolation,
         r"\$\.status",
     ),
-    Liar(
+    BrokenDriverCase(
         "id as text",
         "ready(); say(type='result', id=str(hear()['id']), status='ok'); hang()",
         SchemaViolation,
         r"\$\.id",
     ),
-    Liar(
+    BrokenDriverCase(
         "bad answer",
         "ready(); ok(hear(), id=1); hang()",
         SchemaViolation,
         r"answer to queue.add.*`\$\.id`.*\{\"id\":1\}",
     ),
-    Liar("no answer", "ready(); ok(hear()); hang()", SchemaViolation, "missing required field `id`"),
-    Liar(
+    BrokenDriverCase("no answer", "ready(); ok(hear()); hang()", SchemaViolation, "missing required field `id`"),
+    BrokenDriverCase(
         "bad event",
         "ready(); hear(); say(type='event', handle='w', name='completed', args={'job': 1}); hang()",
         SchemaViolation,
@@ -154,12 +172,12 @@ AT_CALL = [
 ]
 
 
-def start(script: Any, liar: Liar) -> ChildProcess:
+def start(script: Any, liar: BrokenDriverCase) -> ChildProcess:
     return ChildProcess.start(script(liar.body), seed=1, handshake_deadline_ms=liar.deadline_ms)
 
 
 @pytest.mark.parametrize("liar", AT_START, ids=lambda liar: liar.name)
-def test_a_driver_that_breaks_the_handshake(script: Any, liar: Liar) -> None:
+def test_a_driver_that_breaks_the_handshake(script: Any, liar: BrokenDriverCase) -> None:
     started = time.monotonic()
     with pytest.raises(liar.problem, match=liar.words) as caught:
         start(script, liar)
@@ -171,7 +189,7 @@ def test_a_driver_that_breaks_the_handshake(script: Any, liar: Liar) -> None:
 
 
 @pytest.mark.parametrize("liar", AT_CALL, ids=lambda liar: liar.name)
-def test_a_driver_that_breaks_a_call(mini: Any, liar: Liar) -> None:
+def test_a_driver_that_breaks_a_call(mini: Any, liar: BrokenDriverCase) -> None:
     connection = mini(liar.body)
     started = time.monotonic()
     with pytest.raises(liar.problem, match=liar.words) as caught:
@@ -322,7 +340,7 @@ def test_any_bytes_are_a_message_or_a_problem(line: bytes) -> None:
     assert len(problem.what) < 3000
 
 
-class Babbler:
+class NoiseTransport:
     """Shakes hands, then answers the first call with arbitrary bytes."""
 
     def __init__(self, noise: bytes, pieces: int) -> None:
@@ -351,7 +369,7 @@ class Babbler:
 @example(b"", 1)
 @example(b"no newline", 1)
 def test_a_connection_survives_any_bytes(noise: bytes, pieces: int) -> None:
-    connection = InProcess.start(Babbler(noise, pieces))
+    connection = InProcess.start(NoiseTransport(noise, pieces))
     try:
         with pytest.raises(DriverBroken) as caught:
             connection.call(queue.Add(name="n"), deadline_ms=50)
@@ -363,17 +381,17 @@ def test_a_connection_survives_any_bytes(noise: bytes, pieces: int) -> None:
 
 def test_the_fuzzer_would_see_a_good_answer() -> None:
     """The sentinel of the test above: with the right bytes, the same call succeeds."""
-    probe = InProcess.start(Babbler(b"", 1), seed=5)
+    probe = InProcess.start(NoiseTransport(b"", 1), seed=5)
     expected = probe._mailbox.open_call("x")  # equal seeds choose equal ids
     probe.kill()
     line = json.dumps({"type": "result", "id": expected, "status": "ok", "value": {"id": "7"}}).encode()
-    connection = InProcess.start(Babbler(line + b"\n", 3), seed=5)
+    connection = InProcess.start(NoiseTransport(line + b"\n", 3), seed=5)
     assert connection.call(queue.Add(name="n"), deadline_ms=5000).id == "7"
     connection.kill()
 
 
 def test_an_oversized_line_needs_no_newline_to_be_refused() -> None:
-    connection = InProcess.start(Babbler(b"x" * (MAX_LINE_BYTES + 1), 3))
+    connection = InProcess.start(NoiseTransport(b"x" * (MAX_LINE_BYTES + 1), 3))
     with pytest.raises(DriverBroken, match=f"longer than {MAX_LINE_BYTES} bytes"):
         connection.call(queue.Add(name="n"), deadline_ms=5000)
     connection.kill()

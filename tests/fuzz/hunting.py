@@ -1,8 +1,8 @@
 """Letting the fuzzer loose on a planted defect.
 
-`python -m tests.fuzz.hunting [NAME …]` hunts each defect anew (two minutes at most) and writes its replay file into
-`tests/fuzz/replays/`; that is how these files were made. A defect that only shows beside another client (`skew.…`) is
-hunted in turns with Node, and its file is in `tests/fuzz/skewed/`.
+`python -m tests.fuzz.hunting [NAME …]` hunts each defect again (two minutes at most) and writes its replay file into
+`tests/fuzz/replays/`; that is how these files were made. A defect that only shows together with another client
+(`skew.…`) is hunted in turns with Node, and its file is in `tests/fuzz/skewed/`.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def no_lock_check(damage: Damage) -> None:
 
 @planted
 def event_without_prev(damage: Damage) -> None:
-    """The event `failed` does not tell where the job was before."""
+    """The event `failed` does not say where the job was before."""
     damage.commands("moveToFinished", 'if event(command) == "failed" then drop(command, "prev") end')
 
 

@@ -124,7 +124,7 @@ def test_a_known_class_is_not_found_again(server: RedisInstance, oracle: Launch)
 
 def test_a_client_that_dies_is_a_finding(server: RedisInstance, oracle: Launch) -> None:
     def dies(damage: Damage) -> None:
-        """Promoting a job takes longer than anybody waits."""
+        """Promoting a job takes longer than any deadline."""
         damage.commands("addStandardJob", 'if command[1] == "LPUSH" then error("it is broken") end')
 
     with target_for(HEALTHY.__class__("dies", "", (), (), (), (), dies), server, oracle) as target:
@@ -180,7 +180,7 @@ def _call(*words: str | Path) -> tuple[int, str]:
     ("words", "says"),
     [
         (["--budget", "soon"], "invalid duration"),
-        (["--client", "nobody", "--budget", "1s"], "unknown client 'nobody'"),
+        (["--client", "no-such-client", "--budget", "1s"], "unknown client 'no-such-client'"),
         (["--client", "node", "--budget", "1s", "--", "./driver"], "give only one of them"),
         (["--redis", "cluster:3", "--budget", "1s", "--client", "node"], "fuzz needs a single Redis"),
     ],
@@ -200,7 +200,7 @@ def test_a_file_that_is_none_is_a_usage_problem(tmp_path: Path) -> None:
     assert str(path) in str(result.exception)
 
 
-def test_a_client_without_the_operation_cannot_play_the_file(tmp_path: Path) -> None:
+def test_a_client_without_the_operation_cannot_run_the_file(tmp_path: Path) -> None:
     path = tmp_path / "rare.jsonl"
     lines = FIFO.read_text("utf-8").splitlines()
     step = {"call": "job.waitUntilFinished", "on": "queue-1", "args": {"job": "1", "events": "none"}}
@@ -230,7 +230,7 @@ def test_a_run_ends_with_findings_and_goes_on_from_there(tmp_path: Path) -> None
     assert "membership.wait.order" in text
     files = sorted((tmp_path / "findings").iterdir())
     assert files
-    code, text = hunted("1s")  # what was found is played before anything new
+    code, text = hunted("1s")  # known failures are replayed before new sequences
     assert code == 1, text
     assert f"still shows  {files[0]}" in text.replace("\n", "")
     record = json.loads((tmp_path / "coverage.json").read_text("utf-8"))

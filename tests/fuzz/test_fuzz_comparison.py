@@ -1,4 +1,4 @@
-"""What counts as different after a step, and what does not."""
+"""Which differences after a step count, and which do not."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_an_invariant_that_the_oracle_breaks_too_is_not_a_difference() -> None:
     ],
 )
 def test_the_invariants_are_those_of_the_oracles_version(version: str, ours: str, broken: list[str]) -> None:
-    """Where the jobs of a paused queue are is what 6.0.0 has changed."""
+    """6.0.0 has changed where the jobs of a paused queue are stored."""
     theirs = {"wait": "paused", "paused": "wait"}[ours]
     keys = {"q:1": job(), "q:meta": {"paused": "1"}}
     states = _observations({**keys, f"q:{theirs}": ["1"]}, {**keys, f"q:{ours}": ["1"]})
@@ -144,7 +144,7 @@ def test_times_to_live_far_apart_are_found_even_in_equal_states() -> None:
 
 
 def test_a_rate_window_that_runs_down_is_not_a_difference() -> None:
-    """Longer than the queue's newest limit, it lies in no band of the canonical rules."""
+    """Longer than the queue's newest limit, it matches no band of the canonical rules."""
     keys = {"q:meta": {"max": "2", "duration": "20000"}, "q:limiter": "1"}
 
     def observed(ttl_ms: int, fingerprint: str) -> HandmadeObservation:

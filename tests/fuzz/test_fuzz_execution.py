@@ -148,7 +148,7 @@ def test_an_undecided_call_that_redis_has_executed_must_have_happened(
     assert [difference.kind for difference in runner.perform(_cut(phase))] == ["missing-job"]
 
 
-def test_a_call_that_was_made_again_before_redis_saw_it_is_compared_as_ever(runner: SequenceRunner) -> None:
+def test_a_call_that_was_repeated_before_redis_saw_it_is_compared_as_usual(runner: SequenceRunner) -> None:
     _client(runner, Completion("ok", {"id": "7"}), 1)
     assert [difference.where for difference in runner.perform(_cut("before-send"))] == ["answer.queue.add.id"]
     assert not runner.live
@@ -241,7 +241,7 @@ def _watched(runner: SequenceRunner) -> list[Completion]:
     return completions
 
 
-def test_in_mode_model_there_is_nobody_to_cut(server: RedisInstance, oracle: Launch) -> None:
+def test_mode_model_has_no_connection_to_cut(server: RedisInstance, oracle: Launch) -> None:
     with target_for(HEALTHY, server, oracle, "model") as target:
         assert isinstance(target, FuzzTarget)
         assert not target.drivers.cuts

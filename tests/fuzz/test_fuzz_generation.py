@@ -27,7 +27,7 @@ from conformance.model import operations
 
 
 class DryPlayer:
-    """Nobody plays."""
+    """Runs nothing."""
 
     live = True
 
@@ -135,7 +135,7 @@ def test_what_was_tried_is_not_aimed_at_again() -> None:
     assert pair.pair in coverage.worth_trying(calls)
     assert coverage.count_generated([pair]) == 0
     assert pair.pair not in coverage.worth_trying(calls)
-    assert pair.pair in coverage.never_tried(calls), "nobody has compared it yet"
+    assert pair.pair in coverage.never_tried(calls), "it has not been compared yet"
     coverage.count_compared([pair])
     assert pair.pair not in coverage.never_tried(calls)
 

@@ -81,7 +81,7 @@ def test_a_record_leaves_out_what_is_at_its_default() -> None:
         {"call": "queue.fly", "on": "queue-1"},
         {"call": "queue.add", "on": "queue-1", "args": {}},
         {"call": "queue.add", "on": 5, "args": {"name": "n"}},
-        {"call": "queue.pause", "on": "queue-1", "by": "somebody"},
+        {"call": "queue.pause", "on": "queue-1", "by": "stranger"},
         {"call": "queue.pause", "on": "queue-1", "cut": "sometime"},
         {"clock_ms": "soon"},
         {"fault": "earthquake"},
@@ -114,7 +114,7 @@ HEADER = ReplayHeader(
     mode="interop",
     clock="running",
     seed=7,
-    client="somebody",
+    client="some-client",
     version="1.2",
     beside=[DifferenceClass("open", "meta", "missing-key")],
 )
@@ -129,7 +129,7 @@ def test_a_file_holds_everything(tmp_path: Path) -> None:
     assert read_replay(path).groups == {DIFFERENCE.group}
 
 
-def test_the_difference_stands_beside_its_step(tmp_path: Path) -> None:
+def test_the_difference_is_shown_next_to_its_step(tmp_path: Path) -> None:
     path = tmp_path / "one.jsonl"
     write_replay(Replay(HEADER, tuple(STEPS), (DIFFERENCE,)), path)
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]

@@ -12,7 +12,7 @@ from conformance.participants.handles import WorkerHandle
 from conformance.scenarios.support.steps import MOST_CLAIMS, claimed_until_empty
 
 
-class Handing:
+class FiniteWorker:
     """A worker that hands out `jobs` jobs."""
 
     def __init__(self, jobs: int) -> None:
@@ -30,13 +30,13 @@ def claimed(worker: Any) -> list[str]:
 
 
 def test_jobs_are_claimed_until_none_is_left() -> None:
-    worker = Handing(3)
+    worker = FiniteWorker(3)
     assert claimed(worker) == ["1", "2", "3"]
     assert worker.tokens == ["token-7"] * 4
 
 
 def test_a_queue_that_never_runs_empty_is_a_mismatch() -> None:
-    worker = Handing(MOST_CLAIMS * 1000)
+    worker = FiniteWorker(MOST_CLAIMS * 1000)
     with pytest.raises(Mismatch, match="the queue runs empty"):
         claimed(worker)
     assert len(worker.tokens) == MOST_CLAIMS

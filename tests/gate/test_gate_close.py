@@ -13,7 +13,7 @@ from conformance.participants.expect import Mismatch
 from conformance.participants.handles import ParticipantHandle
 
 
-class Refusing:
+class FailingCaller:
     """A caller whose every call ends with this error."""
 
     def __init__(self, error: Exception) -> None:
@@ -24,7 +24,7 @@ class Refusing:
 
 
 def handle_that(error: Exception) -> ParticipantHandle:
-    return ParticipantHandle(cast("Caller", Refusing(error)), "q", "worker-1")
+    return ParticipantHandle(cast("Caller", FailingCaller(error)), "q", "worker-1")
 
 
 def undecided(code: Any) -> OperationIndeterminate:

@@ -7,14 +7,14 @@ from typing import Any
 from conformance.scenarios import test_cron_patterns as cron_patterns
 
 
-class Noting:
-    """A client, its only queue and what that has in Redis in one; it notes what it is asked to repeat."""
+class ScheduleRecorder:
+    """A client, its only queue and its state in Redis in one object; records the requested schedules."""
 
     def __init__(self) -> None:
         self.repeats: list[dict[str, Any]] = []
         self.redis = self
 
-    def queue(self) -> Noting:
+    def queue(self) -> ScheduleRecorder:
         return self
 
     def schedule(self, _name: str, repeat: dict[str, Any], **_more: Any) -> None:
@@ -25,7 +25,7 @@ class Noting:
 
 
 def test_dates_are_numbers() -> None:
-    client = Noting()
+    client = ScheduleRecorder()
     cron_patterns.test_every_month_has_its_days.scenario.function(client, "months-1-to-3")
     cron_patterns.test_clocks_are_changed.scenario.function(client, "Europe/Berlin")
     cron_patterns.test_zones_have_many_names.scenario.function(client)

@@ -123,7 +123,7 @@ def test_more_scenarios_than_the_entry_allows_are_a_problem_of_the_run() -> None
 COUNTS_WRONGLY = FlakyFailure(operation="queue.*", reason="it counts wrongly at first", at_most=2)
 
 
-class Miscounting:
+class WrongCounter:
     """Returns a wrong `queue.count` that many times."""
 
     def __init__(self, times: int) -> None:
@@ -139,7 +139,7 @@ def run_record(bench_of: BenchOf, mini: MiniatureDrivers, tmp_path: Path) -> Cal
     """Run a scenario as a run does, with a client that miscounts `times` times; returns its record."""
 
     def run_scenario(times: int, *unsteady: FlakyFailure) -> ScenarioRecord:
-        bench = bench_of(mini(), mini(ops={"queue.count": Miscounting(times)}))
+        bench = bench_of(mini(), mini(ops={"queue.count": WrongCounter(times)}))
         repeater = Repeater(cast("StarvationWatch", CalmMachine()), RunLock(tmp_path))
         runner = ScenarioRunner(bench, repeater, RunConfig(), (), StopRule(), unsteady=unsteady)
         node = cast("Any", item(COUNTS, module="test_getters.py"))

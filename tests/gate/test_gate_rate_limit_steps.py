@@ -11,8 +11,8 @@ from conformance.participants.redis_view import RedisView
 from conformance.scenarios.support.steps import started_in_windows
 
 
-class Recorded:
-    """As much of a queue in Redis as is asked for: starts at these times (ms), and each job's `processedOn`."""
+class RecordedQueue:
+    """The needed part of a queue in Redis: starts at these times (ms), and each job's `processedOn`."""
 
     def __init__(self, starts: list[int], processed_on: dict[int, int]) -> None:
         self._starts, self._processed_on = starts, processed_on
@@ -30,7 +30,7 @@ class Recorded:
 
 
 def _judge(starts: list[int], processed_on: dict[int, int]) -> None:
-    redis: Any = Recorded(starts, processed_on)
+    redis: Any = RecordedQueue(starts, processed_on)
     started_in_windows(cast("RedisView", redis), most=2, duration_ms=200)
 
 

@@ -1,4 +1,4 @@
-"""Playing cells: what is kept is not played again, what breaks is said in one line, and what hangs is ended."""
+"""Running cells: kept results are not run again, a broken cell yields a one-line reason, and a hanging one is ended."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_a_pair_of_real_clients_is_run_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--clients", "nobody,node", "--cell", "nobody"), "unknown client 'nobody'"),
+        (("--clients", "no-such-client,node", "--cell", "no-such-client"), "unknown client 'no-such-client'"),
         (("--clients", "node", "--cell", "node,node"), "no cell 'node,node'"),
         (("--clients", ","), "no clients"),
     ],

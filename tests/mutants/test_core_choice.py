@@ -45,7 +45,7 @@ def test_a_place_that_no_other_case_passes_is_not_waited_for() -> None:
 
 
 def missing_names(named: Mapping[str, frozenset[str]], cases: Mapping[str, ScenarioCase]) -> list[str]:
-    """The cases that the file names, and that are no cases of tier full."""
+    """The cases in the file that are not cases of tier full."""
     there = {
         (case.id, case_text(case.scenario, case.arguments)) for case in cases.values() if case.scenario.tier == "full"
     }

@@ -1,4 +1,4 @@
-"""What is changed, by which rule; how mutants are named and drawn; and that every one of them can be loaded."""
+"""The changed code, by which rule; how mutants are named and drawn; and that every one of them can be loaded."""
 
 from __future__ import annotations
 
@@ -228,9 +228,9 @@ def test_an_endless_script_ends(server: RedisInstance, endless: bytes) -> None:
 
 def test_a_constant_is_reached_where_it_is_read(catalogue: Catalogue) -> None:
     [first, *_] = [
-        each
-        for each in catalogue.all("jobs/options.py")
-        if each.function == "module" and "_000" in _line(catalogue, each)
+        mutant
+        for mutant in catalogue.all("jobs/options.py")
+        if mutant.function == "module" and "_000" in _line(catalogue, mutant)
     ]
     read_in = {place.file for place in first.places}
     assert "jobs/options.py" in read_in
@@ -252,7 +252,9 @@ def test_every_mutant_has_an_area(catalogue: Catalogue) -> None:
 
 def test_every_judgement_is_about_mutants_that_exist(catalogue: Catalogue, everything: list[GeneratedMutant]) -> None:
     """Also each of its names, and of its lines of code."""
-    stale = {(each.reason, part) for each in load_judgements() for part in (*each.mutants, *each.code)}
+    stale = {
+        (judgement.reason, part) for judgement in load_judgements() for part in (*judgement.mutants, *judgement.code)
+    }
     for mutant in everything:
         code = mutant.code(catalogue.text(mutant))
         judgement = judgement_of(mutant.key, mutant.line, code)

@@ -79,7 +79,9 @@ def _hunt(hunter: Hunter, mutant: GeneratedMutant, names: list[str]) -> tuple[li
 
 def _in_lua(catalogue: Catalogue, script: str, function: str, operator: str) -> GeneratedMutant:
     return next(
-        each for each in catalogue.of_file(f"lua {script}") if (each.function, each.operator) == (function, operator)
+        mutant
+        for mutant in catalogue.of_file(f"lua {script}")
+        if (mutant.function, mutant.operator) == (function, operator)
     )
 
 
@@ -263,12 +265,12 @@ def test_a_baseline_says_what_a_case_passes(
     reach = recorder.record(LIFO, cases[LIFO])
     assert reach.healthy
     assert set(reach.passed) & set(catalogue.scripts) == {"addStandardJob"}
-    passed = [each for each in catalogue.of_file("lua addStandardJob") if list(reaching(each, [reach]))]
-    functions = {each.function for each in passed}
+    passed = [mutant for mutant in catalogue.of_file("lua addStandardJob") if list(reaching(mutant, [reach]))]
+    functions = {mutant.function for mutant in passed}
     assert {"storeJob", "addJobInTargetList"} <= functions
     assert "deduplicateJobWithoutReplace" not in functions
     lines = {(file, line) for file, all_lines in reach.passed.items() for line in all_lines}
-    add = next(each for each in catalogue.of_file("python queue.py") if each.function == "Queue.add")
+    add = next(mutant for mutant in catalogue.of_file("python queue.py") if mutant.function == "Queue.add")
     assert any((place.file, line) in lines for place in add.places for line in range(place.first, place.last + 1))
 
 

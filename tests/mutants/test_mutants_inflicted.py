@@ -1,4 +1,4 @@
-"""A mutant has to inflict its damage: broken code that never runs, or does what the healthy one does, is told."""
+"""A mutant must do its damage: broken code that never runs, or acts like the healthy code, is reported."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_replacement_of_a_function_has_an_effect_when_it_is_called(damage: Dam
 
 
 @dataclass(frozen=True)
-class Pushing:
+class PushScript:
     text: str = 'redis.call("EXISTS", KEYS[1]) return redis.call("RPUSH", KEYS[1], "a")'
     name: str = "pushing"
     key_count: int = 1
@@ -142,7 +142,7 @@ def test_a_broken_script_notes_its_effect(server: RedisInstance, body: str, *, h
     note, prefix = f"note-{uuid.uuid4()}:", server.fresh_prefix()
     with server.connect() as redis:
         with suppress(Exception):
-            redis.eval(filtered(Pushing(), body, note).text, 1, f"{prefix}:q:wait")
+            redis.eval(filtered(PushScript(), body, note).text, 1, f"{prefix}:q:wait")
         keys = list(redis.scan_iter(match=f"{note}*"))
         assert keys == ([f"{note}{{{prefix}:q:wait}}".encode()] if has_effect else [])
         assert all(0 < redis.ttl(key) <= 600 for key in keys)

@@ -168,12 +168,12 @@ def test_an_unreachable_server_is_a_problem_that_says_so() -> None:
         read_snapshot(unreachable, "p")
 
 
-class Meddled:
-    """A client, before whose n-th pipeline something happens: the first reads types, the second values, and so on."""
+class DisturbedRedis:
+    """A client that calls the n-th disturbance before its n-th pipeline: the first reads types, the second values, …"""
 
-    def __init__(self, client: Redis, *happenings: Callable[[], object]) -> None:
+    def __init__(self, client: Redis, *disturbances: Callable[[], object]) -> None:
         self._client = client
-        self._happenings = list(happenings)
+        self._disturbances = list(disturbances)
         self.pipelines = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -181,14 +181,14 @@ class Meddled:
 
     def pipeline(self, *, transaction: bool) -> Any:
         self.pipelines += 1
-        if self._happenings:
-            self._happenings.pop(0)()
+        if self._disturbances:
+            self._disturbances.pop(0)()
         return self._client.pipeline(transaction=transaction)
 
 
-def meddled_snapshot(client: Redis, *happenings: Callable[[], object]) -> tuple[Snapshot, int]:
-    meddled: Any = Meddled(client, *happenings)
-    return read_snapshot(meddled, "p"), meddled.pipelines
+def disturbed_snapshot(client: Redis, *disturbances: Callable[[], object]) -> tuple[Snapshot, int]:
+    disturbed: Any = DisturbedRedis(client, *disturbances)
+    return read_snapshot(disturbed, "p"), disturbed.pipelines
 
 
 def test_a_key_that_expires_and_comes_back_while_it_is_read_has_its_type(redis: Redis) -> None:
@@ -199,7 +199,7 @@ def test_a_key_that_expires_and_comes_back_while_it_is_read_has_its_type(redis: 
         redis.set("p:q:stalled-check", "1700000000000", px=60_000)
 
     set_again()
-    snapshot, pipelines = meddled_snapshot(redis, expire, set_again)
+    snapshot, pipelines = disturbed_snapshot(redis, expire, set_again)
     assert snapshot.unknown == ()
     assert [row.queue for row in snapshot.stalled_checks] == ["q"]
     assert pipelines == 4
@@ -212,7 +212,7 @@ def test_a_key_whose_type_changes_while_it_is_read_is_read_again(redis: Redis) -
         redis.delete("p:q:wait")
         redis.zadd("p:q:wait", {"1": 1})
 
-    snapshot, _ = meddled_snapshot(redis, lambda: None, change)
+    snapshot, _ = disturbed_snapshot(redis, lambda: None, change)
     assert [(row.key, row.type, row.value) for row in snapshot.unknown] == [("p:q:wait", "zset", [("1", 1.0)])]
 
 
@@ -223,12 +223,12 @@ def test_a_key_that_never_stands_still_is_shown_and_reading_ends(redis: Redis) -
         if not redis.delete("p:q:stalled-check"):
             redis.set("p:q:stalled-check", "1")
 
-    snapshot, pipelines = meddled_snapshot(redis, *[come_and_go] * 100)
+    snapshot, pipelines = disturbed_snapshot(redis, *[come_and_go] * 100)
     assert [(row.key, row.type) for row in snapshot.unknown] == [("p:q:stalled-check", "none")]
     assert pipelines < 100
 
 
 def test_a_key_that_goes_away_while_it_is_read_is_left_out(redis: Redis) -> None:
     redis.set("p:q:1:lock", "token")
-    snapshot, _ = meddled_snapshot(redis, lambda: None, lambda: redis.delete("p:q:1:lock"))
+    snapshot, _ = disturbed_snapshot(redis, lambda: None, lambda: redis.delete("p:q:1:lock"))
     assert list(snapshot.rows()) == []

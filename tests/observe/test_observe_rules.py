@@ -462,7 +462,7 @@ def test_the_next_time_of_a_cron_pattern_without_iteration_stays() -> None:
 
 @pytest.mark.parametrize("period", [{"every": "1800000"}, {"pattern": "0 0 1 1 *"}])
 def test_an_offset_from_before_its_period_was_changed_is_the_same_at_any_time(period: dict[str, str]) -> None:
-    """It shows when the scheduler was started; who writes one that is no number, or below 0, or none, is seen."""
+    """It shows when the scheduler was started; a missing value, a non-number or one below 0 is detected."""
 
     def changed(offset: str | None) -> Mapping[str, str] | None:
         record = period if offset is None else {**period, "offset": offset}
@@ -516,7 +516,7 @@ UNREADABLE = [
 
 @pytest.mark.parametrize(("name", "text"), UNREADABLE)
 def test_what_node_cannot_read_never_passes_for_what_it_can(name: str, text: str) -> None:
-    """Node need not read what a trial found the same as its own, by whatever rules (`_judge_left_behind`)."""
+    """Node need not read a finding of a trial as its own state, under any rules (`_judge_left_behind`)."""
     ended = {"q:completed": Zset({"7": ADDED + 2}), "q:events": Stream([event("completed", jobId="7")])}
     left, right = (snapshot({"q:7": job(**changed), **ended}) for changed in (READABLE, {**READABLE, name: text}))
     assert diff(canonicalise(left, ALL_RULES), canonicalise(right, ALL_RULES))

@@ -23,7 +23,7 @@ TEXTS = st.text(alphabet=st.one_of(st.sampled_from("%\r\n:,;#[]=0AD25 "), st.cha
 
 @dataclass(frozen=True)
 class Understood:
-    """What the runner of GitHub makes of a line."""
+    """The command that the GitHub runner reads from a line."""
 
     name: str
     properties: dict[str, str]
@@ -38,7 +38,7 @@ def understood(text: str) -> list[Understood]:
             name=command["name"],
             properties={
                 name: decoded(value, {"%3A": ":", "%2C": ",", "%0A": "\n", "%0D": "\r", "%25": "%"})
-                for name, _, value in (each.partition("=") for each in (command["properties"] or "").split(","))
+                for name, _, value in (part.partition("=") for part in (command["properties"] or "").split(","))
             },
             data=decoded(command["data"], {"%0A": "\n", "%0D": "\r", "%25": "%"}),
         )
@@ -54,12 +54,12 @@ def decoded(text: str, meaning: dict[str, str]) -> str:
 @given(TEXTS, TEXTS)
 @example("a::b,file=x", "%0A::error::owned\r\n::set-output name=x::y\n##[error]z")
 @example("100%25", "%250A")
-def test_whatever_a_text_holds_is_one_command_with_one_property(title: str, message: str) -> None:
+def test_any_text_becomes_one_command_with_one_property(title: str, message: str) -> None:
     line = annotation("warning", title, message)
     [command] = understood(line)
     assert (command.name, list(command.properties)) == ("warning", ["title"])
     assert "##[" not in line
-    # What cannot be seen is written out before; all else arrives as it was.
+    # Invisible characters were already escaped; everything else arrives unchanged.
     if title.isprintable():
         assert command.properties["title"] == title
     if message.isprintable() and "##[" not in message and not re.match(r"\s*::", message):
@@ -82,15 +82,21 @@ def test_every_cause_names_its_requirement(summary_of: Callable[[str], Summary])
     summary = summary_of("full")
     commands = understood(render_annotations(summary))
     for cause in summary.causes:
-        titled = [each for each in commands if each.properties["title"].startswith(f"{cause.finding.requirement} (")]
-        assert any(each.data.startswith(cause.line) for each in titled), cause.line
-    assert [each.name for each in commands].count("error") == 10
-    assert "passes now" in next(each.data for each in commands if each.properties["title"] == "retry.fixed-backoff")
+        titled = [
+            command for command in commands if command.properties["title"].startswith(f"{cause.finding.requirement} (")
+        ]
+        assert any(command.data.startswith(cause.line) for command in titled), cause.line
+    assert [command.name for command in commands].count("error") == 10
+    assert "passes now" in next(
+        command.data for command in commands if command.properties["title"] == "retry.fixed-backoff"
+    )
 
 
 def test_a_hostile_driver_adds_no_command(summary_of: Callable[[str], Summary]) -> None:
     summary = summary_of("hostile")
-    open_questions = [each for each in summary.scenarios if not each.record.findings and each.reported == "error"]
+    open_questions = [
+        scenario for scenario in summary.scenarios if not scenario.record.findings and scenario.reported == "error"
+    ]
     expected = 1 + len(summary.problems) + len(summary.causes) + len(open_questions)
     text = render_annotations(summary)
     assert len(understood(text)) == expected == text.count("\n")
@@ -113,5 +119,5 @@ def test_of_very_many_causes_the_most_severe_are_shown_and_the_rest_is_counted()
     many = [msgspec.structs.replace(finding, where=f"answer.call{number}") for number in range(MOST_CAUSES + 7)]
     broken = msgspec.structs.replace(lock, findings=many)
     commands = understood(render_annotations(summarise(Run(header=run.header, scenarios=(broken,), footer=run.footer))))
-    assert sum(each.properties["title"].startswith("lock.") for each in commands) == MOST_CAUSES
+    assert sum(command.properties["title"].startswith("lock.") for command in commands) == MOST_CAUSES
     assert commands[-1].properties["title"] == "7 more causes"

@@ -47,7 +47,7 @@ def test_another_place_kind_or_requirement_is_another_cause(other: Finding) -> N
     assert len(fold([met("a", finding(), other)], SAMPLE_ROWS)) == 2
 
 
-def test_statements_are_told_apart_by_what_they_state() -> None:
+def test_statements_are_distinguished_by_their_content() -> None:
     one, two = (finding("scenario", source="assertion", message=text) for text in ("jobs wait", "jobs are counted"))
     assert [cause.title for cause in fold([met("a", one, two)], SAMPLE_ROWS)] == [
         "does not hold: jobs wait",
@@ -112,7 +112,7 @@ def test_every_severity_says_why_it_matters() -> None:
 
 
 @pytest.mark.parametrize(("about", "shown"), [([MUST], "pass"), ([SHOULD], "warn"), ([], "warn")])
-def test_a_warning_about_somebody_elses_requirement_is_none_about_the_scenario(about: list[str], shown: str) -> None:
+def test_a_warning_about_another_requirement_is_none_about_the_scenario(about: list[str], shown: str) -> None:
     record = scenario(
         "a",
         "pass" if about == [MUST] else "warn",
@@ -123,7 +123,7 @@ def test_a_warning_about_somebody_elses_requirement_is_none_about_the_scenario(a
     assert scenario_verdict(record, SAMPLE_ROWS) == shown
 
 
-def test_a_failure_of_somebody_elses_requirement_is_still_one_of_the_scenario() -> None:
+def test_a_failure_of_another_requirement_is_still_one_of_the_scenario() -> None:
     record = scenario("a", "fail", requirements={SHOULD: "pass", MUST: "fail"}, findings=[finding()], about=[SHOULD])
     assert scenario_verdict(record, SAMPLE_ROWS) == "fail"
 

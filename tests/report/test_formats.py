@@ -1,4 +1,4 @@
-"""What every report must say, and says byte for byte as recorded; and how reports are written to a folder."""
+"""The content of every report, compared byte for byte with recorded ones; and how reports are written to a folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_every_report_says_that_a_run_is_incomplete(name: str, summary_of: Calla
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "badge"])
-def test_every_report_tells_what_is_wrong_and_how_to_see_it_again(
+def test_every_report_shows_the_failure_and_how_to_reproduce_it(
     name: str, summary_of: Callable[[str], Summary]
 ) -> None:
     text = FORMATS[name].render(summary_of("full"))
@@ -48,7 +48,7 @@ def test_every_report_tells_what_is_wrong_and_how_to_see_it_again(
         "NOT CONFORMANT",
     ):
         assert expected in text, expected
-    if name != "annotations":  # of what speaks against the client only
+    if name != "annotations":  # only about failures of the client
         assert "unsupported" in text
     if name != "junit":
         assert "removeLock.lua" in text
@@ -172,7 +172,7 @@ def test_every_report_says_how_much_was_decided(name: str, summary_of: Callable[
 @pytest.mark.parametrize(
     ("name", "next_part"), [("terminal", "\narea "), ("markdown", "| area |"), ("html", 'id="matrix-title"')]
 )
-def test_what_was_not_decided_stands_under_the_verdict(
+def test_undecided_requirements_are_listed_under_the_verdict(
     name: str, next_part: str, summary_of: Callable[[str], Summary]
 ) -> None:
     text = FORMATS[name].render(summary_of("conformant"))
@@ -182,7 +182,7 @@ def test_what_was_not_decided_stands_under_the_verdict(
 
 def test_junit_properties_have_the_verdict_of_each_profile(summary_of: Callable[[str], Summary]) -> None:
     root = ET.fromstring(junit.render_junit(summary_of("conformant")))  # noqa: S314 - the kit's own output
-    properties = {each.get("name"): each.get("value") for each in root.iter("property")}
+    properties = {element.get("name"): element.get("value") for element in root.iter("property")}
     assert {name: properties[name] for name in ("decided", "requirements", "share", "profiles.producer")} == {
         "decided": "5",
         "requirements": "13",
@@ -236,8 +236,8 @@ def test_reports_are_written_under_their_names(
 ) -> None:
     written = write_reports(run_path("full"), tmp_path / "out", list(FORMATS), rows=rows)
     assert [path.name for path in written] == [report_format.file_name for report_format in FORMATS.values()]
-    beside = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert beside == sorted(["causes", *(path.name for path in written)])
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == sorted(["causes", *(path.name for path in written)])
 
 
 def test_the_ledger_of_the_kit_is_the_default(

@@ -109,7 +109,7 @@ FOREIGN_TAGS = {"iframe", "img", "svg", "textarea", "object", "embed", "link", "
 
 
 LINK_OF_OURS = re.compile(r"#[A-Za-z0-9._-]+|causes/\d\d-[A-Za-z0-9._-]+\.md")
-"""Within the page, and to the texts beside it."""
+"""Within the page, and to the neighbouring texts."""
 
 
 class Elements(HTMLParser):
@@ -135,7 +135,7 @@ class Elements(HTMLParser):
 
 
 def harm(page: str) -> list[str]:
-    """What the payloads achieved on a page."""
+    """The effects of the payloads on a page."""
     found = Elements(page)
     tags = [tag for tag in found.tags if tag in FOREIGN_TAGS]
     handlers = [name for name, _ in found.attributes if name.startswith("on")]
@@ -226,7 +226,9 @@ def test_no_report_carries_control_characters(render: Callable[[Summary], str], 
 def test_json_keeps_the_exact_text(hostile: Summary, run_path: Callable[[str], Path]) -> None:
     document = json.loads(json_summary.render_json(hostile))
     records = [json.loads(line) for line in run_path("hostile").read_text().splitlines()]
-    (requirement,) = [found for found in document["requirements"] if found["id"] == "add.options.encoding"]
+    (requirement,) = [
+        requirement for requirement in document["requirements"] if requirement["id"] == "add.options.encoding"
+    ]
     assert requirement["findings"][1]["example"] == records[1]["findings"][1]
 
 
@@ -236,7 +238,7 @@ def test_terminal_shows_markup_as_text(hostile: Summary) -> None:
 
 def test_no_line_of_the_terminal_report_is_an_order_for_a_ci_system(summary_of: Callable[[str], Summary]) -> None:
     summary = summary_of("full")
-    [scenario] = [each for each in summary.run.scenarios if each.id == "lock.stale"]
+    [scenario] = [scenario for scenario in summary.run.scenarios if scenario.id == "lock.stale"]
     [finding] = scenario.findings
     hostile = msgspec.structs.replace(finding, actual="ok\n::error::owned", message="no\n  ::add-mask::e\n##[error]x")
     broken = msgspec.structs.replace(scenario, findings=[hostile])

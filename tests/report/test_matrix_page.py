@@ -57,9 +57,9 @@ def matrix(tmp_path: Path) -> Matrix:
 
 
 def test_the_states_of_cells(matrix: Matrix) -> None:
-    assert [each.state for each in matrix.alone][:2] == ["not-conformant", "undecided"]
-    assert {each.cell.name: each.state for each in matrix.pairs}["a,b"] == "broken"
-    assert [each.state for each in matrix.pairs].count("not-run") == 5
+    assert [cell.state for cell in matrix.alone][:2] == ["not-conformant", "undecided"]
+    assert {cell.cell.name: cell.state for cell in matrix.pairs}["a,b"] == "broken"
+    assert [cell.state for cell in matrix.pairs].count("not-run") == 5
 
 
 class _Page(HTMLParser):
@@ -83,7 +83,7 @@ def test_the_page_links_every_cell_to_its_place_and_runs_nothing(matrix: Matrix)
     text = render_page(matrix)
     page.feed(text)
     assert {link.removeprefix("#") for link in page.links} <= page.ids
-    assert {each.cell.folder for each in matrix.cells} <= page.ids
+    assert {cell.cell.folder for cell in matrix.cells} <= page.ids
     assert "script" not in page.tags
     assert "<b>no Redis</b>" not in text
     assert "default-src 'none'" in text
@@ -108,6 +108,6 @@ def test_the_document_fits_the_published_schema(matrix: Matrix) -> None:
     assert (states["a", None], states["a", "b"], states["b", "a"]) == ("not-conformant", "broken", "not-run")
 
 
-def test_both_are_written_beside_the_cells(matrix: Matrix, tmp_path: Path) -> None:
+def test_both_are_written_next_to_the_cells(matrix: Matrix, tmp_path: Path) -> None:
     assert [path.name for path in write_matrix(matrix, tmp_path)] == ["index.html", "matrix.json"]
     assert (tmp_path / "index.html").read_text("utf-8") == render_page(matrix)

@@ -75,7 +75,7 @@ def test_a_script_is_in_the_language_of_the_client() -> None:
     assert "<prefix>" not in written.script
 
 
-def test_what_node_did_alone_after_the_client_stopped_is_no_step() -> None:
+def test_calls_of_node_alone_after_the_client_stopped_are_not_steps() -> None:
     assert "pause" not in script_of(OPENED, ADDED, call("queue.pause", by="oracle"))
 
 

@@ -133,7 +133,7 @@ def test_writing_after_closing_is_a_mistake_of_the_caller(full: Run, tmp_path: P
         (lambda lines: [lines[0].replace(b'"format":1', b'"format":2')], "format 2, and this kit reads format 1"),
     ],
 )
-def test_what_is_no_run_is_refused(
+def test_a_file_that_is_not_a_run_is_refused(
     spoil: Callable[[list[bytes]], list[bytes]], message: str, run_path: Callable[[str], Path], tmp_path: Path
 ) -> None:
     path = tmp_path / "run.jsonl"

@@ -47,7 +47,7 @@ def build_with_rest(build: Callable[..., Summary], rows: RequirementRows) -> Cal
     """The like, in a run in which every other requirement of the ledger passes."""
 
     def of(*scenarios: ScenarioRecord, **settings: Any) -> Summary:
-        spoken_of = {requirement for each in scenarios for requirement in each.requirements}
+        spoken_of = {requirement for scenario in scenarios for requirement in scenario.requirements}
         return build(*scenarios, *(scenario("pass", row) for row in rows if row not in spoken_of), **settings)
 
     return of
@@ -158,7 +158,7 @@ def test_a_finding_against_a_requirement_without_a_verdict_is_a_failure(build: C
     }
 
 
-def test_an_error_that_speaks_against_no_requirement_is_not_lost(build: Callable[..., Summary]) -> None:
+def test_an_error_without_a_requirement_is_not_lost(build: Callable[..., Summary]) -> None:
     summary = build(scenario("error", requirements={}), scenario("pass"))
     assert [scenario.record.verdict for scenario in summary.unattributed] == ["error"]
     assert summary.conclusion.state == "undecided"
@@ -211,7 +211,7 @@ def test_what_the_run_did_not_touch_is_said(summary_of: Callable[[str], Summary]
     )
 
 
-def test_a_selection_names_only_what_it_looked_at(rows: RequirementRows) -> None:
+def test_a_selection_names_only_what_it_checked(rows: RequirementRows) -> None:
     header = sample_runs.header(planned=1, options={"select": ["add.*"]})
     run = Run(header=header, scenarios=(scenario("pass"),), footer=sample_runs.footer())
     conclusion = summarise(run, rows, sample_runs.SAMPLE_PROFILES).conclusion

@@ -11,7 +11,7 @@ from typing import Any
 from conformance.speed.measures import MEASURE_NAMES
 
 SECONDS = 600
-"""What a bench with tiny counts may take on a very busy machine."""
+"""The time that a bench with tiny counts may take on a very busy machine."""
 
 LIMITED = ("--", sys.executable, "-m", "tests.gate.limited_driver")
 

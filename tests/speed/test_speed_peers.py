@@ -1,4 +1,4 @@
-"""What is taken out of a time, and what memory is a driver's."""
+"""The parts that are subtracted from a time, and the memory that is attributed to a driver."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOG = Log(job="1", row="r")
 
 @dataclass
 class SteadyDriver:
-    """A driver whose pipe takes so long, and whose client takes so long beside it (s)."""
+    """A driver with this latency of its pipe, and this additional latency of its client (s)."""
 
     pipe_s: float
     client_s: float

@@ -22,7 +22,7 @@ WHOLE = (
 
 
 class Stage:
-    """A runner whose runs write `text` in place of being played. `runs`: the words of each."""
+    """A runner whose runs write `text` in place of a result. `runs`: the words of each."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.text = WHOLE

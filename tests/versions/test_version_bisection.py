@@ -1,4 +1,4 @@
-"""The search for releases finds the first that is changed, shares what it plays, and says what it cannot find."""
+"""The search for releases finds the first changed one, shares its runs, and reports what it cannot find."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RELEASES = [f"5.{number}.0" for number in range(100)]
 
 
 class Past:
-    """Releases with a past: each change is there from its release on. `asked`: what was looked at, in order."""
+    """Releases with a past: each change is there from its release on. `asked`: the checked releases, in order."""
 
     def __init__(self, **since: str) -> None:
         self.since = since

@@ -1,4 +1,4 @@
-"""Findings as changes: what tells one from another, which side says what, and what was not decided."""
+"""Findings as changes: what distinguishes them, which side they belong to, and which were not decided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole comparison on versions that are played on paper: what it finds, in which release, and what it leaves open."""
+"""A whole comparison on simulated versions: its findings, in which release, and its open questions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def differs(requirement: str, where: str) -> Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperPlayer(PairRunner):
-    """Pauses are others since 6.0.0, and one field since 5.70.0. `broken`: versions that cannot be played."""
+    """Pauses differ since 6.0.0, and one field since 5.70.0. `broken`: versions that cannot be run."""
 
     broken: Collection[str] = ()
     asked: list[tuple[str, str]] = field(default_factory=list)

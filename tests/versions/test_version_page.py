@@ -45,7 +45,7 @@ def record(*changes: Change, **words: Any) -> VersionDiff:
 
 
 def part(page: str, heading: str) -> str:
-    """What stands below a heading."""
+    """The text below a heading."""
     return page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
@@ -108,7 +108,7 @@ def test_versions_that_do_the_same_ask_for_nothing() -> None:
     assert "Nothing: all scenarios behave the same in 6.7.0." in render_version_page(record())
 
 
-def test_foreign_text_is_no_markup_and_breaks_no_table() -> None:
+def test_foreign_text_is_escaped_and_breaks_no_table() -> None:
     page = render_version_page(record(change(what="<b>|*x*\n\x1b[31m", before="`|`\n", after="\u202e")))
     (row,) = [line for line in page.splitlines() if "in 5.62.0," in line]
     assert "<b>" not in page
@@ -138,14 +138,14 @@ def test_the_record_is_read_back_and_its_page_made_again(tmp_path: Path) -> None
     assert msgspec.json.decode(render_version_record(found))["kind"] == "bullmq-version-diff"
 
 
-def test_a_file_that_is_no_record_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_record_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(UsageProblem, match="holds no comparison of versions"):
         read_version_record(tmp_path / "x.json")
 
 
 @pytest.mark.parametrize("path", sorted(PAGES.glob("*.json")), ids=lambda path: path.stem)
-def test_a_committed_page_is_made_from_the_record_beside_it(path: Path) -> None:
+def test_a_committed_page_is_made_from_the_record_next_to_it(path: Path) -> None:
     found = read_version_record(path)
     assert path.with_suffix(".md").read_text("utf-8") == render_version_page(found), "run `make generate`"
     assert path.stem == f"{found.older}-{found.newer}"
@@ -153,10 +153,12 @@ def test_a_committed_page_is_made_from_the_record_beside_it(path: Path) -> None:
 
 def test_the_committed_pages_name_releases_that_were_confirmed_by_their_neighbours() -> None:
     records = [read_version_record(path) for path in PAGES.glob("*.json")]
-    assert {(found.older, found.newer) for found in records} == {("5.62.0", "5.81.5"), ("5.81.5", "6.7.0")}
-    for found in records:
-        dated = [(each.last_before, each.release) for each in found.changes if each.release]
-        dated += [(each.last_before, each.release) for each in found.scripts if each.release]
-        assert set(dated) <= set(pairwise(found.releases))
-    confirmed = {(each.requirement, each.release) for found in records for each in found.changes if each.release}
+    assert {(record.older, record.newer) for record in records} == {("5.62.0", "5.81.5"), ("5.81.5", "6.7.0")}
+    for record in records:
+        dated = [(change.last_before, change.release) for change in record.changes if change.release]
+        dated += [(script.last_before, script.release) for script in record.scripts if script.release]
+        assert set(dated) <= set(pairwise(record.releases))
+    confirmed = {
+        (change.requirement, change.release) for record in records for change in record.changes if change.release
+    }
     assert len({requirement for requirement, _ in confirmed}) >= 5

@@ -24,7 +24,7 @@ def script(text: str, keys: int = 1) -> RawScript:
     ],
 )
 def test_arguments_are_counted_in_the_text(text: str, args: int, more: bool) -> None:
-    call = call_of("nobody's", script(text), "6.7.0")
+    call = call_of("unknown", script(text), "6.7.0")
     assert (call.args, call.more, call.key_names) == (args, more, [])
 
 

@@ -1,4 +1,4 @@
-// Brings queues into states of every kind with real BullMQ, for the recordings beside this file.
+// Brings queues into states of every kind with real BullMQ, for the recordings in this folder.
 // Usage: node states.mjs <folder with node_modules/bullmq> <prefix> <redis port> [frozen]
 // `frozen`: Date.now stands still at 1700000000000 and moves only where a step says so.
 import { createRequire } from 'node:module';

@@ -289,7 +289,7 @@ def test_a_link_is_one_that_can_be() -> None:
 
 
 def test_one_way_silence(tap: Tap, wire: Wire, redis: Any) -> None:
-    """Redis carries out what it hears, though nobody hears it; the other way round, it hears nothing."""
+    """Redis executes a command although the client gets no reply; in the other direction it gets no command."""
     assert wire.ask("PING") == b"PONG"
     with tap.silence("to-client"):
         wire.send("SET", "one-way", "1")

@@ -26,7 +26,7 @@ def active_job(node: Node) -> str:
 
 
 def state(redis: Any, node: Node, job: str) -> str:
-    """Where the job is, by Redis itself."""
+    """The place of the job, according to Redis."""
     if job.encode() in redis.lrange(f"{node.prefix}:q:active", 0, -1):
         return "active"
     return "completed" if redis.zscore(f"{node.prefix}:q:completed", job) is not None else "nowhere"

@@ -173,7 +173,7 @@ BAD: dict[str, tuple[str, str, list[CommandRecord]]] = {
         "keys[1]",
         [call("extendLock", [f"{BASE}1", f"{BASE}stalled"], list("t11"))],
     ),
-    "a wrong key where no other tells the queue": (
+    "a wrong key if no other names the queue": (
         "key-names",
         "keys[2]",
         [call("extendLock", [f"{BASE}1:lock", f"{BASE}stalle"], ["t", "30000", "1"])],
