@@ -35,8 +35,10 @@ def chaos(config: ChaosConfig) -> int:
         for fault in FAULTS.values():
             click.echo(f"{fault.name:32} {fault.what.splitlines()[0]}")
         return 0
+    # The client is looked up before Redis and the oracle are prepared, which takes longer.
     config = msgspec.structs.replace(config, client=client_under_test(config.client, config.command))
     if config.out:
+        # Proved now, because a run that cannot be recorded would be lost.
         prove_writable(Path(config.out))
     faults = _possible_faults(select_faults(config.fault_names), config.redis)
     with prepare(config, redis="program") as environment:
@@ -85,6 +87,7 @@ def _conclude(results: Sequence[ResultRow]) -> int:
 
     for stale in stale_of(results):
         Console(soft_wrap=True, highlight=False, markup=False).print(f"unused explanation: {stale}")
+    # A failure counts even if other runs are incomplete.
     failed, incomplete = any_failed(results), any(result.kit_troubles for result in results)
     outcome = (
         "an invariant is violated" if failed else "some runs are incomplete" if incomplete else "every invariant holds"

@@ -22,6 +22,7 @@ def main() -> None:
     try:
         with interruption.heeded():
             code = run()
+            # From here on nothing is left to clean up, and a signal during Python's exit would print a traceback.
             interruption.ignored()
     except KeyboardInterrupt:  # before the verb started, or after it printed everything
         code = interruption.EXIT_CODE
@@ -37,6 +38,7 @@ def run() -> int:
         try:
             return _carry_out_or_complain()
         except KeyboardInterrupt:
+            # Noted before it is reported: otherwise the dropped exception would be raised again.
             interruption.arrived()
             return _complain("interrupted", "", interruption.EXIT_CODE)
 
@@ -58,6 +60,7 @@ def _carry_out() -> int:
     from conformance.cli.verbs import cli  # noqa: PLC0415
 
     try:
+        # `standalone_mode` off: click would exit by itself, past our exit codes.
         code = cli.main(standalone_mode=False)
         sys.stdout.flush()  # here, where a full disk can still be explained
     except click.ClickException as error:

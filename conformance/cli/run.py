@@ -26,6 +26,7 @@ from conformance.problems import EnvironmentProblem
 from conformance.report.output import listeners_for
 
 PACKAGE = Path(str(files("conformance")))
+# More processes than this only wait for the same Redis and starve each other.
 MOST_JOBS = 8
 
 
@@ -67,16 +68,19 @@ def run_gate(config: RunConfig, jobs: int) -> int:
                 raise KeyboardInterrupt  # here, so that closing the environment removes the keys of an interrupted run
         finally:
             _show_cursor()
+    # A problem of recording comes first: the exit code would be that of an incomplete run.
     if plugin.problem is not None:
         raise plugin.problem
     if plugin.exit_code is not None:
         return plugin.exit_code
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         raise nothing_selected(config)
+    # Pytest's output is only shown now, because it explains why the run itself broke.
     raise EnvironmentProblem(f"the run stopped early (pytest ended with {code}):\n{quiet.output.getvalue()}")
 
 
 def _pytest_words(config: RunConfig, jobs: int) -> list[str]:
+    # An empty configuration file: pytest would otherwise read the one of the current folder.
     words = [str(PACKAGE / "scenarios"), "--rootdir", str(PACKAGE), "-c", os.devnull]
     words += ["-p", "no:cacheprovider", "--import-mode=importlib", "--strict-markers"]
     words += ["-p", "no:hypothesispytest"]  # it imports all of Hypothesis at the end, and no scenario needs it
@@ -84,6 +88,7 @@ def _pytest_words(config: RunConfig, jobs: int) -> list[str]:
         "-p",
         "no:unraisableexception",
     ]  # it collects garbage five times at the end, for warnings that are not shown
+    # `worksteal`, because slow scenarios come first and the rest is shared out while they wait.
     words += ["-n", str(jobs), "--dist", "worksteal"] if jobs > 1 else ["-p", "no:xdist"]
     return [*words, *words_of(config)]
 

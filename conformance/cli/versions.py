@@ -103,6 +103,7 @@ def _compared(
     with ExitStack() as stack:
         folder = Path(config.out or stack.enter_context(TemporaryDirectory(prefix="bullmq-conformance-versions-")))
         found_node = find_node(config.node or None)
+        # Exact versions, because `newest` may mean another release in the next run, and names the stored runs.
         first, last = exact_version(found_node, older), exact_version(found_node, newer)
         runner = PairRunner(
             runs=folder / RUNS,

@@ -80,6 +80,7 @@ def fold(scenarios: Iterable[ScenarioRecord], rows: Mapping[str, LevelRow]) -> t
 
 def cause_key(finding: Finding) -> CauseKey:
     """Return what identifies a cause: requirement, locator and kind; for assertions also the message."""
+    # The message decides only where no locator tells assertions apart.
     stated = shape(finding.message) if finding.source in ("assertion", "protocol") else ""
     return (finding.requirement, finding.where, finding.kind, stated)
 
@@ -96,8 +97,10 @@ def _numbered(cause: Cause, number: int) -> Cause:
 
 
 def _cause(occurrences: list[Met], rows: Mapping[str, LevelRow]) -> Cause:
+    # The easiest example to reproduce, because it is the one that people repeat.
     finding, example = min(occurrences, key=_difficulty)
     row = rows.get(finding.requirement)
+    # All of them: one occurrence that is not excused keeps the cause a failure.
     excused = all(finding.requirement in scenario.known for _, scenario in occurrences)
     return Cause(
         number=0,

@@ -101,6 +101,7 @@ def _case(scenario: ScenarioSummary, summary: Summary) -> JunitCase:
         seconds=round(record.timings_ms.get("total", 0.0) / 1000, 3),
         properties=list(_properties(scenario, summary)),
         problem=problem,
+        # A warning passes, so its findings are the output of a test that succeeded.
         output=_details(record) if record.findings and problem is None else "",
         log="\n".join(record.log),
     )

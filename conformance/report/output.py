@@ -125,6 +125,7 @@ class _RunRecorder:
     def record(self, record: Record) -> None:
         self._writer.write(record)
         if isinstance(record, RunFooter):
+            # Closed first, because the reports are rendered from the file.
             self._writer.close()
             write_reports(self._writer.path, self._out, self._formats)
 

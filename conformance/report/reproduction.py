@@ -90,6 +90,7 @@ def reproduction_of(cause: Cause, header: RunHeader) -> Reproduction:
     if language is not None:
         try:
             return _in_language(cause, header, language)
+        # A client without a template for one of the steps gets them as text.
         except NotWritable:
             pass
     return in_words(cause, header)
@@ -98,6 +99,7 @@ def reproduction_of(cause: Cause, header: RunHeader) -> Reproduction:
 @lru_cache(maxsize=8)
 def language_of(folder: str) -> ClientLanguage | None:
     """Return the templates for the operations of one of the kit's clients; None for other clients."""
+    # `client@version` has the templates of the client.
     name = folder.partition("@")[0]
     if not name:
         return None
@@ -149,6 +151,7 @@ class _Writer:
 
     def __init__(self, language: ClientLanguage) -> None:
         self.language = language
+        # Strict: a template that lacks a value would write a script with a hole.
         self.environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # noqa: S701  (it writes programs, where every text goes through `literal`)
         literal = LITERALS[language.language]
         self.environment.filters["literal"] = lambda value: (
@@ -225,6 +228,7 @@ class _Writer:
     def settling_ms(self) -> float:
         """Return how long a worker runs if the scenario waited for something, including until delayed jobs are due."""
         settling = SETTLE_SECONDS * 1000.0
+        # Above the limit the script would wait for minutes, so only the usual time counts.
         return settling + self._due_ms if settling + self._due_ms <= LONGEST_WAIT_MS else settling
 
     def pause(self, seconds: float) -> str:

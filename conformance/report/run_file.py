@@ -38,6 +38,7 @@ class RunWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # Several listeners may write from different threads.
         self._lock = threading.Lock()
         self._descriptor: int | None = _create(path)
 
@@ -97,6 +98,7 @@ def find_run(path: Path) -> Path:
         return path
     if (path / "run.jsonl").is_file():
         return path / "run.jsonl"
+    # Sorted, so that the names in the message are always in the same order.
     candidates = sorted(path.glob("*.jsonl"))
     if not candidates:
         raise UsageProblem(f"there is no run file (*.jsonl) in {path}", hint="name the folder that the run wrote to")

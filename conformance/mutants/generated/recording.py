@@ -58,6 +58,7 @@ class _LineTracer:
         }
 
     def start(self) -> None:
+        # Only without another tracer: coverage and debuggers use the same hook.
         if sys.gettrace() is None:
             sys.settrace(self._calls)
 
