@@ -243,7 +243,7 @@ def test_a_handover_names_two_roles() -> None:
     def test_it(worker: Any) -> None:
         """Nobody hands over."""
 
-    with pytest.raises(TypeError, match="name two roles of adder"):
+    with pytest.raises(TypeError, match="give it two parameters out of adder"):
         handover("a.must")(test_it)
 
 
