@@ -34,18 +34,18 @@ before the crash points: every planted defect is shown until then (`chaos/mutant
 
 @dataclass(frozen=True, kw_only=True)
 class ChaosOptions:
-    """What to run, and on what.
+    """A chaos run or suite: the client, the faults and the settings.
 
     `faults`: those of one run, or of a whole suite (see `runs`): `together` in one run, by the seed (a soak), else
-    one run for each. `alone`: begin with the workload alone. `at_once`: how many faults of one run overlap.
+    one run for each. `alone`: start with the workload and no fault. `at_once`: how many faults of one run overlap.
     `crash_points`: also break every script at its three points. `duration_ms` is a least time: every fault gets its
     turn. `hold_ms`: how long each fault is kept on, and `rounds`: how often it comes, None for the fault's own.
     `mix`: the workload, None for that of the faults. `pause_ms`: between two calls of a producer. `oracle`: its
     version, where it is not the pinned one. `partner`: the client of the last worker, where it is another one: two
     clients, or two versions, share the queues. `image`: run the workers in containers of this image instead of by
-    the client's command. `redis`: as the user wrote it, for the line that repeats a run; the environment has what
-    it stands for. `out`: folder of history and results, None for nowhere. `command`: the command line that asked
-    for all this, for the results file.
+    the client's command. `redis`: as the user wrote it, for the line that repeats a run; the environment has the
+    server itself. `out`: folder of history and results, None for nowhere. `command`: the command line, for
+    the results file.
     """
 
     client: Launch

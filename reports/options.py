@@ -124,7 +124,7 @@ class SnapshotConfig(SparkConfig, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise UsageProblem for options that contradict each other."""
         if bool(self.redis) == bool(self.rdb):
-            raise UsageProblem("specify exactly one of --redis or --rdb", hint="a snapshot is of one store")
+            raise UsageProblem("specify exactly one of --redis or --rdb", hint="a snapshot contains one store")
         if self.rdb and self.replicate:
             raise UsageProblem("--replicate does not apply to --rdb", hint="use it with --redis")
         if self.database and not self.rdb:

@@ -227,7 +227,7 @@ class Prefilter:
     """Takes out of a bucket the jobs of which rules and comparison would find nothing to say.
 
     Only the gate's rules and comparison decide what differs. They process one row at a time, which is too slow for
-    millions of equal jobs. So this first removes jobs whose texts are all the same byte by byte, and whose times have
+    millions of equal jobs. So this first removes jobs whose texts are byte for byte equal, and whose times have
     on both sides the relation that the rule `worker-clock` requires. Everything unusual (a prefix in a text, a flow, a
     log, a chosen timestamp, a time out of its relation) is left to the comparison. A job that is wrongly left in costs
     time; a job that is wrongly removed would be a bug, and a property test compares the prefilter with the rules.

@@ -84,6 +84,11 @@ class Verb:
         """Whether it needs an engine for containers, and an image of Redis."""
         return any("{image}" in word for word in self.words)
 
+    @property
+    def needs_java(self) -> bool:
+        """Whether it starts Spark."""
+        return self.words[0] in {"load", "snapshot", "diff", "check", "history"}
+
 
 VERBS = (
     Verb("run", ("run", "--client", "node", "--jobs", "1", "--redis", "{redis}", "--out", "{out}"), 12),

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from conformance.cli.verbs import MODULES_OF_VERBS
+from conformance.problems import EnvironmentProblem
 from conformance.servers import RedisInstance, open_server
+from reports.spark_problems import find_java
 from tests.conftest import Missing
 
 from . import signals
@@ -65,6 +67,11 @@ def test_nothing_is_left_of_a_verb_that_is_interrupted(
 ) -> None:
     if verb.contained and not docker("image", "inspect", IMAGE):
         missing("docker", f"no docker engine answers that has the image {IMAGE}: see docs/how-to/chaos.md, Images")
+    if verb.needs_java:
+        try:
+            find_java()
+        except EnvironmentProblem as problem:
+            missing("java", problem.what)
     aftermath = carry_out(drawn(random.Random(verb.name), verb), Room(users_redis, tmp_path))
     assert not aftermath.wrong, f"{aftermath.case}: {aftermath}"
 

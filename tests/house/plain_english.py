@@ -43,7 +43,7 @@ PATTERNS = {
 
 ALLOWED = (
     r"--anew",
-    r"\Anobody\Z",  # the value of a scenario's parameter, which is part of its id
+    r"\A[\w-]+\Z",  # a string without a space is a name: a parameter's value, a type of line in histories
     r"\b[a-z]+\.[a-z]+(?:-[a-z]+)*\b",  # names of requirements, mutants, faults
     r"`played`",  # a field of stored records
     r"`told`",  # a type of line in histories

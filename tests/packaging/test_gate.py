@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from action.gate import VARIABLES, GateProblem, settings_of
+from tests.conftest import Missing
 from tests.docs.blocks import commands_of
 from tests.packaging.stranger import ROOT, TIMEOUT_S, lent_packages, without_ours
 
@@ -60,8 +61,10 @@ class ForeignClient:
 
 
 @pytest.fixture(scope="module")
-def client(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> ForeignClient:
+def client(wheel: Path, tmp_path_factory: pytest.TempPathFactory, missing: Missing) -> ForeignClient:
     """A client whose author has followed the tutorial up to the first verdict."""
+    if shutil.which("npm") is None:
+        missing("node", "the client of the tutorial is installed with npm, which is not on PATH")
     folder = tmp_path_factory.mktemp("my-client")
     environment = without_ours(os.environ)
     # Only the wheel itself is installed; its dependencies are lent, because an index cannot always be reached.

@@ -275,10 +275,10 @@ def test_what_is_no_readable_file_is_one_line(content: bytes, said: str, tmp_pat
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "give either --redis or --rdb"),
-        (["--rdb", "a.rdb", "--redis", "redis://127.0.0.1:1"], "give either --redis or --rdb"),
-        (["--rdb", "a.rdb", "--replicate"], "--replicate needs a live Redis"),
-        (["--redis", "redis://127.0.0.1:1", "--database", "2"], "--database is for --rdb"),
+        ([], "specify exactly one of --redis or --rdb"),
+        (["--rdb", "a.rdb", "--redis", "redis://127.0.0.1:1"], "specify exactly one of --redis or --rdb"),
+        (["--rdb", "a.rdb", "--replicate"], "--replicate does not apply to --rdb"),
+        (["--redis", "redis://127.0.0.1:1", "--database", "2"], "--database applies only to --rdb"),
         (["--rdb", "missing.rdb"], "missing.rdb cannot be read: No such file or directory"),
     ],
 )
@@ -338,7 +338,7 @@ def test_what_goes_wrong_beside_the_start_of_spark_is_raised_where_the_store_is_
 
 
 def test_nothing_is_replicated_from_what_does_not_run(sound_file: Path) -> None:
-    with pytest.raises(UsageProblem, match="--replicate needs a live Redis"):
+    with pytest.raises(UsageProblem, match="--replicate does not apply to --rdb"):
         store_addresses(str(sound_file), str(sound_file), replicate=True)
     assert store_addresses("redis://127.0.0.1:1", str(sound_file), replicate=True)
 

@@ -46,7 +46,7 @@ impl Driver for BullmqRsDriver {
         }
     }
 
-    fn begin(&self, call: &Call) {
+    fn start(&self, call: &Call) {
         if call.op == "close" {
             self.handles.start_close(&call.handle, call.args["force"] == true);
         }
