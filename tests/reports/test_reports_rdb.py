@@ -338,7 +338,7 @@ def test_what_goes_wrong_beside_the_start_of_spark_is_raised_where_the_store_is_
 
 
 def test_nothing_is_replicated_from_what_does_not_run(sound_file: Path) -> None:
-    with pytest.raises(UsageProblem, match="--replicate does not apply to --rdb"):
+    with pytest.raises(UsageProblem, match="--replicate needs a live Redis"):
         store_addresses(str(sound_file), str(sound_file), replicate=True)
     assert store_addresses("redis://127.0.0.1:1", str(sound_file), replicate=True)
 
