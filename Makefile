@@ -124,6 +124,7 @@ lock: ## rewrite the lists of requirements (needs uv)
 	uv pip compile --quiet --universal --generate-hashes --no-annotate --group dev pyproject.toml -o requirements.lock
 	uv pip compile --quiet --universal --generate-hashes --no-annotate --extra spark --group spark -c requirements.lock pyproject.toml -o requirements-spark.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate website/requirements.in -o requirements-site.lock
+	sed -i ':join; /\\$$/ {N; s/ *\\\n */ /; t join}' requirements.lock requirements-spark.lock requirements-site.lock # a line each
 
 clean:
 	rm -rf $(VENV) $(VENV)-site build dist *.egg-info
