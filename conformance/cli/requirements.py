@@ -189,7 +189,7 @@ INCOMPLETE = 1
 
 @click.group()
 def ledger() -> None:
-    """Look at the ledger as a whole: what is covered, and all of it as a page."""
+    """Summarise the ledger: its coverage, or all rows as a page."""
 
 
 @ledger.command()

@@ -1,6 +1,6 @@
 """An executable model of BullMQ 5.62.0, in plain Python: a third implementation next to oracle and reference. No I/O.
 
-Begin with `order.py`, `adding.py`, `claiming.py` and `finishing.py`; `state.py` lists all that there is.
+Start with `order.py`, `adding.py`, `claiming.py` and `finishing.py`; `state.py` lists all that there is.
 """
 
 from conformance.model import agreement, operations

@@ -28,7 +28,7 @@ Inflict = Callable[[Damage], None]
 class Mutant:
     """A way to break the reference client.
 
-    `kills`: rows that must fail, or warn where they are no MUST. `warns`: MUST rows that only warn, because what others
+    `kills`: rows that must fail, or warn if they are not MUST. `warns`: MUST rows that only warn, because what others
     see differs merely in its looks. `missed`: rows whose scenarios do not notice: holes of the gate, kept until it has
     closed them. `by`: scenarios (`area/name`, one case as `area/name[ARGUMENT]`) that are asked first, and that need
     not name the rows. `needs`: what Redis has to be for the scenarios that notice.

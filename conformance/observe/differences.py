@@ -281,7 +281,7 @@ def same_reading(left: str, right: str) -> bool:
     """Whether two clients have read one stored JSON value alike, by the texts that they make of it.
 
     Numbers are compared as far as JavaScript can hold them: a client that keeps more digits than Node, or a number
-    beyond all doubles, which is null to Node, reads no less. Texts that are no JSON say nothing alike.
+    beyond all doubles, which is null to Node, reads no less. Texts that are not JSON say nothing alike.
     """
     try:
         readings = [json.loads(text, parse_int=_as_javascript, parse_float=_as_javascript) for text in (left, right)]

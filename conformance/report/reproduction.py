@@ -288,7 +288,7 @@ def _parsed(text: str, literal: Callable[[Any], str]) -> str:
     try:
         return literal(json.loads(text))
     except ValueError as error:
-        raise NotWritable(f"{text!r} is no JSON") from error
+        raise NotWritable(f"{text!r} is not JSON") from error
 
 
 def python_literal(value: Any) -> str:

@@ -38,7 +38,7 @@ def test_every_script_stays_in_its_slot(client: Participant, tag: str) -> None:
 
 @scenario("cluster.untagged-spreads", needs="cluster", without=SPREAD_ON_PURPOSE)
 def test_keys_without_braces_are_refused(client: Participant) -> None:
-    """Whatever a client tries without braces is refused, and nothing is written."""
+    """Every operation on keys without braces is refused, and nothing is written."""
     bare = client.untagged()
     queue, worker = bare.queue(), bare.worker()
     attempts: dict[str, Callable[[], object]] = {

@@ -141,7 +141,7 @@ def test_a_ttl_outlives_its_owner(client: Participant) -> None:
 
 @scenario("dedup.ttl", clock="real")
 def test_a_short_ttl_ends_by_itself(client: Participant) -> None:
-    """Nobody has to free an id that expires."""
+    """An id that expires does not have to be freed."""
     queue = client.queue()
     queue.add("first", {}, deduplication=_once(ttl=150))
     client.eventually(lambda: queue.redis.exists(KEY), lambda there: not there, "the key expires")

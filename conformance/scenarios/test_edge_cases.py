@@ -160,7 +160,7 @@ def test_options_hold_any_value(client: Participant, given: Any, stored: Any) ->
 
 @shared("edge.ids")
 def test_any_id_of_node_can_be_worked_on(client: Participant, oracle: Participant) -> None:
-    """Whatever id Node's user has chosen, the client claims, reads, finishes and removes the job."""
+    """The client claims, reads, finishes and removes jobs with every id that a Node user may choose."""
     producer, queue, worker = oracle.queue(), client.queue(), client.worker()
     for job in IDS:
         producer.add("chosen", {}, jobId=job)

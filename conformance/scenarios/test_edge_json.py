@@ -80,7 +80,7 @@ def test_json_survives_the_other_language(producer: Participant, consumer: Parti
 
 @handover("edge.numbers")
 def test_numbers_keep_what_a_reader_can_hold(producer: Participant, consumer: Participant) -> None:
-    """A number comes back as itself or as the nearest double, and never as something that is no JSON."""
+    """A number comes back as itself or as the nearest double, and never as something that is not JSON."""
     queue = producer.queue()
     for raw in NUMBERS:
         queue.add("numbers", raw=f'{{"n":{raw}}}')
@@ -143,7 +143,7 @@ def test_deep_data_arrives(client: Participant, raw: str) -> None:
 @scenario(
     "edge.data.not-json",
     without={
-        "json-texts": "the scenario stores a text that is no JSON",
+        "json-texts": "the scenario stores a text that is not JSON",
         "oracle-health": "Node's getters complain of the text that the scenario stores",
     },
 )

@@ -38,7 +38,7 @@ def test_children_finish_without_their_parent(client: Participant, lost: str) ->
 @pytest.mark.parametrize("how", ["failParentOnFailure", "ignoreDependencyOnFailure", "removeDependencyOnFailure"])
 @scenario("eviction.flow", without=PARENT_LOST)
 def test_a_child_can_fail_without_its_parent(client: Participant, how: str) -> None:
-    """Whatever a failure should have done to the parent, the child itself is failed."""
+    """The child is failed even if the failure cannot be applied to its parent."""
     flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("child", **with_option(how))))
     queue.redis.delete("parent")

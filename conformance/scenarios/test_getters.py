@@ -43,7 +43,7 @@ def test_counts_agree_with_redis(client: Participant) -> None:
 @pytest.mark.parametrize("first", STATES)
 @scenario("getters.counts", tier="full")
 def test_counts_come_in_any_order(client: Participant, first: str) -> None:
-    """Whatever is asked for first."""
+    """The counts are the same for every order of the requested states."""
     queue, _ = _one_of_each(client)
     counts = queue.counts(first, *(state for state in reversed(STATES) if state != first))
     equal(sum(counts.values()), 7, "every job is counted once")
@@ -51,7 +51,7 @@ def test_counts_come_in_any_order(client: Participant, first: str) -> None:
 
 @scenario("getters.counts")
 def test_without_types_all_are_meant(client: Participant) -> None:
-    """Who names no types asks for all of them."""
+    """Without types, all states are counted and listed."""
     queue, _ = _one_of_each(client)
     counts = queue.call(queue_ops.GetJobCounts()).counts
     equal(sum(counts.values()), 7, "every job is counted once")
@@ -274,7 +274,7 @@ BARE_HASHES: dict[str, dict[str, str]] = {
         "required-fields": "the scenario stores a job without them",
         "numbers": "the scenario stores other texts in fields of numbers",
         "times": "the scenario stores other texts in fields of times",
-        "json-texts": "the scenario stores texts that are no JSON",
+        "json-texts": "the scenario stores texts that are not JSON",
     },
 )
 def test_incomplete_jobs_are_read_and_run(client: Participant, fields: dict[str, str]) -> None:

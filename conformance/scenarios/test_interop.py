@@ -180,7 +180,7 @@ def _a_pause_stops_the_other(producer: Participant, consumer: Participant, *, pa
 def test_pausing_in_turns_loses_no_job(
     adder: Participant, latecomer: Participant, pauser: Participant, resumer: Participant, worker: Participant
 ) -> None:
-    """Whoever adds, pauses, adds meanwhile, and resumes: both jobs are run."""
+    """Each role by either client: one adds, one pauses, one adds meanwhile, one resumes, and both jobs are run."""
     adder.queue().add("before the pause")
     pauser.queue().pause()
     latecomer.queue().add("during the pause")
@@ -192,7 +192,7 @@ def test_pausing_in_turns_loses_no_job(
 
 @handover("interop.stalled", "interop.run-once")
 def test_a_lost_job_is_finished_by_the_other(adder: Participant, holder: Participant, recoverer: Participant) -> None:
-    """Whoever added it, claimed it and went away: it is recovered once, and run once more."""
+    """A job whose worker went away is recovered once and run once more."""
     # Short, because the scenario waits until it has expired; a manual worker renews nothing.
     queue, lost = adder.queue(), holder.worker(lockDuration=300)
     queue.add("orphan")
@@ -208,7 +208,7 @@ def test_a_lost_job_is_finished_by_the_other(adder: Participant, holder: Partici
 
 @handover("interop.retried.by-hand", "interop.no-job-lost", "interop.run-once")
 def test_a_failed_job_is_retried_by_hand(adder: Participant, worker: Participant, retrier: Participant) -> None:
-    """Whoever added it and failed in it: who retries it puts it back, and it is run again."""
+    """A failed job that either client retries is put back and run again."""
     queue, retrying = adder.queue(), retrier.queue()
     job = queue.add("doomed")
     running = worker.worker("ask")
@@ -227,7 +227,7 @@ def test_a_failed_job_is_retried_by_hand(adder: Participant, worker: Participant
 def test_a_schedule_is_changed_by_the_other(
     scheduler: Participant, rescheduler: Participant, worker: Participant
 ) -> None:
-    """Whoever made it: the job ahead is replaced, so that one job is run, and one is ahead."""
+    """Either client may have made the schedule: the job ahead is replaced, so that one job is run and one is ahead."""
     queue, changing = scheduler.queue(), rescheduler.queue()
     queue.schedule("s", {"every": HOUR_MS}, name="before the change")
     changing.schedule("s", {"every": HOUR_MS}, name="after the change")

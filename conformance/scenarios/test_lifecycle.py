@@ -32,7 +32,7 @@ def test_a_claim_takes_the_oldest_job(client: Participant) -> None:
 @pytest.mark.parametrize("opts", [{}, {"priority": 3}], ids=["plain", "prioritized"])
 @scenario("lifecycle.claim.atomic")
 def test_a_claim_is_one_step(client: Participant, opts: dict[str, Any]) -> None:
-    """Whatever the client sends for it is stopped after every command: the job waits, or it is active and locked."""
+    """After each command of a claim the job either waits, or is active and locked."""
     queue, worker = client.queue(), client.worker()
     queue.add("work", {}, **opts)
     place = "prioritized" if opts else "wait"
@@ -111,7 +111,7 @@ def test_completing_moves_a_job_to_completed(client: Participant) -> None:
 @pytest.mark.parametrize("raw", ["null", "0", '""', "false", "[]", '{"a":[1,2,{"b":null}]}', '"é🎉"'])
 @scenario("lifecycle.complete.value", "job.hash.returnvalue")
 def test_a_result_is_stored_as_json(client: Participant, raw: str) -> None:
-    """Whatever a processor returns is JSON in Redis."""
+    """Every value that a processor returns is JSON in Redis."""
     queue, worker = client.queue(), client.worker()
     queue.add("work")
     worker.claim_one()

@@ -30,7 +30,7 @@ def test_a_pause_meets_a_fetch(client: Participant, interleaving: str) -> None:
 @interleavings("retry", "removal")
 @scenario("race.retry-and-remove")
 def test_a_retry_meets_a_removal(client: Participant, interleaving: str) -> None:
-    """Whoever comes first, the job is gone afterwards, also from `wait`."""
+    """In either order the job is gone afterwards, also from `wait`."""
     queue, other, worker = client.queue(), client.queue(), client.worker()
     queue.add("failed")
     worker.claim_one()

@@ -181,7 +181,7 @@ def test_events_are_trimmed_by_hand(client: Participant) -> None:
 
 @scenario("retention.events.last-queue-wins")
 def test_the_last_queue_sets_the_limit(client: Participant) -> None:
-    """Whoever makes a Queue without a limit of its own puts back the default."""
+    """A Queue that is created without a limit restores the default."""
     queue = client.queue(streams={"events": {"maxLen": 77}})
     queue.add("first")
     equal(queue.redis.field("meta", "opts.maxLenEvents"), "77", "the queue's own limit is stored")

@@ -258,7 +258,7 @@ def _schedule_that_cannot_go_on(queue: QueueHandle) -> str:
 
 @scenario("scheduler.next.fails", clock="real")
 def test_the_next_job_cannot_be_made(client: Participant) -> None:
-    """Nobody else would say why a schedule stands still; other jobs are run."""
+    """The error event is the only sign of a schedule that stopped; other jobs are run."""
     queue = client.queue()
     job = _schedule_that_cannot_go_on(queue)
     worker = client.worker("noop")
@@ -271,7 +271,7 @@ def test_the_next_job_cannot_be_made(client: Participant) -> None:
 
 @scenario("scheduler.next.fails", clock="real", tier="full", bullmq=">=5.58.8,<5.62.1")
 def test_a_job_without_successor_is_put_off(client: Participant) -> None:
-    """So that the schedule does not end with it."""
+    """The job is delayed, so that the schedule does not end with it."""
     queue = client.queue()
     job = _schedule_that_cannot_go_on(queue)
     worker = client.worker("noop")

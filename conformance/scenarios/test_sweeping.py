@@ -97,7 +97,7 @@ def test_the_grace_of_a_retry_begins_when_it_was_tried(client: Participant) -> N
 @pytest.mark.parametrize("state", ["wait", "prioritized", "delayed"])
 @scenario("getters.drain", "scheduler.job-protected", tier="full")
 def test_draining_spares_the_jobs_of_schedulers(client: Participant, state: str, queue_is: str, delayed: bool) -> None:
-    """Beside them everything that waits goes."""
+    """All waiting jobs are removed, except those of schedulers."""
     queue = client.queue()
     if queue_is == "paused":
         queue.pause()

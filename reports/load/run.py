@@ -51,7 +51,7 @@ OnProgress = Callable[[ContainerCounts], None]
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerGroup:
-    """So many processes of one client, each with a worker of this concurrency for every queue."""
+    """A number of processes of one client, each with a worker of this concurrency for every queue."""
 
     client: Launch
     processes: int = 1

@@ -54,12 +54,14 @@ ALLOWED = (
 )
 """Texts in which a pattern is the right word."""
 
-_PATTERNS = {name: re.compile(pattern) for name, pattern in PATTERNS.items()}
+_PATTERNS = {
+    name: re.compile(pattern, 0 if name.endswith("clause") else re.IGNORECASE) for name, pattern in PATTERNS.items()
+}
 _ALLOWED = re.compile("|".join(ALLOWED))
 _OURS = Path("tests/house")
 _GENERATED = re.compile(r"\.lock$|(^|/)package-lock\.json$|(^|/)Cargo\.lock$|^LICENSE$|^tests/report/golden/")
 _PYTHON_ROOMS = ("action", "chaos", "conformance", "reports", "website")
-_PRINTED = frozenset({"mutant"})
+_PRINTED = frozenset({"mutant", "chaos_mutant", "fault", "command", "group"})
 """Decorators of functions whose docstrings the command line prints."""
 _TEXT_FILES = frozenset({".html", ".yaml", ".toml", ".tmpl", ".properties"})
 
@@ -114,7 +116,7 @@ def _python_texts(tree: ast.Module, *, scenarios: bool) -> Iterator[tuple[int, s
 def _declared_by(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     """The names of the decorators that are called."""
     calls = [decorator.func for decorator in node.decorator_list if isinstance(decorator, ast.Call)]
-    return {function.id for function in calls if isinstance(function, ast.Name)}
+    return {getattr(function, "id", "") or getattr(function, "attr", "") for function in calls}
 
 
 def _docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]:

@@ -87,7 +87,7 @@ function pictureName(path, palette, { width }) {
   return `${path.replace(/\W+/g, '-').replace(/^-|-$/g, '') || 'start'}-${palette}-${width}.png`;
 }
 
-/** Look at pages; returns every finding as a line, each once. */
+/** Visits pages; returns every finding as a line, each once. */
 async function look(browser, base, pages, close, screenshots) {
   const lines = new Set();
   // The site remembers the palette of its reader, so that there is one reader for each.

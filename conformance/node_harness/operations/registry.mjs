@@ -22,7 +22,7 @@ export function onWorker(name, run, needs = `Worker#${name}`) {
   define(`worker.${name}`, ['worker'], needs, (handle, args) => run(handle.object, args, handle));
 }
 
-/** A worker's operations on a job that it holds. Whatever ends its work on the job makes the driver forget the job. */
+/** A worker's operations on a job that it holds. When its work on the job ends, the driver forgets the job. */
 export function onHeldJob(name, run) {
   define(`worker.${name}`, ['worker'], `Job#${name}`, async (handle, args) => {
     const job = await findJob(handle, args.job);

@@ -52,7 +52,7 @@ class OtelContexts:
         """Return this context with what such a text says. Raises ValueError for anything but a JSON object of texts."""
         carrier = json.loads(metadata)
         if not isinstance(carrier, dict) or not all(isinstance(value, str) for value in carrier.values()):
-            raise ValueError(f"the metadata of a trace is no JSON object of texts: {metadata!r}")
+            raise ValueError(f"invalid metadata of a trace {metadata!r}: not a JSON object of texts")
         return propagate.extract(carrier, context)
 
 

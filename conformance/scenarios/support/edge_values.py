@@ -96,7 +96,7 @@ BYTES: dict[str, bytes] = {
 
 
 def same_json(raw: str) -> str:
-    """A JSON text in a form that is equal for equal values (numbers as doubles), in ASCII; or that it is no JSON."""
+    """A JSON text in a form that is equal for equal values (numbers as doubles), in ASCII; or that it is not JSON."""
     try:
         return json.dumps(json.loads(raw, parse_int=float), sort_keys=True)
     except ValueError:
