@@ -4,12 +4,16 @@
     @contextmanager
     def kill_worker(system: ChaosSystem) -> Iterator[None]:
         \"\"\"A worker dies in the middle of its work; another process takes its place.\"\"\"
-        with system.window():
-            system.workers[0].process.kill()
-            yield
-            system.workers[0].process.restart_if_dead()
+        process = system.workers[0].process
+        with system.window(resume_ms=system.stall_ms):
+            process.kill()
+            try:
+                yield
+            finally:
+                process.restart_if_dead()
 
-The code before `yield` injects the fault, the code after it heals. The nemesis decides how long the fault lasts.
+The code before `yield` injects the fault; the code in `finally` heals it, also if the run is interrupted. The nemesis
+decides how long the fault lasts.
 """
 
 from __future__ import annotations
