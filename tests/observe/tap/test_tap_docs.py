@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_example_runs(server: RedisInstance, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "reference" / "tap.md").read_text("utf-8")
-    found = re.search(r"## By itself.*?```python\n(.*?)```", page, re.DOTALL)
+    found = re.search(r"## Stand-alone.*?```python\n(.*?)```", page, re.DOTALL)
     assert found
     program = tmp_path / "example.py"
     program.write_text(found[1], "utf-8")

@@ -225,14 +225,14 @@ BAD: dict[str, tuple[str, str, list[CommandRecord]]] = {
         [call("extendLock", keys("extendLock"), ["t", "30000.5", "1"])],
     ),
     "an integer beyond a double": ("numeric-range", "18446744073709551615", [add([*SLOTS[:3], 2**64 - 1])]),
-    "blocking for ever": ("numeric-range", "no time in s", [command("BZPOPMIN", "m", "-1")]),
-    "blocking in the wrong unit": ("numeric-range", "no time in s", [command("BZPOPMIN", "m", "5000")]),
+    "blocking for ever": ("numeric-range", "is not a time in s", [command("BZPOPMIN", "m", "-1")]),
+    "blocking in the wrong unit": ("numeric-range", "is not a time in s", [command("BZPOPMIN", "m", "5000")]),
     "blocking in fractions": (
         "numeric-range",
-        "no time in ms",
+        "is not a time in ms",
         [command("XREAD", "BLOCK", "0.5", "STREAMS", "e", "$")],
     ),
-    "JSON instead of msgpack": ("packed-arguments", "no msgpack", [fetch(argv=[BASE, NOW, '{"token":"t"}'])]),
+    "JSON instead of msgpack": ("packed-arguments", "not a msgpack", [fetch(argv=[BASE, NOW, '{"token":"t"}'])]),
     "an empty text for a parent": ("packed-arguments", "parent dependencies key", [add([*SLOTS[:5], "", *SLOTS[6:]])]),
     "too many slots": ("packed-arguments", "10 entries", [add([*SLOTS, None])]),
     "the text twice": (
