@@ -25,7 +25,7 @@ TICK_S = 0.05
 STARVED_MS = 400.0
 """Starvation within one second (`WINDOW_S`) that can explain a missed deadline."""
 WINDOW_S = 1.0
-KIT, REDIS = "the kit", "Redis"
+KIT, REDIS, CLOCK = "the kit", "Redis", "the machine's clock"
 NOTICED_MS = 20.0
 """Smaller delays are not counted: waking a thread and sending a command always take some time."""
 
@@ -48,6 +48,8 @@ class Starvation:
 
     def __str__(self) -> str:
         """The measurement as a sentence, for reports."""
+        if self.party == CLOCK:
+            return f"{CLOCK} jumped by {self.total_ms:.0f} ms"
         return (
             f"{self.party} was starved of CPU for {self.total_ms:.0f} ms "
             f"({self.worst_second_ms:.0f} ms within one second)"
@@ -89,6 +91,7 @@ class StarvationWatch(BackgroundThread):
         self._losses: dict[str, _Losses] = {}
         self._looking = threading.Lock()
         self._looked_s = time.monotonic()
+        self._offset_s = _clock_offset_s()
 
     def start(self) -> None:
         """Start a new measurement."""
@@ -117,6 +120,9 @@ class StarvationWatch(BackgroundThread):
         with self._looking:
             now_s = time.monotonic()
             since_ms, self._looked_s = (now_s - self._looked_s) * 1000, now_s
+            before_s, self._offset_s = self._offset_s, _clock_offset_s()
+            # A virtual machine was paused, or its clock was set: delays and minutes ended too early.
+            self._lose(CLOCK, _noticed(abs(self._offset_s - before_s) * 1000))
             # The larger of two measurements of the same loss; their sum would count it twice.
             self._lose(KIT, max(_noticed(late_ms), self._waited_ms(os.getpid())))
             for name, pid in self._processes().items():
@@ -137,6 +143,11 @@ class StarvationWatch(BackgroundThread):
     def _lose(self, party: str, lost_ms: float) -> None:
         if lost_ms > 0:
             self._losses.setdefault(party, _Losses()).add(time.monotonic(), lost_ms)
+
+
+def _clock_offset_s() -> float:
+    """The wall clock less the monotonic one (s): constant unless the wall clock jumps."""
+    return time.time() - time.monotonic()
 
 
 def _noticed(late_ms: float) -> float:

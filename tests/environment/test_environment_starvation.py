@@ -14,7 +14,8 @@ from redis.exceptions import ConnectionError as RedisGone
 
 from conformance.driver import run_queue
 from conformance.driver.run_queue import RunQueue, thread_waits_s
-from conformance.environment.starvation import REDIS, STARVED_MS, Starvation, StarvationWatch, is_stopped
+from conformance.environment import starvation
+from conformance.environment.starvation import CLOCK, REDIS, STARVED_MS, Starvation, StarvationWatch, is_stopped
 from conformance.servers.connection import wait_until
 
 NO_PROCESS = 2**22 + 1
@@ -49,6 +50,10 @@ class WatchOfOne(StarvationWatch):
 
 class WatchOfRedis(WatchOfOne):
     only = REDIS
+
+
+class WatchOfClock(WatchOfOne):
+    only = CLOCK
 
 
 @contextmanager
@@ -97,6 +102,16 @@ def test_a_new_scenario_starts_without_the_losses_of_the_last(sleeper: psutil.Pr
 def test_a_slow_redis_starves() -> None:
     with _watch(lambda: time.sleep(0.5), WatchOfRedis) as watch:
         _comes_to(watch, REDIS)
+
+
+def test_a_jump_of_the_clock_starves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual machine was paused: its minutes ended, but its processes did not run meanwhile."""
+    with _watch(kind=WatchOfClock) as watch:
+        assert watch.seen().total_ms < STARVED_MS
+        paused_s = starvation._clock_offset_s() + 90
+        monkeypatch.setattr(starvation, "_clock_offset_s", lambda: paused_s)
+        seen = _comes_to(watch, CLOCK)
+        assert str(seen).startswith("the machine's clock jumped by 90")
 
 
 def test_a_redis_that_is_gone_is_not_the_watchs_business() -> None:
