@@ -25,6 +25,7 @@ from conformance.gate.version_change import (
 )
 from conformance.participants.caller import Role
 from conformance.participants.cancellation import Cancelled
+from conformance.participants.clock import MinuteEnded
 from conformance.participants.expect import Mismatch
 from conformance.participants.participant import Participant
 from conformance.participants.stand_in import StandInBroken
@@ -55,7 +56,9 @@ class Endings:
         """Record an error of the kit if a supported oracle, or the partner, did not reach the end."""
         if isinstance(failure, (TapMissing, Cancelled)):
             return  # the client's own ending reports the reason
-        if failure is not None:
+        if isinstance(failure, MinuteEnded):
+            self._minute_ended(failure)
+        elif failure is not None:
             self._result.error = (
                 f"the {who} itself did not do as the scenario says: {type(failure).__name__}: {failure}"
             )
@@ -73,7 +76,8 @@ class Endings:
 
     def client_ended(self, failure: BaseException | None) -> None:
         """Record the finding, if any, that the ending of the client's steps shows."""
-        self._result.reached_end = failure is None
+        # If the oracle's minute ended, the states differ in their points, even if the client was faster.
+        self._result.reached_end = failure is None and not self._result.doubt
         if failure is None or self._is_left_open(failure):
             return
         match failure:
@@ -102,6 +106,10 @@ class Endings:
             case _:
                 self._result.error = f"the scenario itself broke: {type(failure).__name__}: {failure}"
 
+    def _minute_ended(self, failure: MinuteEnded) -> None:
+        """Leave the scenario open, and have it repeated: a slow machine or a jump of its clock is the cause."""
+        self._result.inconclusive = self._result.doubt = str(failure)
+
     def _add_driver_log(self) -> None:
         connection, log_file = self._bench.client.connection, self._bench.client.log_file
         self._result.log += connection.log_tail() if connection else []
@@ -117,6 +125,8 @@ class Endings:
             # If the kit disturbed the connection, losing a call is what the scenario provoked and not a failure.
             case OperationIndeterminate() if failure.error.code in MAY_BE_THE_MACHINE and _was_disturbed(self._client):
                 self._result.inconclusive = str(failure)
+            case MinuteEnded():
+                self._minute_ended(failure)
             # The kit did not make the call, so this shows nothing about it; the steps before it still count.
             case OperationGivenUp():
                 self._result.given_up = str(failure)

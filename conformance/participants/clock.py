@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 FROZEN_START_MS = 1_700_000_000_000
 """Start of a frozen clock (Unix ms): years ago, so that the timestamps of a client that ignores `now_ms` stand out."""
+
+MINUTE_MS = 60_000
+
+
+class MinuteEnded(Exception):
+    """A minute of the machine's clock ended during steps that need a single one: they show nothing about the client."""
 
 
 class ParticipantClock(Protocol):
@@ -69,3 +76,25 @@ class RunningClock:
         due = self.now_ms() + duration
         while (left := due - self.now_ms()) > 0:
             self._sleep(left / 1000)
+
+
+@contextmanager
+def one_minute(clock: ParticipantClock, *, needs_ms: int) -> Iterator[None]:
+    """Run the steps of the block within one minute of a running clock; a frozen clock stays in its minute anyway.
+
+    If less than `needs_ms` of the minute is left, the block starts in the next one. Raises MinuteEnded if a minute
+    ends during the block, also in place of the exception with which the block ends.
+    """
+    if clock.frozen:
+        yield
+        return
+    left_ms = MINUTE_MS - clock.now_ms() % MINUTE_MS
+    if left_ms < needs_ms:
+        clock.pass_ms(left_ms)
+    minute = clock.now_ms() // MINUTE_MS
+    try:
+        yield
+    finally:
+        # In `finally`: a wrong number of points is usually noticed first, and would count against the client.
+        if clock.now_ms() // MINUTE_MS != minute:
+            raise MinuteEnded("the steps need one minute of the clock, and it ended before they did")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from conformance.driver.ops import queue as queue_ops
+from conformance.participants.clock import MINUTE_MS, one_minute
 from conformance.participants.expect import equal
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 
-MINUTE_MS = 60_000
 ENOUGH_MS = 8_000
 """Time (ms) that a scenario needs within one minute: on a running clock no minute may end during its steps."""
 
@@ -22,13 +24,12 @@ LONG_PAUSE = 7001
 COMPLETED, FAILED = "metrics:completed", "metrics:failed"
 
 
-def _opened(client: Participant, *, points: int = 10) -> tuple[QueueHandle, WorkerHandle]:
-    """A queue, and a worker that keeps this many points, early in a minute."""
-    left = MINUTE_MS - client.clock.now_ms() % MINUTE_MS
+@contextmanager
+def _opened(client: Participant, *, points: int = 10) -> Iterator[tuple[QueueHandle, WorkerHandle]]:
+    """A queue, and a worker that keeps this many points. Both are used within one minute."""
     # Otherwise a minute could end between two steps, and store a point too many.
-    if left < ENOUGH_MS:
-        client.pass_time(left)
-    return client.queue(), client.worker(metrics={"maxDataPoints": points})
+    with one_minute(client.clock, needs_ms=ENOUGH_MS):
+        yield client.queue(), client.worker(metrics={"maxDataPoints": points})
 
 
 def _complete(queue: QueueHandle, worker: WorkerHandle, **opts: Any) -> None:
@@ -65,37 +66,37 @@ def test_nothing_is_counted_without_metrics(client: Participant) -> None:
 @scenario("metrics.counted")
 def test_every_finish_is_counted(client: Participant) -> None:
     """Completed and failed jobs are counted apart, each once."""
-    queue, worker = _opened(client)
-    _complete(queue, worker)
-    _complete(queue, worker, removeOnComplete=True)
-    _fail(queue, worker, attempts=2)
-    equal(queue.redis.exists(FAILED), False, "a failure that is retried is not counted")
-    worker.fail(worker.claim_one().id)
-    equal(queue.redis.field(COMPLETED, "count"), "2", "completed jobs are counted, kept or not")
-    equal(queue.redis.field(FAILED, "count"), "1", "failed jobs are counted apart")
-    equal(queue.redis.elements(f"{COMPLETED}:data"), [], "the first minute is not over, and so has no point")
+    with _opened(client) as (queue, worker):
+        _complete(queue, worker)
+        _complete(queue, worker, removeOnComplete=True)
+        _fail(queue, worker, attempts=2)
+        equal(queue.redis.exists(FAILED), False, "a failure that is retried is not counted")
+        worker.fail(worker.claim_one().id)
+        equal(queue.redis.field(COMPLETED, "count"), "2", "completed jobs are counted, kept or not")
+        equal(queue.redis.field(FAILED, "count"), "1", "failed jobs are counted apart")
+        equal(queue.redis.elements(f"{COMPLETED}:data"), [], "the first minute is not over, and so has no point")
 
 
 @scenario("metrics.counted")
 def test_a_finish_that_fetches_is_counted(client: Participant) -> None:
     """Claiming the next job in the same step makes no difference."""
-    queue, worker = _opened(client)
-    for _ in range(3):
-        queue.add("work")
-    worker.claim_one()
-    for number in range(1, 4):
-        worker.complete(str(number), fetch_next=True)
-    equal(queue.redis.field(COMPLETED, "count"), "3", "three jobs are counted")
+    with _opened(client) as (queue, worker):
+        for _ in range(3):
+            queue.add("work")
+        worker.claim_one()
+        for number in range(1, 4):
+            worker.complete(str(number), fetch_next=True)
+        equal(queue.redis.field(COMPLETED, "count"), "3", "three jobs are counted")
 
 
 @scenario("metrics.counted", "metrics.off")
 def test_each_worker_counts_its_own(client: Participant) -> None:
     """Workers with and without metrics can work on one queue."""
-    queue, counting = _opened(client)
-    _complete(queue, counting)
-    _complete(queue, client.worker())
-    _complete(queue, client.worker(metrics={"maxDataPoints": 2}))
-    equal(queue.redis.field(COMPLETED, "count"), "2", "two of three finishes are counted")
+    with _opened(client) as (queue, counting):
+        _complete(queue, counting)
+        _complete(queue, client.worker())
+        _complete(queue, client.worker(metrics={"maxDataPoints": 2}))
+        equal(queue.redis.field(COMPLETED, "count"), "2", "two of three finishes are counted")
 
 
 @pytest.mark.parametrize(
@@ -114,18 +115,18 @@ def test_each_worker_counts_its_own(client: Participant) -> None:
 @scenario("metrics.points")
 def test_a_new_minute_stores_a_point(client: Participant, minutes: list[int], points: list[str]) -> None:
     """`minutes` pass before each finish; the newest point comes first."""
-    queue, worker = _opened(client)
-    for passed in minutes:
-        _minutes_pass(client, queue, passed)
-        _complete(queue, worker)
-    equal(queue.redis.elements(f"{COMPLETED}:data"), points, "the points are those of the minutes that are over")
-    stored = queue.redis.hash(COMPLETED)
-    in_points = sum(map(int, points))
-    equal(
-        (stored["count"], stored["prevCount"]),
-        (str(len(minutes)), str(in_points)),
-        "all finishes are counted, and separately those in points",
-    )
+    with _opened(client) as (queue, worker):
+        for passed in minutes:
+            _minutes_pass(client, queue, passed)
+            _complete(queue, worker)
+        equal(queue.redis.elements(f"{COMPLETED}:data"), points, "the points are those of the minutes that are over")
+        stored = queue.redis.hash(COMPLETED)
+        in_points = sum(map(int, points))
+        equal(
+            (stored["count"], stored["prevCount"]),
+            (str(len(minutes)), str(in_points)),
+            "all finishes are counted, and separately those in points",
+        )
 
 
 @pytest.mark.parametrize(
@@ -136,36 +137,38 @@ def test_a_new_minute_stores_a_point(client: Participant, minutes: list[int], po
 @scenario("metrics.trimmed")
 def test_old_points_are_dropped(client: Participant, minutes: list[int], points: list[str]) -> None:
     """Three points are kept, the newest."""
-    queue, worker = _opened(client, points=3)
-    for passed in minutes:
-        _minutes_pass(client, queue, passed)
-        _fail(queue, worker)
-    equal(queue.redis.elements(f"{FAILED}:data"), points, "the newest three points are kept")
+    with _opened(client, points=3) as (queue, worker):
+        for passed in minutes:
+            _minutes_pass(client, queue, passed)
+            _fail(queue, worker)
+        equal(queue.redis.elements(f"{FAILED}:data"), points, "the newest three points are kept")
 
 
 @scenario("metrics.trimmed", tier="full")
 def test_a_pause_has_a_point_for_each_minute(client: Participant) -> None:
     """Also one that is longer than the number of elements that Redis takes in one call."""
-    queue, worker = _opened(client, points=LONG_PAUSE)
-    _fail(queue, worker)
-    _minutes_pass(client, queue, LONG_PAUSE)
-    _fail(queue, worker)
-    points = queue.redis.elements(f"{FAILED}:data")
-    equal((len(points), points[-1]), (LONG_PAUSE, "1"), "as many points as minutes; the oldest counts the first job")
+    with _opened(client, points=LONG_PAUSE) as (queue, worker):
+        _fail(queue, worker)
+        _minutes_pass(client, queue, LONG_PAUSE)
+        _fail(queue, worker)
+        points = queue.redis.elements(f"{FAILED}:data")
+        equal(
+            (len(points), points[-1]), (LONG_PAUSE, "1"), "as many points as minutes; the oldest counts the first job"
+        )
 
 
 @scenario("metrics.read")
 def test_metrics_are_read_by_page(client: Participant) -> None:
     """Pages start at the newest point; the count is that of all points."""
-    queue, worker = _opened(client)
-    for passed in (0, 1, 1, 2, 1):
-        _minutes_pass(client, queue, passed)
-        _complete(queue, worker)
-    everything = queue.call(queue_ops.GetMetrics(type="completed"))
-    equal((everything.data, everything.count), ([1, 0, 1, 1, 1], 5), "all points come, the newest first")
-    equal((everything.meta["count"], everything.meta["prevCount"]), (5, 4), "the counters come with them")
-    page = queue.call(queue_ops.GetMetrics(type="completed", start=1, end=2))
-    equal((page.data, page.count), ([0, 1], 5), "a page has its points and the number of all")
+    with _opened(client) as (queue, worker):
+        for passed in (0, 1, 1, 2, 1):
+            _minutes_pass(client, queue, passed)
+            _complete(queue, worker)
+        everything = queue.call(queue_ops.GetMetrics(type="completed"))
+        equal((everything.data, everything.count), ([1, 0, 1, 1, 1], 5), "all points come, the newest first")
+        equal((everything.meta["count"], everything.meta["prevCount"]), (5, 4), "the counters come with them")
+        page = queue.call(queue_ops.GetMetrics(type="completed", start=1, end=2))
+        equal((page.data, page.count), ([0, 1], 5), "a page has its points and the number of all")
 
 
 @scenario("metrics.read")
@@ -178,12 +181,16 @@ def test_metrics_that_are_not_there(client: Participant) -> None:
 @scenario("metrics.removed")
 def test_metrics_end_with_the_queue(client: Participant) -> None:
     """Counting is about what happened, not about what is kept."""
-    queue, worker = _opened(client)
-    for passed in (0, 1):
-        _minutes_pass(client, queue, passed)
-        _complete(queue, worker)
-    client.pass_time(20)
-    queue.call(queue_ops.Clean(grace_ms=0, limit=0))
-    equal(queue.redis.field(COMPLETED, "count"), "2", "cleaning leaves the metrics")
-    queue.call(queue_ops.Obliterate())
-    equal([queue.redis.exists(name) for name in (COMPLETED, f"{COMPLETED}:data")], [False] * 2, "obliterating does not")
+    with _opened(client) as (queue, worker):
+        for passed in (0, 1):
+            _minutes_pass(client, queue, passed)
+            _complete(queue, worker)
+        client.pass_time(20)
+        queue.call(queue_ops.Clean(grace_ms=0, limit=0))
+        equal(queue.redis.field(COMPLETED, "count"), "2", "cleaning leaves the metrics")
+        queue.call(queue_ops.Obliterate())
+        equal(
+            [queue.redis.exists(name) for name in (COMPLETED, f"{COMPLETED}:data")],
+            [False] * 2,
+            "obliterating does not",
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from conformance.driver.ops import queue as ops
@@ -10,6 +11,7 @@ from conformance.gate.bench import Bench
 from conformance.gate.trial import run_trial
 from conformance.gate.trial_result import TrialResult
 from conformance.ledger.loader import load_ledger
+from conformance.participants.clock import MINUTE_MS, RunningClock, one_minute
 from conformance.participants.expect import equal
 from conformance.participants.marks import Scenario, handover, scenario, shared
 from conformance.participants.participant import Participant
@@ -59,8 +61,29 @@ def test_shares(client: Participant, oracle: Participant) -> None:
     equal(client.queue().call(ops.CountPending()).count, theirs, "both count the same")
 
 
-COUNTS, ASKS, PAUSES, HANDS_OVER, SHARES = (
-    vars(test)["scenario"] for test in (test_counts, test_asks, test_pauses, test_hands_over, test_shares)
+class JumpingClock(RunningClock):
+    """A clock on which a minute passes between any two looks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._minutes = count()
+
+    def now_ms(self) -> int:
+        return next(self._minutes) * MINUTE_MS
+
+
+@scenario(COUNTED)
+def test_counts_within_a_minute(client: Participant, jumping: str) -> None:
+    """A minute that ends makes a statement wrong."""
+    jumps = client.role == jumping
+    with one_minute(JumpingClock() if jumps else RunningClock(), needs_ms=1):
+        client.queue().call(ops.CountPending())
+        equal(jumps, False, "no minute ends")
+
+
+COUNTS, ASKS, PAUSES, HANDS_OVER, SHARES, COUNTS_WITHIN_A_MINUTE = (
+    vars(test)["scenario"]
+    for test in (test_counts, test_asks, test_pauses, test_hands_over, test_shares, test_counts_within_a_minute)
 )
 
 

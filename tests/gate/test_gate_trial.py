@@ -23,6 +23,7 @@ from .small_scenarios import (
     ASKS,
     COUNTED,
     COUNTS,
+    COUNTS_WITHIN_A_MINUTE,
     HANDS_OVER,
     NOTHING_TO_SAY,
     PAUSES,
@@ -127,6 +128,17 @@ def test_an_untouched_connection_that_breaks_is_a_finding_with_a_doubt(
     assert found.requirement == COUNTED
     assert "who knows" in evidence.doubt
     assert (evidence.inconclusive, evidence.reached_end) == ("", False)
+
+
+@pytest.mark.parametrize("jumping", ["client", "oracle"])
+def test_a_minute_that_ends_too_early_is_inconclusive_and_repeated(
+    jumping: str, mini: MiniatureDrivers, bench_of: BenchOf
+) -> None:
+    result = tried(COUNTS_WITHIN_A_MINUTE, bench_of(mini(), mini()), jumping=jumping)
+    assert summary(result)[:3] == NOTHING_TO_SAY[:3]
+    assert result.inconclusive.startswith("the steps need one minute of the clock")
+    assert result.doubt == result.inconclusive
+    assert not result.reached_end
 
 
 def test_after_the_kit_has_hurt_the_connection_an_open_answer_is_inconclusive(
