@@ -13,7 +13,8 @@ READY_FOR_LOOK := website/look/node_modules/.ready
 QUICK_ROOMS := checkers clients docs environment house ledger observe report website
 # Tests mostly wait for what they have started.
 TEST_PROCESSES = $$((4 * $$(getconf _NPROCESSORS_ONLN)))
-FULL_RUN = $(BIN)/bullmq-conformance run --tier full $(if $(JOBS),--jobs $(JOBS))
+TIER ?= full
+FULL_RUN = $(BIN)/bullmq-conformance run --tier $(TIER) $(if $(JOBS),--jobs $(JOBS))
 
 # A run and the tests start hundreds of Python processes: they must not compile the kit each time.
 unexport PYTHONDONTWRITEBYTECODE
