@@ -23,10 +23,11 @@ from conformance.driver.probe import probe_honesty
 from conformance.driver.transports import ChildProcess
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers import RedisInstance
+from conformance.upstream.node import find_node
+from tests.conftest import Missing
 
 PROGRAMS = {
     "python": sys.executable,
-    "node": "node",
     "go": "go",
     "rust": "cargo",
     "java": "javac",
@@ -35,9 +36,6 @@ PROGRAMS = {
     "csharp": "dotnet",
     "elixir": "elixir",
 }
-
-ALWAYS = {"python", "node", "go", "rust", "java"}
-"""Languages that these tests need on every machine; the others are tested if they are installed."""
 
 PRINTS = {
     "python": "print('chatty')",
@@ -71,13 +69,12 @@ Skeleton = tuple[list[str], Path]
 
 
 @pytest.fixture(params=sorted(SKELETONS))
-def chatty_skeleton(request: pytest.FixtureRequest, tmp_path: Path) -> Skeleton:
+def chatty_skeleton(request: pytest.FixtureRequest, tmp_path: Path, missing: Missing) -> Skeleton:
     """The command and the folder of a skeleton, built if needed; its `open` prints to stdout."""
     skeleton = SKELETONS[request.param]
-    program = shutil.which(PROGRAMS[skeleton.language])
-    if program is None and skeleton.language not in ALWAYS:
-        pytest.skip(f"{PROGRAMS[skeleton.language]} is not installed, and no test needs it elsewhere")
-    assert program, f"{PROGRAMS[skeleton.language]} is needed for this test"
+    program = str(find_node().path) if skeleton.language == "node" else shutil.which(PROGRAMS[skeleton.language])
+    if program is None:
+        missing(skeleton.language, f"{PROGRAMS[skeleton.language]} is not installed")
     folder = tmp_path / skeleton.language
     files, prints = write_skeleton(skeleton.language, folder), PRINTS[skeleton.language]
     put_in(files, r"create the queue|connect to", prints)
