@@ -117,7 +117,8 @@ def _alive_workers(page: int) -> int:
     try:
         with urllib.request.urlopen(f"http://{HOST}:{page}/json/", timeout=5) as response:
             found: dict[str, Any] = json.load(response)
-    except OSError:
+    # A master that is still starting may send an empty page.
+    except (OSError, ValueError):
         return 0
     return sum(worker.get("state") == "ALIVE" for worker in found.get("workers", ()))
 

@@ -5,13 +5,30 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import psutil
 
 from conformance import interruption
+from reports.standalone import _alive_workers
 
 GONE_S = 120.0
+
+
+class EmptyPage(BaseHTTPRequestHandler):
+    """A master that has started to listen, and does not know its workers yet."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+
+def test_an_empty_page_of_a_starting_master_counts_no_workers() -> None:
+    with HTTPServer(("127.0.0.1", 0), EmptyPage) as server, ThreadPoolExecutor(1) as threads:
+        threads.submit(server.handle_request)
+        assert _alive_workers(server.server_port) == 0
 
 
 def test_a_cluster_that_is_told_to_end_leaves_no_process(tmp_path: Path) -> None:
