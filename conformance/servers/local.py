@@ -33,7 +33,7 @@ BUS_OFFSET = 10_000
 """A cluster node uses its port plus this for the cluster bus."""
 
 PORT_SAMPLE = 400
-START_DEADLINE_S = 15.0
+START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 10.0
 PORT_ATTEMPTS = 20
 

@@ -16,7 +16,7 @@ from conformance.problems import EnvironmentProblem, UsageProblem
 MINIMUM_MAJOR = 18
 """The driver needs nothing newer, and the newest `nodejs-bin` on PyPI is 18.4."""
 
-_VERSION_TIMEOUT_S = 20
+_VERSION_TIMEOUT_S = 60
 _VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
 
 NPM_TIMEOUT_S = 600
