@@ -12,8 +12,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +36,9 @@ MOST_ROWS_OF_A_BRIEF_JVM = 8_000_000
 
 END_S = 120.0
 """The longest that a JVM may take to end: before it does it may have classes to archive."""
+
+INTERRUPTED_START_S = 10.0
+"""The longest that a start may go on after an interruption: a Spark that has started removes its own files."""
 
 TEMPORARY = "spark.driver.defaultJavaOptions"
 """For options that stay where a user gives others (`spark.driver.extraJavaOptions`)."""
@@ -203,17 +207,30 @@ def _forget(_request: object, _client_address: object) -> None:
 def _started(builder: SparkSession.Builder) -> SparkSession:
     """Start it in a thread of its own: there it leaves Ctrl-C to the main thread.
 
-    Its own way with Ctrl-C makes a call over the connection on which the main thread may wait for a reply. A start that
-    is no longer needed gets some seconds to end: it then removes its files from the temporary folder.
+    Its own way with Ctrl-C makes a call over the connection on which the main thread may wait for a reply.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="spark-starts") as starter:
         starting = starter.submit(builder.getOrCreate)
         try:
             return starting.result()
         except KeyboardInterrupt:
-            with contextlib.suppress(Exception):
-                starting.result().stop()
+            _end_start(starting)
             raise
+
+
+def _end_start(starting: Future[SparkSession]) -> None:
+    """Stop a session that is no longer needed when it has started, or kill its JVM if that takes too long.
+
+    On a busy machine a start takes minutes, and the user who has pressed Ctrl-C should not wait for it.
+    """
+    deadline = time.monotonic() + INTERRUPTED_START_S
+    while not starting.done():
+        gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no other way to the process that it has started
+        if time.monotonic() > deadline and gateway is not None and gateway.proc is not None:
+            gateway.proc.kill()
+        wait([starting], timeout=0.2)
+    with contextlib.suppress(Exception):
+        starting.result().stop()
 
 
 def _properties(settings: SparkSettings) -> dict[str, str]:

@@ -17,7 +17,7 @@ from conformance.gate.records import Record, RunFooter, RunHeader, ScenarioRecor
 PROGRAM = Path(sysconfig.get_path("scripts")) / "bullmq-conformance"
 ROOT = Path(conformance.__file__).parents[1]
 SCENARIOS = Path(conformance.__file__).parent / "scenarios"
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)

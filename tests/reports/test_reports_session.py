@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import logging
 import sys
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from conformance.problems import EnvironmentProblem
+from reports import session
 from reports.class_archive import SHORT_LIVED
 from reports.session import (
     MOST_ROWS_OF_A_BRIEF_JVM,
     MOST_ROWS_TO_INTERPRET,
     SparkSettings,
+    _end_start,
     _properties,
     explained_spark,
     properties_for,
@@ -75,6 +82,23 @@ def test_a_jvm_for_few_rows_spends_little_on_its_own_speed(
     monkeypatch.setenv("PYTHONPATH", "")
     words = _properties(SparkSettings(rows=rows))["spark.driver.extraJavaOptions"].split()
     assert set(SHORT_LIVED) <= set(words) if brief else not set(SHORT_LIVED) & set(words)
+
+
+def test_a_start_that_takes_too_long_after_an_interruption_loses_its_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    starting: Future[SparkSession] = Future()
+    process = SimpleNamespace(kill=lambda: starting.set_exception(Py4JNetworkError("the JVM is gone")))
+    monkeypatch.setattr(session, "INTERRUPTED_START_S", 0.0)
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
+    _end_start(starting)
+    assert starting.done()
+
+
+def test_a_session_that_has_started_meanwhile_is_stopped() -> None:
+    stopped: list[str] = []
+    starting: Future[SparkSession] = Future()
+    starting.set_result(cast("SparkSession", SimpleNamespace(stop=lambda: stopped.append("stopped"))))
+    _end_start(starting)
+    assert stopped == ["stopped"]
 
 
 TWO_SESSIONS = """
