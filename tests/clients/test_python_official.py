@@ -145,7 +145,7 @@ def test_what_the_client_does_not_finish_is_undecided_in_time(bench: Bench) -> N
     added = bench.call(queue.Add(name="n")).id
     bench.event("w", "job")
     with pytest.raises(OperationIndeterminate, match="did not end within") as failure:
-        bench.call(lifecycle.Close(), "w", deadline_ms=500)
+        bench.call(lifecycle.Close(), "w", deadline_ms=3000)
     assert failure.value.error.code == "timeout"
     bench.call(worker.Resolve(job=added, outcome="complete"), "w")
     assert bench.event("w", "completed") == {"job": added}

@@ -25,6 +25,9 @@ EXAMINED = sum(row.examined for row in load_ledger(BULLMQ_VERSION).values())
 """A share of that many requirements is decided."""
 SECONDS = 600
 """Ten times what the longest of them takes on a quiet machine."""
+BUSY = "the machine was too busy to judge"
+ATTEMPTS = 4
+"""Whether a call hangs can only be judged by time: on a machine that is too busy for that, the run is repeated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,25 +157,33 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_what_is_said_of_a_limited_client_is_true(case: Case, tmp_path: Path) -> None:
-    driver = [sys.executable, "-m", "tests.gate.limited_driver", *case.limits]
-    command = [sys.executable, "-m", "conformance", "run", *case.asked, "--jobs", "1", "--out", str(tmp_path / "out")]
-    # The run has a pytest of its own, which must not take itself for a worker of this one.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(
-        [*command, "--", *driver], capture_output=True, text=True, check=False, timeout=SECONDS, env=environment
-    )
+    for attempt in range(ATTEMPTS):
+        out = tmp_path / f"out-{attempt}"
+        done = _run(case, out)
+        records = _records(out / "run.jsonl")
+        if not any(record["reason"].startswith(BUSY) for record in records):
+            break
     said = done.stdout + done.stderr
-    records = _records(tmp_path / "out" / "run.jsonl")
     found = {finding["requirement"]: finding["message"] for record in records for finding in record["findings"]}
     assert set(found) == case.failing, found
     assert not [record["id"] for record in records if record["verdict"] == "error"], said
-    summary = json.loads((tmp_path / "out" / "summary.json").read_text("utf-8"))
+    summary = json.loads((out / "summary.json").read_text("utf-8"))
     assert summary["conclusion"]["sentence"].startswith(case.sentence), summary["conclusion"]["sentence"]
     assert case.least <= summary["conclusion"]["decided"] <= case.most, summary["conclusion"]
     assert done.returncode == case.exit_code, said
     if case.badge:
-        badge = json.loads((tmp_path / "out" / "badge.json").read_text("utf-8"))
+        badge = json.loads((out / "badge.json").read_text("utf-8"))
         assert (badge["message"][: len(case.badge[0])], badge["color"]) == case.badge
+
+
+def _run(case: Case, out: Path) -> subprocess.CompletedProcess[str]:
+    driver = [sys.executable, "-m", "tests.gate.limited_driver", *case.limits]
+    command = [sys.executable, "-m", "conformance", "run", *case.asked, "--jobs", "1", "--out", str(out)]
+    # The run has a pytest of its own, which must not take itself for a worker of this one.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return subprocess.run(
+        [*command, "--", *driver], capture_output=True, text=True, check=False, timeout=SECONDS, env=environment
+    )
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
