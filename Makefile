@@ -14,7 +14,6 @@ QUICK_ROOMS := checkers clients docs environment house ledger observe report web
 # Tests mostly wait for what they have started.
 TEST_PROCESSES = $$((4 * $$(getconf _NPROCESSORS_ONLN)))
 TIER ?= full
-SAMPLE ?= 30
 FULL_RUN = $(BIN)/bullmq-conformance run --tier $(TIER) $(if $(JOBS),--jobs $(JOBS))
 
 # A run and the tests start hundreds of Python processes: they must not compile the kit each time.
@@ -70,8 +69,8 @@ check: $(READY_WITH_SPARK) ## formatting, lint, types, import arrows, one thing 
 	$(BIN)/vulture
 
 # Its seed is the day, so that no scenario is written for its mutants.
-mutants: $(READY) ## SAMPLE generated broken clients (30): fails if the detection rate is surely below 85 %
-	$(BIN)/bullmq-conformance mutants --tier full --sample $(SAMPLE) --seed $$(date +%Y%m%d) --cases 80 --at-least 85 --surely
+mutants: $(READY) ## 30 generated broken clients: fails if the detection rate is surely below 85 %
+	$(BIN)/bullmq-conformance mutants --tier full --sample 30 --seed $$(date +%Y%m%d) --cases 80 --at-least 85 --surely
 
 steady: $(READY) ## the full tier on Node and the reference, with suspended drivers and on busy cores: no client is blamed
 	$(BIN)/python -m tests.steady

@@ -219,7 +219,7 @@ def _started(builder: SparkSession.Builder) -> SparkSession:
 
 
 def _end_start(starting: Future[SparkSession]) -> None:
-    """Stop a session that is no longer needed when it has started, or kill its JVM if that takes too long.
+    """Stop the session once it has started; kill its JVM if that takes more than INTERRUPTED_START_S.
 
     On a busy machine a start takes minutes, and the user who has pressed Ctrl-C should not wait for it.
     """

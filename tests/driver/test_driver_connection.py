@@ -188,9 +188,11 @@ def test_a_deadline_ends_the_driver(serve: Any) -> None:
         await asyncio.get_running_loop().create_future()
 
     connection = serve({"queue.pause": never})
+    started = time.monotonic()
     with pytest.raises(DriverHung, match=r"did not answer queue\.pause within 100 ms") as caught:
         connection.call(queue.Pause(), deadline_ms=100)
     assert (caught.value.op, caught.value.deadline_ms) == ("queue.pause", 100)
+    assert 0.09 < time.monotonic() - started < 60
     assert not connection.alive
 
 

@@ -252,7 +252,9 @@ def test_a_driver_that_does_not_read_its_stdin_does_not_hold_up_the_kit(mini: An
 def test_a_driver_that_ignores_the_end_of_stdin_is_killed(mini: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = mini("ready(); signal.signal(15, signal.SIG_IGN); hang()")
     monkeypatch.setattr(transports, "CLOSE_SECONDS", 0.5)
+    started = time.monotonic()
     assert connection.close() is False
+    assert 0.4 < time.monotonic() - started < PROMPT_SECONDS
     assert not connection.alive
 
 

@@ -38,7 +38,7 @@ def test_handshake_declares_every_operation_that_bullmq_has(start_driver: Callab
 
 
 def test_ends_at_once_when_stdin_ends(opened: Open) -> None:
-    driver = opened("worker", "w", processor="noop", drainDelay=120)
+    driver = opened("worker", "w", processor="noop", options={"drainDelay": 120})
     started = time.monotonic()
     assert driver.end() == 0
     assert time.monotonic() - started < 60, "it waited for the command that blocks"
