@@ -14,17 +14,20 @@ from rich.text import Text
 
 from conformance.driver.authoring import SKELETONS, CheckStep, check_driver, write_skeleton
 from conformance.driver.messages import Ready
-from conformance.driver.probe import EVENTS_STEP
+from conformance.driver.smoke import EVENTS_STEP, FLOW_STEP
 from conformance.driver.transports import ChildProcess
 from conformance.environment.clients import Launch, find_toolchain
-from conformance.gate.reach import Reach, reach_of
+from conformance.gate.reach import EVENTS, FLOW, Reach, reach_of
 from conformance.servers import FORMS, RedisInstance, open_server
 from conformance.servers.connection import explained
 
 OK, NOT_OK, BROKEN = 0, 1, 3
 
 MOST_PROSPECTS = 3
-"""More would be a list of everything that is missing."""
+"""Shown without --all: more would be a list of everything that is missing."""
+
+ROLE_STEPS = {EVENTS_STEP: EVENTS, FLOW_STEP: FLOW}
+"""The steps that open a handle of an optional role."""
 
 
 @click.group("driver")
@@ -36,9 +39,12 @@ def driver() -> None:
 @click.option("--redis", "setting", metavar="WHERE", help=f"{FORMS}.  [default: what this machine has]")
 @click.option("--seed", type=int, default=1, show_default=True, help="Chooses what is random in the check.")
 @click.option("--client", default="", help="A client by name, in the environment that it would get in a run.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Print everything that the driver lacks, not only the most valuable."
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
-def check(setting: str | None, seed: int, client: str, command: tuple[str, ...]) -> None:
-    """Try the driver of COMMAND or of a named client: handshake, honesty, a queue, a job, workers, events.
+def check(setting: str | None, seed: int, client: str, everything: bool, command: tuple[str, ...]) -> None:
+    """Try the driver of COMMAND or of a named client: handshake, honesty, a queue, a job, workers, flows, events.
 
     Exit codes: 0 everything that is declared works, 1 something does not, 2 wrong usage, 3 the driver is broken or
     there is no Redis.
@@ -57,7 +63,7 @@ def check(setting: str | None, seed: int, client: str, command: tuple[str, ...])
         _print_step(console, step)
     _print_summary(console, steps)
     if ready is not None:
-        _print_prospects(console, reach_of(ready, reads_events=_reads_events(steps)))
+        _print_prospects(console, reach_of(ready, roles=_roles(steps)), everything=everything)
     click.get_current_context().exit(_exit_code(steps))
 
 
@@ -99,9 +105,9 @@ def _print_step(console: Console, step: CheckStep) -> None:
     mark, style = ("ok  ", "green") if step.ok else ("FAIL", "bold red")
     if not step.tried:
         mark, style = "-   ", "dim"
-    console.print(Text.assemble((mark, style), f"  {step.name:<15} ", step.detail), soft_wrap=True)
+    console.print(Text.assemble((mark, style), f"  {step.name:<18} ", step.detail), soft_wrap=True)
     if step.hint:
-        console.print(Text(f"{'':<22}{step.hint}", style="yellow" if not step.ok else "dim"), soft_wrap=True)
+        console.print(Text(f"{'':<25}{step.hint}", style="yellow" if not step.ok else "dim"), soft_wrap=True)
 
 
 def _print_summary(console: Console, steps: Sequence[CheckStep]) -> None:
@@ -114,18 +120,22 @@ def _print_summary(console: Console, steps: Sequence[CheckStep]) -> None:
         console.print(Text("the driver works as far as it declares", style="bold green"))
 
 
-def _reads_events(steps: Sequence[CheckStep]) -> bool:
-    return any(step.name == EVENTS_STEP and step.tried and step.ok for step in steps)
+def _roles(steps: Sequence[CheckStep]) -> frozenset[str]:
+    """Return the optional roles whose handles the driver opens."""
+    return frozenset(ROLE_STEPS[step.name] for step in steps if step.tried and step.name in ROLE_STEPS)
 
 
-def _print_prospects(console: Console, reach: Reach) -> None:
-    """Say how far the driver gets, and what is worth most to be written next."""
+def _print_prospects(console: Console, reach: Reach, *, everything: bool) -> None:
+    """Print how much a run can decide with the driver, and the additions that are worth most."""
     so_far = f"a run can decide {reach.decidable} of {reach.examined} requirements with it"
     whole = f"{so_far}: it declares everything that counts"
     console.print(Text(so_far if reach.prospects else whole), soft_wrap=True)
-    for prospect in reach.prospects[:MOST_PROSPECTS]:
+    shown = reach.prospects if everything else reach.prospects[:MOST_PROSPECTS]
+    for prospect in shown:
         requirements = "1 requirement" if prospect.unlocks == 1 else f"{prospect.unlocks} requirements"
         console.print(Text(f"  with {prospect.what} you unlock {requirements}", style="yellow"), soft_wrap=True)
+    if more := len(reach.prospects) - len(shown):
+        console.print(Text(f"  … and {more} more: add --all", style="dim"))
 
 
 def _exit_code(steps: Sequence[CheckStep]) -> int:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args
 
-from conformance.driver import probe
+from conformance.driver import smoke
 from conformance.driver.connection import DriverConnection
 from conformance.driver.errors import (
     DriverBroken,
@@ -175,28 +176,31 @@ def _peculiarities(ready: Ready) -> list[str]:
 
 def _smoke(connection: DriverConnection, address: RedisAddress, redis: Any, prefix: str, seed: int) -> list[CheckStep]:
     """Run the smoke steps until one is broken. A step whose operations are not declared only gives its hint."""
-    test = probe.SmokeTest(connection, address, redis, prefix, seed)
+    test = smoke.SmokeTest(connection, address, redis, prefix, seed)
     steps: list[CheckStep] = []
-    for step in probe.SMOKE_STEPS:
-        steps.append(_run_step(step, test))
+    for step in smoke.SMOKE_STEPS:
+        passed = {earlier.name for earlier in steps if earlier.ok and earlier.tried}
+        steps.append(_run_step(step, test, passed))
         if steps[-1].broken:
             break
     return steps
 
 
-def _run_step(step: probe.SmokeStep, test: probe.SmokeTest) -> CheckStep:
+def _run_step(step: smoke.SmokeStep, test: smoke.SmokeTest, passed: AbstractSet[str]) -> CheckStep:
     missing = ", ".join(step.not_declared(test.connection.ready))
     if missing:
         return _not_tried(step, f"{missing} not declared", f"next: declare {missing}: {step.hint}")
+    if step.after and step.after not in passed:
+        return _not_tried(step, f"{step.after} does not work", "")
     started = time.perf_counter()
     try:
         detail, ok, hint = step.run(test), True, ""
-    except probe.RoleUnsupported as refusal:
+    except smoke.OpeningUnsupported as refusal:
         return _not_tried(step, str(refusal), f"next: {step.hint}")
     except DriverBroken as problem:
         return _broken(step.name, problem, _since(started))
     except (
-        probe.SmokeMismatch,
+        smoke.SmokeMismatch,
         OperationFailed,
         OperationIndeterminate,
         OperationUnsupported,
@@ -207,7 +211,7 @@ def _run_step(step: probe.SmokeStep, test: probe.SmokeTest) -> CheckStep:
     return CheckStep(name=step.name, ok=ok, detail=detail, hint=hint, took_ms=_since(started))
 
 
-def _not_tried(step: probe.SmokeStep, reason: str, hint: str) -> CheckStep:
+def _not_tried(step: smoke.SmokeStep, reason: str, hint: str) -> CheckStep:
     return CheckStep(name=step.name, ok=True, tried=False, detail=f"not tried: {reason}", hint=hint)
 
 

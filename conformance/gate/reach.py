@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from conformance.driver.authoring import CAPABILITY_OPS
@@ -15,6 +16,8 @@ from conformance.participants.loop_worker import LOOP_OPERATIONS
 
 MANUAL_WORKER = "manual-worker"
 MANAGED_WORKER = "managed-worker"
+EVENTS, FLOW = "events", "flow"
+FLOW_OPERATIONS = frozenset(name for name, op in REGISTRY.items() if op.on == FLOW)
 
 
 @dataclass(frozen=True)
@@ -37,25 +40,26 @@ class Reach:
     prospects: tuple[Prospect, ...]
 
 
-def reach_of(ready: Ready, *, reads_events: bool) -> Reach:
-    """Compute the reach of a driver from its declarations. `reads_events`: it opens handles of the role events."""
-    can = _can(frozenset(ready.ops), frozenset(ready.capabilities), reads_events=reads_events)
+def reach_of(ready: Ready, *, roles: AbstractSet[str]) -> Reach:
+    """Compute the reach of a driver from its declarations and the optional `roles` whose handles it opens."""
+    can = _can(frozenset(ready.ops), frozenset(ready.capabilities), roles)
     now = _decidable(can)
-    prospects = [Prospect(what, len(_decidable(can | more) - now)) for what, more in _steps(ready, reads_events)]
+    prospects = [Prospect(what, len(_decidable(can | more) - now)) for what, more in _steps(ready, roles)]
     useful = [prospect for prospect in prospects if prospect.unlocks]
     # The name decides between equals, so that the order is the same in every run.
     worthwhile = sorted(useful, key=lambda prospect: (-prospect.unlocks, prospect.what))
     return Reach(len(now), sum(row.examined for row in load_ledger().values()), tuple(worthwhile))
 
 
-def _can(ops: frozenset[str], capabilities: frozenset[str], *, reads_events: bool) -> frozenset[str]:
+def _can(ops: frozenset[str], capabilities: frozenset[str], roles: AbstractSet[str]) -> frozenset[str]:
     """Return the operations that the client performs, including its loops; a worker's need the capability as well."""
     # A worker's loop operations as single calls need the capability, even if the driver lists them.
     can = ops if MANUAL_WORKER in capabilities else ops - LOOP_OPERATIONS
     if MANAGED_WORKER in capabilities:
         # With `resolve`, the kit decides how each job of a loop ends, so a loop can stand for single calls.
         can |= {WORKER_RUN} | (LOOP_OPERATIONS if "resolve" in ops else frozenset())
-    return can | {EVENTS_READ} if reads_events else can
+    # Nothing that is called on a handle of a role is performed if the driver cannot open one.
+    return (can - FLOW_OPERATIONS if FLOW not in roles else can) | ({EVENTS_READ} if EVENTS in roles else frozenset())
 
 
 def _decidable(can: frozenset[str]) -> frozenset[str]:
@@ -68,18 +72,21 @@ def _decidable(can: frozenset[str]) -> frozenset[str]:
     return frozenset(row for row in rows if not table.about(row) or table.about(row) & can)
 
 
-def _steps(ready: Ready, reads_events: bool) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield each missing operation or capability, with the operations that it makes possible."""
+def _steps(ready: Ready, roles: AbstractSet[str]) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield each missing role, operation or capability, with the operations that it makes possible."""
     missing = set(REGISTRY) - set(ready.ops) - OPENING_AND_CLOSING
     # These are one step: `resolve` is useless without loops, and loops without it cannot replace single calls.
     loop = {"resolve"} if "resolve" in missing or MANAGED_WORKER not in ready.capabilities else set()
     if loop:
-        yield f"resolve and the capability {MANAGED_WORKER}", frozenset({"resolve", WORKER_RUN}) | LOOP_OPERATIONS
+        what = f"the role worker, resolve and the capability {MANAGED_WORKER}"
+        yield what, frozenset({"resolve", WORKER_RUN}) | LOOP_OPERATIONS
     manual = LOOP_OPERATIONS if MANUAL_WORKER not in ready.capabilities else frozenset()
     if manual:
         ops = CAPABILITY_OPS[MANUAL_WORKER]
-        yield f"the capability {MANUAL_WORKER} ({', '.join(ops)})", frozenset(ops)
-    for op in sorted(missing - loop - manual):
+        yield f"the role worker and the capability {MANUAL_WORKER} ({', '.join(ops)})", frozenset(ops)
+    if FLOW not in roles:
+        yield f"the role flow ({', '.join(sorted(FLOW_OPERATIONS))})", FLOW_OPERATIONS
+    for op in sorted(missing - loop - manual - (FLOW_OPERATIONS if FLOW not in roles else set())):
         yield op, frozenset({op})
-    if not reads_events:
+    if EVENTS not in roles:
         yield "the role events", frozenset({EVENTS_READ})

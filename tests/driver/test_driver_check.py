@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from conformance.driver.errors import DriverDishonest, DriverHung
 from conformance.driver.ops.lifecycle import RedisAddress
 from conformance.driver.probe import probe_honesty, probe_unknown_operations
 from conformance.driver.serve import DriverServer, Handler, OpError, Unsupported
+from conformance.driver.smoke import PRESETS, PresetJob
 from conformance.driver.transports import InProcess
 
 Args = dict[str, Any]
@@ -38,8 +40,11 @@ class HonestClient:
             "worker.moveToFailed": self.complete,
             "worker.extendLock": self.complete,
             "resolve": self.resolve,
+            "flow.add": self.add_flow,
         }
         self.capabilities = list(CAPABILITIES)
+        self.without = ""
+        """A processor that this driver treats like `noop`."""
 
     def start(self) -> InProcess:
         client = {"name": "mini", "language": "python", "version": "1"}
@@ -67,6 +72,7 @@ class HonestClient:
         async with self.redis(handle) as redis:
             await redis.hset(self.key(handle, "1"), mapping={"name": args["name"], "data": args["data_raw"]})
             await redis.lpush(self.key(handle, "wait"), "1")
+        await self.run_presets(self.handles[handle or ""]["queue"], args)
         await self.wake(self.handles[handle or ""]["queue"])
         return {"id": "1"}
 
@@ -82,6 +88,44 @@ class HonestClient:
             if opened["queue"] == queue and opened.get("processor") == "ask":
                 job = {"id": "1", "name": "check", "data_raw": "{}"}
                 self.server.emit(name, "job", {"job": job, "token": "t"})
+
+    async def run_presets(self, queue: str, added: Args) -> None:
+        for name, opened in list(self.handles.items()):
+            if opened["queue"] == queue and opened.get("processor") in PRESETS:
+                await self.run_preset(name, opened, json.loads(added["data_raw"]), added["opts"].get("attempts", 1))
+
+    async def run_preset(self, handle: str, opened: Args, data: Any, attempts: int) -> None:
+        """Do what a processor leaves in Redis, for a job with this number of attempts."""
+        settings, reason = opened["processor_args"], ""
+        left: Args = {"returnvalue": None}
+        match "" if opened["processor"] == self.without else opened["processor"]:
+            case "echo":
+                left = {"returnvalue": data}
+            case "sleep":
+                await asyncio.sleep(settings["ms"] / 1000)
+            case "fail" if attempts <= settings["times"]:
+                reason = settings["message"]
+            case "throw":
+                reason = settings["message"]
+            case "progress":
+                left["progress"] = settings["values"][-1]
+            case "steps":
+                reason = "".join(step["message"] for step in data["steps"] if step["do"] == "unrecoverable")
+                left = {"returnvalue": "done", "progress": 7}
+        async with self.redis(handle) as redis:
+            if opened["processor"] == "steps" and self.without != "steps":
+                await redis.rpush(self.key(handle, "1:logs"), "checked")
+            hash_fields = {"failedReason": reason} if reason else {name: json.dumps(left[name]) for name in left}
+            await redis.hset(self.key(handle, "1"), mapping=hash_fields)
+            await redis.zadd(self.key(handle, "failed" if reason else "completed"), {"1": 1})
+
+    async def add_flow(self, handle: str | None, args: Args) -> Args:
+        queue, children = args["flow"]["queue"], args["flow"]["children"]
+        self.handles[handle or ""]["queue"] = queue
+        async with self.redis(handle) as redis:
+            await redis.zadd(self.key(handle, "waiting-children"), {"p": 1})
+            await redis.lpush(self.key(handle, "wait"), *("c" for _ in children))
+        return {"id": "p", "queue": queue, "children": [{"id": "c", "queue": queue} for _ in children]}
 
     async def get_job(self, handle: str | None, args: Args) -> Args:
         async with self.redis(handle) as redis:
@@ -137,6 +181,8 @@ def test_an_honest_driver_passes_every_step(check: Any) -> None:
         "manual worker",
         "managed worker",
         "processor ask",
+        *(f"processor {name}" for name in PRESETS),
+        "flow",
         "events",
         "reset",
         "end",
@@ -251,7 +297,7 @@ def test_a_job_that_is_not_claimed(check: Any) -> None:
 
 
 def test_a_completion_that_is_not_in_redis(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conformance.driver.probe.SEEN_WITHIN_MS", 50)
+    monkeypatch.setattr("conformance.driver.smoke.SEEN_WITHIN_MS", 50)
     seen = failing(check(replaced("worker.moveToCompleted", untrue)))
     assert list(seen) == ["manual worker"]
     assert "job 1 is not in" in seen["manual worker"]
@@ -259,7 +305,7 @@ def test_a_completion_that_is_not_in_redis(check: Any, monkeypatch: pytest.Monke
 
 
 def test_silent_workers_and_readers(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conformance.driver.probe.SEEN_WITHIN_MS", 50)
+    monkeypatch.setattr("conformance.driver.smoke.SEEN_WITHIN_MS", 50)
 
     class Silent(HonestClient):
         async def wake(self, queue: str) -> None:
@@ -272,6 +318,49 @@ def test_silent_workers_and_readers(check: Any, monkeypatch: pytest.MonkeyPatch)
     assert "no event queue-event of events-events" in seen["events"]
 
 
+@pytest.mark.parametrize("processor", list(PRESETS))
+def test_a_processor_that_does_nothing_is_named(check: Any, processor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if processor == "sleep":
+        # So long that no busy machine needs it for a job that does not sleep.
+        monkeypatch.setitem(PRESETS, "sleep", (PresetJob(settings={"ms": 600_000}, takes_ms=600_000),))
+    client = HonestClient()
+    client.without = processor
+    steps = check(client)
+    assert list(failing(steps)) == [f"processor {processor}"]
+    assert next(step.hint for step in steps if not step.ok).startswith(f"in processor `{processor}`, ")
+
+
+def test_a_processor_that_always_throws_is_not_one_that_fails_at_first(check: Any) -> None:
+    class Throws(HonestClient):
+        async def run_preset(self, handle: str, opened: Args, data: Any, attempts: int) -> None:
+            await super().run_preset(handle, opened, data, min(attempts, 1))
+
+    assert failing(check(Throws())) == {
+        "processor fail": "job 1 is in failed, not in completed; its failedReason is 'failed by driver check'"
+    }
+
+
+def test_a_refused_processor_is_named_and_no_failure(check: Any) -> None:
+    class Refuses(HonestClient):
+        async def open(self, handle: str | None, args: Args) -> None:
+            if args.get("processor") == "progress":
+                raise Unsupported("no progress")
+            await super().open(handle, args)
+
+    steps = check(Refuses())
+    assert failing(steps) == {}
+    assert [step.detail for step in steps if not step.tried] == [
+        "not tried: processor progress is unsupported: no progress"
+    ]
+
+
+def test_a_flow_whose_parent_does_not_wait(check: Any) -> None:
+    async def nothing(_handle: str | None, args: Args) -> Args:
+        return {"id": "p", "queue": args["flow"]["queue"], "children": []}
+
+    assert "waiting-children has 0" in failing(check(replaced("flow.add", nothing)))["flow"]
+
+
 def test_undeclared_steps_are_skipped_and_do_not_fail(check: Any) -> None:
     client = HonestClient()
     client.capabilities = []
@@ -280,7 +369,8 @@ def test_undeclared_steps_are_skipped_and_do_not_fail(check: Any) -> None:
     steps = check(client)
     assert failing(steps) == {}
     untried = {step.name: step.detail for step in steps if not step.tried}
-    assert list(untried) == ["getJob", "counts", "manual worker", "managed worker", "processor ask"]
+    presets = [f"processor {name}" for name in PRESETS]
+    assert list(untried) == ["getJob", "counts", "manual worker", "managed worker", "processor ask", *presets, "flow"]
     assert untried["getJob"] == "not tried: queue.getJob not declared"
     hints = {step.name: step.hint for step in steps if not step.tried}
     assert hints["getJob"].startswith("next: declare queue.getJob: return the job")
@@ -297,7 +387,7 @@ def test_the_hint_names_only_missing_declarations(check: Any) -> None:
 
 
 def test_a_managed_worker_without_events_gets_a_hint(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conformance.driver.probe.SEEN_WITHIN_MS", 50)
+    monkeypatch.setattr("conformance.driver.smoke.SEEN_WITHIN_MS", 50)
     emit = DriverServer.emit
 
     def emit_some(server: DriverServer, handle: str, name: str, args: Args | None = None) -> None:
@@ -324,6 +414,7 @@ def test_an_unsupported_role_fails_only_for_queues(check: Any) -> None:
 
     steps = check(Queues())
     assert failing(steps) == {}
+    assert "not tried: role flow is unsupported: no flows" in [step.detail for step in steps]
     assert "not tried: role events is unsupported: no eventss" in [step.detail for step in steps]
     Queues.role = "none"
     assert "open is unsupported: no queues" in failing(check(Queues()))["open"]
@@ -347,7 +438,7 @@ def test_missing_basics_fail_the_handshake_and_oddities_are_noted(check: Any) ->
 
 
 def test_a_declared_operation_that_never_answers_breaks_the_check(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conformance.driver.probe.DEADLINE_MS", 300)
+    monkeypatch.setattr("conformance.driver.smoke.DEADLINE_MS", 300)
 
     async def never(_handle: str | None, _args: Args) -> None:
         await asyncio.get_running_loop().create_future()

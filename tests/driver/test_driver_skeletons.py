@@ -206,6 +206,11 @@ def test_check_prints_every_step_and_what_to_do_next(server: RedisInstance, tmp_
     assert re.search(r"a run can decide 0 of \d+ requirements with it", result.output)
     assert re.search(r"with queue\.add you unlock \d{2,} requirements", result.output)
     assert "the driver works as far as it declares" in result.output
+    assert re.search(r"… and \d{2} more: add --all", result.output)
+    whole = invoke("check", "--redis", server.url, "--all", "--", sys.executable, str(tmp_path / "p" / "driver.py"))
+    assert len(re.findall("you unlock", result.output)) == 3
+    assert len(re.findall("you unlock", whole.output)) > 20
+    assert "the role flow (flow.add, flow.addBulk, flow.getFlow)" in whole.output
 
 
 LOOP = """

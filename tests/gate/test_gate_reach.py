@@ -11,10 +11,10 @@ from conformance.ledger.operations import load_operations
 BASICS = ["open", "close", "reset"]
 
 
-def reach(*ops: str, capabilities: tuple[str, ...] = (), reads_events: bool = False) -> Reach:
+def reach(*ops: str, capabilities: tuple[str, ...] = (), roles: tuple[str, ...] = ()) -> Reach:
     client = ClientInfo(name="mine", language="cobol", version="1")
     ready = Ready(protocol=1, client=client, ops=[*BASICS, *ops], capabilities=list(capabilities))
-    return reach_of(ready, reads_events=reads_events)
+    return reach_of(ready, roles=set(roles))
 
 
 def unlocks(found: Reach) -> dict[str, int]:
@@ -29,7 +29,7 @@ def test_who_only_opens_decides_nothing_and_sees_what_is_worth_most() -> None:
     nothing = reach()
     assert nothing.decidable == 0
     assert [prospect.unlocks for prospect in nothing.prospects] == sorted(unlocks(nothing).values(), reverse=True)
-    assert nothing.prospects[0].what == "resolve and the capability managed-worker"
+    assert nothing.prospects[0].what == "the role worker, resolve and the capability managed-worker"
 
 
 def test_what_an_operation_promises_is_what_it_brings() -> None:
@@ -41,8 +41,9 @@ def test_what_an_operation_promises_is_what_it_brings() -> None:
 
 def test_a_loop_brings_the_steps_of_a_manual_worker_as_well() -> None:
     loop = reach("queue.add", "resolve", capabilities=("managed-worker",))
-    assert "resolve and the capability managed-worker" not in unlocks(loop)
-    assert unlocks(loop).get("the capability manual-worker", 0) == 0
+    assert "the role worker, resolve and the capability managed-worker" not in unlocks(loop)
+    manual = next(what for what in unlocks(loop) if "manual-worker" in what)
+    assert unlocks(loop)[manual] < unlocks(reach("queue.add"))[manual], "its locks are all that a loop leaves undecided"
     assert loop.decidable > reach("queue.add", "resolve").decidable
 
 
@@ -53,10 +54,24 @@ def test_single_calls_of_a_worker_count_with_their_capability_only() -> None:
 
 def test_a_reader_of_events_is_a_prospect_until_it_works() -> None:
     assert "the role events" in unlocks(reach("queue.add"))
-    assert "the role events" not in unlocks(reach("queue.add", reads_events=True))
+    assert "the role events" not in unlocks(reach("queue.add", roles=("events", "flow")))
+
+
+def test_roles_are_ranked_together_with_operations() -> None:
+    flows = "the role flow (flow.add, flow.addBulk, flow.getFlow)"
+    without = reach("queue.add")
+    assert flows in unlocks(without)
+    assert not {"flow.add", "flow.addBulk", "flow.getFlow"} & set(unlocks(without)), "no handle could take these calls"
+    with_flows = reach("queue.add", "flow.add", "flow.addBulk", "flow.getFlow", roles=("flow",))
+    assert with_flows.decidable - without.decidable == unlocks(without)[flows]
+
+
+def test_operations_of_a_role_that_the_driver_cannot_open_decide_nothing() -> None:
+    assert reach("queue.add", "flow.add").decidable == reach("queue.add").decidable
+    assert reach("queue.add", "flow.add", roles=("flow",)).decidable > reach("queue.add").decidable
 
 
 def test_who_declares_everything_has_no_prospects() -> None:
-    everything = reach(*REGISTRY, capabilities=("manual-worker", "managed-worker"), reads_events=True)
+    everything = reach(*REGISTRY, capabilities=("manual-worker", "managed-worker"), roles=("events", "flow"))
     assert everything.prospects == ()
     assert everything.decidable > 0.9 * everything.examined
