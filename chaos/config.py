@@ -47,7 +47,7 @@ class ChaosConfig(EnvironmentOptions, frozen=True, kw_only=True):
         bool, Option("Break every script at its three points; alone, run only that; part of the default.")
     ] = False
     seed: Annotated[int, Option("Seed of workload and faults.")] = 0
-    redis: Annotated[str, Option("binary:PATH or container[:IMAGE]; default: redis-server on PATH.")] = ""
+    redis: Annotated[str, Option("binary:PATH, bundled or container[:IMAGE]; default: redis-server on PATH.")] = ""
     partner: Annotated[str, Option("Client of the last worker: NAME[@VERSION], or the command of a driver.")] = ""
     out: Annotated[str, Option("Folder for histories, results and reports.")] = ""
     only_list: Annotated[bool, Option("List all faults and exit.", "--list")] = False

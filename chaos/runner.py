@@ -113,7 +113,7 @@ def _results_header(options: ChaosOptions, environment: Environment) -> ResultsH
             "bullmq": environment.toolchain.package.version,
             "client": introduced(options.client),
             **({"partner": introduced(options.partner)} if options.partner else {}),
-            "redis": environment.redis_program.binary.source,
+            "redis": environment.redis_program.source,
             "python": platform.python_version(),
             "cpus": str(os.cpu_count()),
         },

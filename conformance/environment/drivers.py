@@ -23,6 +23,7 @@ from conformance.environment.clients import Launch
 from conformance.observe.tap.recording import CommandRecord
 from conformance.observe.tap.tap import Tap
 from conformance.problems import EnvironmentProblem
+from conformance.servers.binary import ServerBinary
 from conformance.servers.opening import RedisInstance
 from conformance.servers.setting import join_node
 from conformance.upstream.manifest import script_names_by_sha1
@@ -110,6 +111,8 @@ class TapPoint:
     address: RedisAddress
     tap: Tap | None
     reason: str = ""
+    program: ServerBinary | None = None
+    """The program for a private Redis of the participant, if there is one."""
 
     def start_scenario(self) -> None:
         """Remove all disturbances and recorded traffic of the last scenario."""
@@ -148,10 +151,10 @@ def place_tap(server: RedisInstance, texts: Mapping[str, str]) -> TapPoint:
     address = server.for_drivers
     reason = reason_for_none(server)
     if reason:
-        return TapPoint(address, None, reason)
+        return TapPoint(address, None, reason, server.program)
     names = script_names_by_sha1(texts)
     tap = Tap(*_every_node(server), scripts=names, texts=texts, cluster=server.mode == "cluster").start()
-    return TapPoint(_at(address, tap), tap)
+    return TapPoint(_at(address, tap), tap, program=server.program)
 
 
 def _at(address: RedisAddress, tap: Tap) -> RedisAddress:

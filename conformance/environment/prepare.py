@@ -23,9 +23,9 @@ from conformance.environment.drivers import RestartableDriver, reason_for_none
 from conformance.problems import UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers import open_server
-from conformance.servers.binary import ServerBinary, any_binary, binary_at
-from conformance.servers.opening import RedisInstance
-from conformance.servers.setting import AnyBinary, BinaryAt, ContainerImage, parse_setting
+from conformance.servers.binary import ServerBinary, any_binary
+from conformance.servers.opening import RedisInstance, chosen_binary
+from conformance.servers.setting import AnyBinary, BinaryAt, BundledBinary, ContainerImage, parse_setting
 from conformance.upstream.node import find_node
 from conformance.upstream.scripts import load_scripts
 
@@ -86,6 +86,11 @@ class RedisProgram:
     binary: ServerBinary
     image: str = ""
 
+    @property
+    def source(self) -> str:
+        """Its origin, for reports. Crash points always run on a local process."""
+        return f"container {self.image}; crash points: {self.binary.source}" if self.image else self.binary.source
+
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
@@ -126,14 +131,15 @@ class Environment:
 
     def facts(self) -> dict[str, str]:
         """Facts about the machine, for the header of the run."""
-        node = self.toolchain.node
+        node, server = self.toolchain.node, self.server
         return {
             "node": f"{node.version} ({node.source})",
             "bullmq": self.toolchain.package.version,
             "python": platform.python_version(),
             "platform": platform.platform(),
             "cpus": str(os.cpu_count()),
-            "tap": reason_for_none(self.server) or "in front of each client",
+            "tap": reason_for_none(server) or "in front of each client",
+            **_private_redis(server),
         }
 
 
@@ -191,13 +197,21 @@ def _server(setting: str, announce: Announce) -> AbstractContextManager[RedisIns
 
 def _program(setting: str, announce: Announce) -> AbstractContextManager[RedisProgram]:
     match parse_setting(setting):
-        case BinaryAt(path):
-            return nullcontext(RedisProgram(binary_at(path)))
         case ContainerImage(image):
             return nullcontext(RedisProgram(any_binary(announce), image))
-        case AnyBinary():
-            return nullcontext(RedisProgram(any_binary(announce)))
-    raise UsageProblem(f"chaos cannot start a Redis from {setting!r}", hint="use binary:PATH or container[:IMAGE]")
+        case AnyBinary() | BinaryAt() | BundledBinary() as wanted:
+            return nullcontext(RedisProgram(chosen_binary(wanted, announce)))
+    raise UsageProblem(
+        f"chaos cannot start a Redis from {setting!r}", hint="use binary:PATH, bundled or container[:IMAGE]"
+    )
+
+
+def _private_redis(server: RedisInstance) -> dict[str, str]:
+    """Another program than that of the run, on which scenarios with a private Redis run."""
+    program = server.program
+    if program is None:
+        return {"private redis": "none on this machine, so scenarios that need one are unsupported"}
+    return {} if program.source in server.source else {"private redis": program.source}
 
 
 def _proven(

@@ -108,12 +108,15 @@ def own_redis(client: Participant, **settings: str) -> Iterator[OwnRedis]:
     """Give the participant a private Redis; `settings` as in redis.conf, with `_` for `-`.
 
     The handles that it opens there are closed at the end of the block. Raises OperationUnsupported with the reason if
-    this machine has no server program.
+    this machine has no server program, or if it refuses the settings.
     """
+    program = client.server_program
+    if program is None:
+        raise OperationUnsupported("a private Redis", "this machine has no Redis server program")
     named = {name.replace("_", "-"): value for name, value in settings.items()}
     with contextlib.ExitStack() as stack:
         try:
-            place = stack.enter_context(private_server(named, announce=lambda _line: None))
+            place = stack.enter_context(private_server(program, named))
         except EnvironmentProblem as problem:
             raise OperationUnsupported("a private Redis", problem.what) from problem
         connection = stack.enter_context(place.server.connect())
@@ -125,7 +128,7 @@ def own_redis(client: Participant, **settings: str) -> Iterator[OwnRedis]:
 
 def _moved(client: Participant, place: PrivateServer, connection: Any) -> Participant:
     """A participant with the same driver, clock and transcript on another Redis."""
-    point = TapPoint(place.server.for_drivers, None, NO_TAP)
+    point = TapPoint(place.server.for_drivers, None, NO_TAP, client.server_program)
     moved = Participant(
         client.role,
         client.driver,

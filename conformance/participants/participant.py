@@ -16,6 +16,7 @@ from conformance.participants.loop_worker import LoopWorker
 from conformance.participants.names import Names
 from conformance.participants.pending import Pending
 from conformance.participants.tap import ParticipantTap, TapMissing
+from conformance.servers.binary import ServerBinary
 
 Value = TypeVar("Value")
 
@@ -58,6 +59,11 @@ class Participant(Caller):
     def on_cluster(self) -> bool:
         """Whether its Redis is a cluster."""
         return self._point.address.mode == "cluster"
+
+    @property
+    def server_program(self) -> ServerBinary | None:
+        """The program for a private Redis: the one that the run uses, if it is a local one."""
+        return self._point.program
 
     @property
     def tap(self) -> ParticipantTap:

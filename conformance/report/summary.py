@@ -289,6 +289,7 @@ def run_facts(run: Run) -> list[LabelledValue]:
         ("oracle", oracle.text),
         *([("partner", header.partner.text)] if header.partner else []),
         ("redis", f"{redis.version}, {redis.mode}, from {redis.source}"),
+        *_private_redis(header.environment),
         ("run", f"{header.run}, tier {header.tier}, seed {header.seed}, kit {header.kit}"),
         ("requirements", f"set {header.requirement_set}"),
         ("started", moment(header.started_ms)),
@@ -302,6 +303,12 @@ def run_facts(run: Run) -> list[LabelledValue]:
         held = [record.id for record in run.scenarios if record.unsteady == reason]
         facts.append(("unsteady", f"{', '.join(held)}: failed, but held when repeated ({reason})"))
     return [(label, visible(value, keep_newlines=False)) for label, value in facts]
+
+
+def _private_redis(environment: Mapping[str, str]) -> list[LabelledValue]:
+    """The Redis of scenarios that restart it or fill its memory, if it is another program than that of the run."""
+    source = environment.get("private redis")
+    return [("private redis", f"{source} (in scenarios that restart Redis or fill its memory)")] if source else []
 
 
 def verdict_facts(conclusion: Conclusion) -> list[LabelledValue]:

@@ -7,7 +7,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from conformance.servers.connection import (
 )
 from conformance.servers.local import LocalProcess, local_cluster, local_process
 from conformance.servers.setting import (
+    AnyBinary,
     BinaryAt,
     BundledBinary,
     ContainerImage,
@@ -65,6 +66,9 @@ class RedisInstance(RedisUrl):
     version: str
     settings: dict[str, str]
     own: bool
+    program: ServerBinary | None = None
+    """The program that scenarios start for a private Redis: the chosen one, and the default of this machine for a URL,
+    a container or a cluster. None: there is no program."""
 
     def connect(self, *, timeout_s: float = connection.COMMAND_TIMEOUT_S) -> connection.Client:
         """Create a client for the kit; replies are bytes. Close it after use (`with`). Raises redis errors."""
@@ -120,21 +124,21 @@ def open_server(setting: str | None, *, announce: Announce) -> Iterator[RedisIns
     if isinstance(wanted, RedisUrl):
         # Only for a Redis of the user: one that the kit started ends together with its keys.
         with prefixes.swept(partial(connection.connect, wanted), announce):
-            yield examine(wanted, announce)
+            yield replace(examine(wanted, announce), program=_default_program())
     elif isinstance(wanted, ContainerImage):
         # Imported here, because it needs the packages of an extra.
         from conformance.servers.container import run_container  # noqa: PLC0415
 
         with run_container(wanted.image, announce) as address:
-            yield _own(address, f"container {wanted.image}")
+            yield _own(address, f"container {wanted.image}", _default_program())
     elif isinstance(wanted, NewCluster):
         binary = any_binary(announce)
         with local_cluster(binary, wanted.masters) as address:
-            yield _own(address, f"cluster of {wanted.masters} masters, {binary.source}")
+            yield _own(address, f"cluster of {wanted.masters} masters, {binary.source}", binary)
     else:
-        binary = _binary(wanted, announce)
+        binary = chosen_binary(wanted, announce)
         with local_process(binary) as process:
-            yield _own(process.address, binary.source)
+            yield _own(process.address, binary.source, binary)
 
 
 @dataclass(frozen=True)
@@ -146,17 +150,17 @@ class PrivateServer:
 
 
 @contextmanager
-def private_server(settings: Mapping[str, str], *, announce: Announce) -> Iterator[PrivateServer]:
+def private_server(binary: ServerBinary, settings: Mapping[str, str]) -> Iterator[PrivateServer]:
     """Run a local Redis with additional settings (as in redis.conf) for the duration of the block.
 
-    Raises EnvironmentProblem if there is no server program, or if it refuses the settings.
+    Raises EnvironmentProblem if the program does not start, or refuses the settings.
     """
-    binary = any_binary(announce)
     with local_process(binary, settings=settings) as process:
-        yield PrivateServer(_own(process.address, binary.source), process)
+        yield PrivateServer(_own(process.address, binary.source, binary), process)
 
 
-def _binary(wanted: object, announce: Announce) -> ServerBinary:
+def chosen_binary(wanted: AnyBinary | BinaryAt | BundledBinary, announce: Announce) -> ServerBinary:
+    """Find the server program of a setting. Raises UsageProblem or EnvironmentProblem if there is none."""
     if isinstance(wanted, BinaryAt):
         return binary_at(wanted.path)
     if isinstance(wanted, BundledBinary):
@@ -164,7 +168,15 @@ def _binary(wanted: object, announce: Announce) -> ServerBinary:
     return any_binary(announce)
 
 
-def _own(address: RedisUrl, source: str) -> RedisInstance:
+def _default_program() -> ServerBinary | None:
+    try:
+        # Not announced: the run itself does not use it, and `source` says which program it is.
+        return any_binary(lambda _line: None)
+    except EnvironmentProblem:
+        return None
+
+
+def _own(address: RedisUrl, source: str, program: ServerBinary | None) -> RedisInstance:
     """Describe a Redis that the kit has just started. Raises EnvironmentProblem if it is too old or does not answer."""
     node = address.nodes[0]
     with explained(address, node), connect_node(address, node) as client:
@@ -177,6 +189,7 @@ def _own(address: RedisUrl, source: str) -> RedisInstance:
         version=facts.version,
         settings=facts.settings,
         own=True,
+        program=program,
     )
 
 

@@ -14,7 +14,9 @@ import redis
 
 from chaos.observers import Quiescence, wait_for_quiescence
 from chaos.redis_servers import RedisProcess, Relay
-from conformance.servers.binary import any_binary
+from conformance.environment.prepare import EnvironmentOptions, prepare
+from conformance.problems import UsageProblem
+from conformance.servers.binary import any_binary, bundled_binary
 
 
 @pytest.fixture
@@ -78,6 +80,21 @@ def test_a_relay_leads_to_another_server(server: RedisProcess) -> None:
 def test_a_relay_to_nowhere_refuses() -> None:
     with Relay("127.0.0.1:1") as relay, pytest.raises(redis.RedisError):
         redis.Redis.from_url(f"redis://{relay.address}").ping()
+
+
+def test_chaos_runs_on_the_program_that_is_chosen() -> None:
+    bundled = bundled_binary()
+    for setting in (f"binary:{bundled.path}", "bundled"):
+        with prepare(EnvironmentOptions(redis=setting), print, redis="program") as environment:
+            assert environment.redis_program.binary.path == bundled.path
+            assert environment.redis_program.source == environment.redis_program.binary.source
+    with prepare(EnvironmentOptions(redis="container:some/redis"), print, redis="program") as environment:
+        assert environment.redis_program.source.startswith("container some/redis; crash points: ")
+    with (
+        pytest.raises(UsageProblem, match="cannot start a Redis from 'redis://here'"),
+        prepare(EnvironmentOptions(redis="redis://here"), print, redis="program"),
+    ):
+        pytest.fail("the block must not be entered")
 
 
 def rest_of(server: RedisProcess, deadline_s: float) -> Quiescence:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from conformance.driver.errors import OperationUnsupported
-from conformance.environment.clients import find_toolchain
+from conformance.environment.clients import NO_CLIENT, find_toolchain
 from conformance.environment.drivers import RestartableDriver
-from conformance.gate.bench import Bench
-from conformance.participants import own_redis as module
+from conformance.environment.prepare import Environment
+from conformance.gate.bench import Bench, BenchPlan
 from conformance.participants.expect import Mismatch
 from conformance.participants.own_redis import own_redis
 from conformance.participants.participant import Participant
 from conformance.problems import EnvironmentProblem
-from conformance.servers import RedisInstance
+from conformance.servers import RedisInstance, open_server, opening
+from conformance.servers.binary import any_binary, bundled_binary
 
 
 @pytest.fixture(scope="module")
@@ -101,15 +105,51 @@ def test_settings_that_redis_refuses_do_not_fail_the_client(client: Participant)
         pytest.fail("the block must not be entered")
 
 
+def test_it_runs_on_the_program_of_the_run(tmp_path: Path) -> None:
+    chosen = tmp_path / "redis-server"
+    shutil.copy2(bundled_binary().path, chosen)
+    with open_server(f"binary:{chosen}", announce=print) as server, _in_another_process(server) as client:
+        assert "private redis" not in _facts(server)
+        with own_redis(client) as alone:
+            assert alone.redis.info("server")["executable"] == str(chosen)
+
+
+def test_next_to_a_redis_of_the_user_it_runs_on_the_default_program(server: RedisInstance) -> None:
+    default = any_binary(print)
+    with open_server(server.url, announce=print) as given, _in_another_process(given) as client:
+        assert _facts(given)["private redis"] == default.source
+        with own_redis(client) as alone:
+            assert alone.redis.info("server")["executable"] == default.path
+
+
 def test_a_machine_without_server_program_does_not_fail_the_client(
-    client: Participant, monkeypatch: pytest.MonkeyPatch
+    server: RedisInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nothing(*_: object, **__: object) -> None:
         raise EnvironmentProblem("no Redis server on PATH")
 
-    monkeypatch.setattr(module, "private_server", nothing)
-    with pytest.raises(OperationUnsupported, match="no Redis server on PATH"), own_redis(client):
-        pytest.fail("the block must not be entered")
+    monkeypatch.setattr(opening, "any_binary", nothing)
+    with open_server(server.url, announce=print) as given, _in_another_process(given) as client:
+        assert _facts(given)["private redis"].startswith("none on this machine")
+        with pytest.raises(OperationUnsupported, match="no Redis server program"), own_redis(client):
+            pytest.fail("the block must not be entered")
+
+
+@contextmanager
+def _in_another_process(server: RedisInstance) -> Iterator[Participant]:
+    """The reference on this Redis, as a process of xdist opens it: from a plan in JSON."""
+    toolchain = find_toolchain("", print)
+    plan = BenchPlan(server=server, oracle=toolchain.oracle, client=toolchain.launch("reference"), seed=0, scripts={})
+    bench = BenchPlan.decode(plan.encode()).open()
+    try:
+        yield bench.participant("client", bench.names("client"), bench.clock(frozen=False))
+    finally:
+        bench.close()
+
+
+def _facts(server: RedisInstance) -> dict[str, str]:
+    toolchain = find_toolchain("", print)
+    return Environment(toolchain=toolchain, scripts={}, oracle=toolchain.oracle, client=NO_CLIENT, redis=server).facts()
 
 
 @pytest.mark.parametrize("who", ["oracle", "client"])

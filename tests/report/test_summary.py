@@ -262,6 +262,15 @@ def test_a_run_names_all_versions_that_took_part() -> None:
     assert facts["oracle"] == "node 6.7.0 (javascript; ioredis 5.9.0)"
 
 
+def test_a_run_names_the_redis_that_scenarios_start_if_it_is_another_one() -> None:
+    def facts(**environment: str) -> dict[str, str]:
+        return dict(run_facts(Run(header=sample_runs.header(environment=environment), scenarios=(), footer=None)))
+
+    named = facts(**{"private redis": "redis-server 7.0.15 from PATH"})["private redis"]
+    assert named == "redis-server 7.0.15 from PATH (in scenarios that restart Redis or fill its memory)"
+    assert "private redis" not in facts()
+
+
 def test_a_run_names_what_held_only_when_it_was_repeated() -> None:
     held = msgspec.structs.replace(scenario("pass"), unsteady="now and then")
     run = Run(header=sample_runs.header(), scenarios=(held, scenario("pass")), footer=None)
