@@ -118,12 +118,17 @@ class LocalProcess:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def restart(self) -> None:
-        """Shut the server down as an operator would, and restart it at its port with its saved data.
+        """Shut the server down as an operator would, and restart it at its port with its saved data, without scripts.
 
-        Raises EnvironmentProblem with the end of the log if it does not end or does not restart.
+        Raises EnvironmentProblem with the end of the log if it does not end or does not restart, or still has scripts.
         """
         with connect_node(self.address, self.address.nodes[0]) as client, suppress(redis.ConnectionError):
-            client.shutdown(nosave=True)
+            # Redis 6.2 writes SCRIPT LOAD to its append-only file, and SCRIPT FLUSH as well. Both commands are in one
+            # packet, so that no client can load a script in between.
+            batch = client.pipeline(transaction=False)
+            send(batch, "SCRIPT", "FLUSH")
+            send(batch, "SHUTDOWN", "NOSAVE")
+            batch.execute()
         try:
             self._guard.wait(STOP_DEADLINE_S)
         except subprocess.TimeoutExpired:
@@ -134,6 +139,21 @@ class LocalProcess:
             raise EnvironmentProblem(f"{self.binary.source} did not restart:\n{self.log_tail()}")
         if not self.running():
             raise EnvironmentProblem(f"{self.binary.source} ended during its restart:\n{self.log_tail()}")
+        if kept := self._scripts_kept():
+            raise EnvironmentProblem(f"{self.binary.source} still has {kept} scripts after its restart")
+
+    def _scripts_kept(self) -> int:
+        """The least number of scripts that the server has not got from clients since its start."""
+        with connect_node(self.address, self.address.nodes[0]) as client, explained(self.address):
+            # One command, because clients reconnect meanwhile and load their scripts again.
+            info = client.info("all")
+        loads = sum(
+            int(facts["calls"])
+            for name, facts in info.items()
+            # Since Redis 7 SCRIPT is counted per subcommand: `cmdstat_script|load`.
+            if name in {"cmdstat_eval", "cmdstat_eval_ro", "cmdstat_script", "cmdstat_script|load"}
+        )
+        return max(0, int(info["number_of_cached_scripts"]) - loads)
 
     def _start_guard(self) -> subprocess.Popen[bytes]:
         with (self.folder / "log").open("ab") as log:

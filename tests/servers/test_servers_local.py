@@ -12,8 +12,8 @@ import pytest
 
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers import RedisInstance, local, open_server, private_server
-from conformance.servers.binary import any_binary, binary_at, bundled_binary
-from conformance.servers.connection import REPORTED_SETTINGS
+from conformance.servers.binary import ServerBinary, any_binary, binary_at, bundled_binary
+from conformance.servers.connection import REPORTED_SETTINGS, connect_node, wait_until
 from conformance.servers.local import LocalProcess, local_process
 from conformance.servers.setting import split_node
 
@@ -244,9 +244,9 @@ def test_the_folder_is_gone_afterwards(announced: Announced) -> None:
     assert not folder.exists()
 
 
-def test_a_private_server_has_settings_of_its_own_and_can_be_restarted(announced: Announced) -> None:
+def test_a_private_server_has_settings_of_its_own_and_can_be_restarted() -> None:
     settings = {"maxmemory-policy": "allkeys-lru", "appendonly": "yes"}
-    with private_server(settings, announce=announced.append) as private, private.server.connect() as client:
+    with private_server(bundled_binary(), settings) as private, private.server.connect() as client:
         assert private.server.settings["maxmemory-policy"] == "allkeys-lru"
         client.set("kept", "value")
         folder = folder_of(private.server)
@@ -254,11 +254,56 @@ def test_a_private_server_has_settings_of_its_own_and_can_be_restarted(announced
         assert client.get("kept") == b"value"
         assert folder_of(private.server) == folder
     assert not folder.exists()
-    assert announced == []
 
 
-def test_a_server_that_does_not_come_back_is_said_with_its_log(announced: Announced) -> None:
-    with private_server({"appendonly": "yes"}, announce=announced.append) as private:
+@pytest.mark.parametrize("appendonly", ["yes", "no"])
+@pytest.mark.parametrize("find", [bundled_binary, lambda: any_binary(print)], ids=["bundled", "default"])
+def test_a_restart_loses_the_scripts(find: Callable[[], ServerBinary], appendonly: str) -> None:
+    settings = {"appendonly": appendonly}
+    with private_server(find(), settings) as private, private.server.connect() as client:
+        digest = client.script_load("return 1")
+        assert client.eval("return 2", 0) == 2
+        private.process.restart()
+        assert client.script_exists(digest) == [False]
+        assert client.info("memory")["number_of_cached_scripts"] == 0
+
+
+def test_scripts_that_a_restart_brings_back_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = LocalProcess._start_guard
+
+    def with_a_script(process: LocalProcess) -> object:
+        started = start(process)
+        with connect_node(process.address, process.address.nodes[0]) as client:
+            assert wait_until(process.answers, deadline_s=15)
+            client.script_load("return 1")
+            # As if the script came from the file: no client has loaded it since the start.
+            client.config_resetstat()
+        return started
+
+    with private_server(bundled_binary(), {}) as private:
+        monkeypatch.setattr(LocalProcess, "_start_guard", with_a_script)
+        with pytest.raises(EnvironmentProblem, match="still has 1 scripts after its restart"):
+            private.process.restart()
+
+
+def test_scripts_that_clients_load_again_after_a_restart_are_none_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = LocalProcess._start_guard
+
+    def with_a_quick_client(process: LocalProcess) -> object:
+        started = start(process)
+        with connect_node(process.address, process.address.nodes[0]) as client:
+            assert wait_until(process.answers, deadline_s=15)
+            client.script_load("return 1")
+            client.eval("return 2", 0)
+        return started
+
+    with private_server(bundled_binary(), {}) as private:
+        monkeypatch.setattr(LocalProcess, "_start_guard", with_a_quick_client)
+        private.process.restart()
+
+
+def test_a_server_that_does_not_come_back_is_said_with_its_log() -> None:
+    with private_server(bundled_binary(), {"appendonly": "yes"}) as private:
         with private.server.connect() as client:
             client.set("kept", "value")
         # One file before Redis 7, a folder of files with a manifest since then.
