@@ -42,7 +42,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `job.timestamp`, `event.added`, `membership.wait.order` or `invariant.base-marker`, which a ledger row may own;
     `place` is more exact about the place that a check names (`lock.ttl`). `key`: the Redis key or job id. `expected`
     is what the oracle did or the scenario states, `actual` what the client did, both as short texts. `redis`: what is
-    in Redis at this place, on both sides.
+    in Redis at this place, on both sides. `times`: the number of findings that this one
+    represents, if others of its kind were folded into it.
     """
 
     requirement: str
@@ -56,3 +57,4 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str
     place: str = ""
     redis: list[RedisReading] = []
+    times: int = 1

@@ -11,8 +11,9 @@ The checks also hold for Node.js. They therefore allow:
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -57,6 +58,9 @@ _DEDUPLICATION = b":de:"
 DANGEROUS = frozenset({"DEBUG", "FLUSHALL", "FLUSHDB", "KEYS", "MONITOR", "SAVE", "SHUTDOWN", "SWAPDB"})
 """Commands that no BullMQ client sends: they destroy foreign data, or block Redis for all clients."""
 DANGEROUS_PARTS = frozenset({("CONFIG", b"SET"), ("SCRIPT", b"FLUSH"), ("SCRIPT", b"KILL"), ("CLIENT", b"PAUSE")})
+
+
+_NUMBER_OF_COMMAND = re.compile(r"#\d+")
 
 
 class Traffic:
@@ -299,10 +303,23 @@ def check_traffic(
 
     `scripts`: how the scripts of the oracle's version are called.
 
+    Findings that differ only in the numbers of commands are one, which counts them.
+
     Raises UsageProblem for an unknown name or an empty reason.
     """
     traffic = Traffic(commands, cluster=cluster, scripts=scripts)
-    return [finding for check in without_switched_off(ALL_CHECKS, switched_off) for finding in check.run(traffic)]
+    checks = without_switched_off(ALL_CHECKS, switched_off)
+    return _once_each(finding for check in checks for finding in check.run(traffic))
+
+
+def _once_each(findings: Iterable[Finding]) -> list[Finding]:
+    """Fold findings that differ only in the numbers of commands: a client repeats its mistake in every call."""
+    kinds: dict[tuple[str, str, str], Finding] = {}
+    for finding in findings:
+        kind = (finding.kind, finding.where, _NUMBER_OF_COMMAND.sub("#", finding.message))
+        first = kinds.get(kind)
+        kinds[kind] = msgspec.structs.replace(first, times=first.times + 1) if first else finding
+    return list(kinds.values())
 
 
 __all__ = ["ALL_CHECKS", "Traffic", "check_traffic"]

@@ -29,8 +29,11 @@ DriverErrorCode = Literal[
     "job-failed",  # waitUntilFinished: the job ended as failed
     "timeout",  # the client gave up waiting
     "connection-lost",  # usually with definite=false
+    "too-long",  # the answer is longer than a line of the protocol
     "other",
 ]
+
+TOO_LONG: DriverErrorCode = "too-long"
 
 MAY_BE_THE_MACHINE: tuple[DriverErrorCode, ...] = ("connection-lost", "timeout")
 """Codes that a starved machine can cause. Any other code is a decision of the client or of Redis."""

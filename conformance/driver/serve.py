@@ -138,6 +138,9 @@ class DriverServer:
             traceback.print_exc(file=sys.stderr)
             failure = _failure("other", f"the driver's answer to {call['op']} is not JSON", status="info")
             self._send({"type": "result", "id": call["id"], **failure})
+        except OverflowError as error:
+            failure = _failure("too-long", f"the answer to {call['op']}: {error}", status="info")
+            self._send({"type": "result", "id": call["id"], **failure})
 
     async def _outcome(self, call: Json) -> Json:
         op = call["op"]
@@ -179,7 +182,7 @@ class DriverServer:
         # A lone surrogate cannot be UTF-8; as an escape it would be refused by the kit, so it becomes a question mark.
         encoded = line.encode("utf-8", errors="replace") + b"\n"
         if len(encoded) > MAX_LINE_BYTES:
-            raise ValueError(f"a line of {len(encoded)} bytes is longer than the protocol allows")
+            raise OverflowError(f"a line of {len(encoded)} bytes is longer than the protocol allows")
         # `emit` may be called from threads of the client: without the lock two lines could be mixed.
         with self._write_lock:
             self._write(encoded)

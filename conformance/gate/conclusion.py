@@ -30,12 +30,16 @@ profiles. `undecided`: nothing fails, but too little was decided; the reasons sa
 
 @dataclass(frozen=True, kw_only=True)
 class Completeness:
-    """Whether the run is complete. `finished`: it has a footer. `stopped`: why an option ended it early."""
+    """Whether the run is complete.
+
+    `finished`: it has a footer. `stopped`: why an option ended it early. `broke`: why it lacks records otherwise.
+    """
 
     finished: bool
     planned: int
     recorded: int
     stopped: str = ""
+    broke: str = ""
 
     @property
     def complete(self) -> bool:
@@ -47,7 +51,9 @@ class Completeness:
         """Describes what is missing; empty for a complete run."""
         if self.complete:
             return ""
-        cut = "it has no footer, so it was cut" if not self.finished else self.stopped or "it stopped early"
+        cut = (
+            "it has no footer, so it was cut" if not self.finished else self.stopped or self.broke or "it stopped early"
+        )
         return f"INCOMPLETE RUN: {self.recorded} of {count(self.planned, 'planned scenario')} recorded, {cut}."
 
 
@@ -108,6 +114,7 @@ class RunEvidence:
             planned=self.header.planned,
             recorded=len(self.scenarios),
             stopped=self.footer.stopped if self.footer else "",
+            broke=self.footer.broke if self.footer else "",
         )
 
     @property

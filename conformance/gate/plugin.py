@@ -34,6 +34,7 @@ from conformance.gate.known_failures import (
     unmatched_entries,
 )
 from conformance.gate.options import RunConfig, recorded
+from conformance.gate.record_bounds import RecordedEvidence, readable
 from conformance.gate.records import (
     FORMAT,
     KIT_VERSION,
@@ -152,6 +153,8 @@ class GatePlugin:
         self._environment: Environment | None = None
         self._header: RunHeader | None = None
         self._planned = 0
+        self._evidence = RecordedEvidence()
+        self._loss = ""
 
     def use(self, environment: Environment) -> None:
         """Run on an environment of the caller, who closes it. Raises Undecidable if a profile cannot be decided."""
@@ -242,12 +245,29 @@ class GatePlugin:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Send a finished scenario's record to the listeners (in the controller, or in the only process)."""
         # Only the call phase: the report of the teardown has the same properties.
-        for name, value in report.user_properties if report.when == "call" else ():
-            if name == PROPERTY and self._header is not None:
-                record = decode(str(value).encode())
-                assert isinstance(record, ScenarioRecord)
-                self.records.append(record)
-                self._send(record)
+        records = [str(value) for name, value in report.user_properties if name == PROPERTY]
+        if report.failed and not records:
+            self._note_loss(f"{report.nodeid.rpartition('/')[2]} has no record: {_last_line(report.longreprtext)}")
+        for value in records if report.when == "call" and self._header is not None else ():
+            record = decode(value.encode())
+            assert isinstance(record, ScenarioRecord)
+            record = self._evidence.thinned(record)
+            self.records.append(record)
+            self._send(record)
+
+    def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Note why pytest breaks: the reports of this run then say it."""
+        self._note_loss(f"pytest broke: {_last_line(excinfo.exconly())}")
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object | None) -> None:
+        """Note why a process of the run ended early."""
+        if error:
+            self._note_loss(f"the process {node.gateway.id} of the run broke: {_last_line(str(error))}")
+
+    def _note_loss(self, reason: str) -> None:
+        """Keep the first reason for which a scenario has no record; later ones are usually its consequences."""
+        self._loss = self._loss or reason
 
     # Last, so that pytest and xdist have delivered all reports before the footer is written.
     @pytest.hookimpl(trylast=True)
@@ -275,12 +295,17 @@ class GatePlugin:
             unanswered=sorted({op for record in self.records for op in record.unanswered}),
             startup_ms=dict(self._environment.startup_ms) if self._environment else {},
             stopped=self._stop_rule.reason if left else "",
+            broke=self._why_broken(session) if left and not self._stop_rule.reason else "",
         )
         self.exit_code = self._concluded(footer).exit_code
         # Other exit codes, such as an internal error of pytest, are more severe and stay.
         if self.exit_code and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             session.exitstatus = self.exit_code
         self._send(msgspec.structs.replace(footer, exit_code=self.exit_code))
+
+    def _why_broken(self, session: pytest.Session) -> str:
+        unexplained = f"pytest ended with {session.exitstatus!s} and no reason"
+        return self._loss or str(session.shouldstop or session.shouldfail or unexplained)
 
     def _concluded(self, footer: RunFooter) -> Conclusion:
         assert self._header is not None
@@ -366,6 +391,8 @@ class GatePlugin:
 
     def _send(self, record: Record) -> None:
         """Send a record to the listeners. A listener that fails, for example on a full disk, ends the run."""
+        # A scenario's record is readable since it was made.
+        record = record if isinstance(record, ScenarioRecord) else readable(record)
         try:
             for listener in self.listeners:
                 listener(record)
@@ -448,6 +475,11 @@ def nothing_selected(config: RunConfig) -> NothingSelected:
 
 def _is_xdist_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
+
+
+def _last_line(text: str) -> str:
+    """Return the last line of a traceback, which names the error."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no message")
 
 
 def _now_ms() -> int:

@@ -17,6 +17,7 @@ import msgspec
 from conformance.driver.messages import client_text
 from conformance.findings import Finding
 from conformance.ledger.profiles import declared_names
+from conformance.pages.text import escaped_surrogates
 
 FORMAT = 1
 
@@ -165,8 +166,8 @@ class RunFooter(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
 
     `stale`: requirements that known.toml lists and that now pass, with the listed reason. `problems`: messages about
     the whole run (known entries that matched nothing, a driver that could not be restarted, ...). `stopped`: why an
-    option ended the run before its last planned scenario. `unanswered`: operations that the client performed without
-    returning a result.
+    option ended the run before its last planned scenario. `broke`: why other scenarios have no record. `unanswered`:
+    operations that the client performed without returning a result.
     """
 
     finished_ms: int
@@ -176,6 +177,7 @@ class RunFooter(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
     problems: list[str] = []
     startup_ms: dict[str, float] = {}
     stopped: str = ""
+    broke: str = ""
     unanswered: list[str] = []
 
 
@@ -197,7 +199,7 @@ def encode(record: Record) -> bytes:
 
 def _without_surrogates(value: Any) -> Any:
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+        return escaped_surrogates(value)
     if isinstance(value, list):
         return [_without_surrogates(item) for item in value]
     if isinstance(value, dict):

@@ -14,6 +14,7 @@ import pytest
 from conformance.findings import Finding
 from conformance.gate.known_failures import KnownFailure, excuse
 from conformance.gate.options import RunConfig
+from conformance.gate.record_bounds import compact, readable
 from conformance.gate.records import ScenarioRecord, Verdict, redacted, worst
 from conformance.gate.selection import area_of, scenario_id, tier_of_item
 from conformance.gate.trial_result import TrialResult
@@ -61,24 +62,27 @@ def make_record(
 ) -> ScenarioRecord:
     """Return the scenario's line. A warning about a requirement of another scenario does not affect its verdict."""
     verdicts = _verdicts(scenario, result, ledger)
-    plain = ScenarioRecord(
-        id=scenario_id(item),
-        title=scenario.title,
-        area=area_of(item),
-        tier=tier_of_item(item, scenario),
-        verdict=worst(verdicts.values()),
-        requirements=verdicts,
-        findings=result.findings,
-        # The worst reason first: an error explains all the others.
-        reason=result.error or result.changed or result.unsupported or result.inconclusive or result.given_up,
-        timings_ms={name: round(spent, 3) for name, spent in result.timings_ms.items()},
-        reproduce=reproduce_line(scenario_id(item), config),
-        log=result.log,
-        unanswered=result.unanswered,
-        about=list(scenario.requirements),
-        steps=result.steps,
+    plain = readable(
+        ScenarioRecord(
+            id=scenario_id(item),
+            title=scenario.title,
+            area=area_of(item),
+            tier=tier_of_item(item, scenario),
+            verdict=worst(verdicts.values()),
+            requirements=verdicts,
+            findings=result.findings,
+            # The worst reason first: an error explains all the others.
+            reason=result.error or result.changed or result.unsupported or result.inconclusive or result.given_up,
+            timings_ms={name: round(spent, 3) for name, spent in result.timings_ms.items()},
+            reproduce=reproduce_line(scenario_id(item), config),
+            log=result.log,
+            unanswered=result.unanswered,
+            about=list(scenario.requirements),
+            steps=result.steps,
+        )
     )
-    return with_excuses(plain, known, ledger, reached_end=result.reached_end)
+    # Folded last: an entry of known.toml may excuse some findings of a kind and not others.
+    return compact(with_excuses(plain, known, ledger, reached_end=result.reached_end))
 
 
 def with_excuses(

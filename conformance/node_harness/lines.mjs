@@ -23,7 +23,7 @@ export function send(message) {
     if (message.type !== 'result') {
       return;
     }
-    const error = { code: 'other', definite: false, message: 'the answer is longer than a line may be' };
+    const error = { code: 'too-long', definite: false, message: 'the answer is longer than a line may be' };
     line = `${stringifyValue({ type: 'result', id: message.id, status: 'info', error })}\n`;
   }
   writeOut(line);

@@ -44,6 +44,12 @@ def _visible_character(character: str, keep_newlines: bool) -> str:
     return short or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
 
 
+def escaped_surrogates(text: str) -> str:
+    """Write lone surrogates as escapes: UTF-8 cannot encode them, and Redis may hold any bytes."""
+    # The usual case is fast; the conversion copies the text.
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def clip(text: str, limit: int) -> str:
     """Cut after `limit` characters, the cut shown by an ellipsis and the full length."""
     if len(text) <= limit:
@@ -53,14 +59,22 @@ def clip(text: str, limit: int) -> str:
 
 def split_difference(expected: str, actual: str) -> tuple[SplitText, SplitText]:
     """Split both texts into what they share at the start, where they differ, and what they share at the end."""
-    shorter = min(len(expected), len(actual))
-    start = 0
-    while start < shorter and expected[start] == actual[start]:
-        start += 1
-    end = 0
-    while end < shorter - start and expected[-1 - end] == actual[-1 - end]:
-        end += 1
+    start = _length_of_common_start(expected, actual)
+    end = _length_of_common_start(expected[start:][::-1], actual[start:][::-1])
     return _split(expected, start, end), _split(actual, start, end)
+
+
+def _length_of_common_start(one: str, other: str) -> int:
+    """Return the number of characters that both texts share at their start."""
+    # By halves and not by characters: a client may return texts of many megabytes.
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def clip_split(split: SplitText, limit: int) -> SplitText:

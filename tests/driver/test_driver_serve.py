@@ -120,7 +120,7 @@ def test_an_answer_that_is_not_json_is_reported(connection: ChildProcess) -> Non
 
 
 def test_an_answer_that_is_too_long_is_not_lost(connection: ChildProcess) -> None:
-    with pytest.raises(OperationIndeterminate, match=r"the driver's answer to queue\.getDeduplicationJobId"):
+    with pytest.raises(OperationIndeterminate, match=r"\(too-long\): the answer to queue\.getDed"):
         connection.call(queue.GetDeduplicationJobId(id="x"))
 
 

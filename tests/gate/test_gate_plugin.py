@@ -89,12 +89,20 @@ class Run:
         self.plugin.pytest_xdist_node_collection_finished([f"scenarios/test_x.py::{n}" for n in range(planned)])
 
     def finishes(self, one: ScenarioRecord, *, when: str = "call") -> None:
-        report = SimpleNamespace(when=when, user_properties=[("other", "x"), (PROPERTY, encode(one).decode())])
+        properties = [("other", "x"), (PROPERTY, encode(one).decode())]
+        report = SimpleNamespace(when=when, failed=False, user_properties=properties)
+        self.plugin.pytest_runtest_logreport(cast("pytest.TestReport", report))
+
+    def breaks(self, traceback: str) -> None:
+        """A scenario whose test fails before it has a record."""
+        report = SimpleNamespace(
+            when="setup", failed=True, user_properties=[], nodeid="scenarios/test_x.py::y", longreprtext=traceback
+        )
         self.plugin.pytest_runtest_logreport(cast("pytest.TestReport", report))
 
     def ends(self, status: int = 0) -> int:
         """The exit status that pytest gets."""
-        session = SimpleNamespace(exitstatus=status)
+        session = SimpleNamespace(exitstatus=status, shouldstop=False, shouldfail=False)
         self.plugin.pytest_sessionfinish(cast("pytest.Session", session), status)
         return int(session.exitstatus)
 
@@ -184,6 +192,42 @@ def test_the_exit_code_of_a_selection(verdicts: list[Verdict], planned: int, cod
         run.finishes(one(verdict))
     assert run.ends() == code
     assert run.plugin.exit_code == run.footer.exit_code == code
+
+
+def test_a_run_of_which_scenarios_are_missing_names_the_first_reason() -> None:
+    silent = Run(planned=2)
+    silent.ends(3)
+    assert silent.footer.broke == "pytest ended with 3 and no reason"
+    pytest_broke, process_broke, scenario_broke = Run(planned=2), Run(planned=2), Run(planned=2)
+    with pytest.raises(ValueError, match="strings") as error:
+        raise ValueError("strings must be utf-8 encodable")
+    pytest_broke.plugin.pytest_internalerror(error)
+    process_broke.plugin.pytest_testnodedown(SimpleNamespace(gateway=SimpleNamespace(id="gw1")), "Not properly ended\n")
+    scenario_broke.breaks("Traceback\nE   OSError: no more files\n")
+    for run, reason in (
+        (pytest_broke, "pytest broke: ValueError: strings must be utf-8 encodable"),
+        (process_broke, "the process gw1 of the run broke: Not properly ended"),
+        (scenario_broke, "test_x.py::y has no record: E   OSError: no more files"),
+    ):
+        run.breaks("a consequence")
+        run.ends()
+        assert (run.footer.broke, run.footer.stopped) == (reason, "")
+
+
+def test_a_process_that_ended_as_it_should_is_not_a_reason() -> None:
+    run = Run(planned=1)
+    run.plugin.pytest_testnodedown(SimpleNamespace(gateway=SimpleNamespace(id="gw1")), None)
+    run.finishes(one("pass"))
+    run.ends()
+    assert run.footer.broke == ""
+
+
+def test_text_of_any_kind_in_the_handshake_gets_into_the_header() -> None:
+    run = Run(planned=1, invocation=["run", "--", "./dri\udcffver" + "r" * 9000])
+    [header] = run.heard
+    assert isinstance(header, RunHeader)
+    encode(header)
+    assert len(header.command[-1]) < 2000
 
 
 def test_without_a_whole_profile_a_run_is_undecided() -> None:

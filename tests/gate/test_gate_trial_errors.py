@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from conformance.driver.errors import TOO_LONG
 from conformance.driver.ops.queue import CountPending, Pause
 from conformance.driver.serve import Handler
 from conformance.environment.clients import Launch
@@ -132,6 +133,13 @@ def test_what_the_oracle_cannot_read_is_a_finding_against_the_client(mini: Minia
     [found] = [finding for finding in evidence.findings if finding.source == "oracle-health"]
     assert found.severity == "breaks-others"
     assert "Node chokes on it" in found.message
+
+
+def test_a_queue_of_which_the_oracles_answer_is_too_long_can_be_read(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+    reads_much: dict[str, Handler | None] = {"queue.getJobs": fails(TOO_LONG, status="info")}
+    evidence = tried(PAUSES, bench_of(mini(ops=reads_much), mini(paused_value="2")))
+    assert (evidence.error, said_by_node(evidence)) == ("", [])
+    assert evidence.findings, "the states still differ"
 
 
 def test_the_oracle_reads_what_nothing_was_compared_with(mini: MiniatureDrivers, bench_of: BenchOf) -> None:

@@ -251,6 +251,14 @@ BAD: dict[str, tuple[str, str, list[CommandRecord]]] = {
 }
 
 
+def test_a_mistake_in_every_call_is_one_finding_that_counts_them() -> None:
+    texts = [command("EVAL", "return 1", 0, sequence=number) for number in range(1, 1001)]
+    [finding] = check_traffic([*texts, command("GET", "q", sequence=2000)])
+    assert (finding.kind, finding.times) == ("eval-twice", 999)
+    others = [command("FLUSHALL"), command("KEYS", "*", sequence=2), command("KEYS", "*", sequence=3)]
+    assert [(item.actual[:2], item.times) for item in check_traffic(others)] == [("#1", 1), ("#2", 2)]
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_wrong_commands_are_found_by_their_check(name: str) -> None:
     check, text, commands = BAD[name]
