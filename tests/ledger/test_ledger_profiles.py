@@ -6,9 +6,11 @@ from typing import get_args
 
 import pytest
 
-from conformance.driver.messages import Capability
+from conformance.driver.messages import Capability, ClientInfo, Ready
 from conformance.driver.ops import REGISTRY
+from conformance.gate.decidability import operations_within_reach
 from conformance.ledger.loader import load_ledger
+from conformance.ledger.operations import load_operations
 from conformance.ledger.profiles import WORKER_EVENTS, Profile, ProfileTable, declared_names, load_profiles
 
 EXAMINED = [row.id for row in load_ledger().values() if row.examined]
@@ -37,6 +39,17 @@ def test_what_a_profile_needs_can_be_declared(name: str) -> None:
     profile = load_profiles()[name]
     assert set(profile.operations) <= set(REGISTRY)
     assert set(profile.capabilities) <= {*get_args(Capability), WORKER_EVENTS}
+
+
+@pytest.mark.parametrize("name", ["producer", "worker"])
+def test_a_client_with_nothing_else_can_decide_the_whole_of_what_others_stand_on(name: str) -> None:
+    """The other profiles also have rows about jobs that somebody has to add, run or remove."""
+    profile = load_profiles()[name]
+    ops = ["open", "close", "reset", *profile.operations]
+    info = ClientInfo(name="c", language="go", version="1")
+    reach = operations_within_reach(Ready(protocol=1, client=info, ops=ops, capabilities=list(profile.capabilities)))
+    about = {row: load_operations().about(row) for row in load_profiles().rows_by_profile(EXAMINED)[name]}
+    assert [row for row, operations in about.items() if operations and not operations & reach] == []
 
 
 def test_what_a_client_lacks_is_not_declared() -> None:
