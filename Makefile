@@ -118,7 +118,7 @@ site-look: $(READY_FOR_LOOK) ## check the built site in Chromium, narrow and wid
 	node website/look/look.mjs $(SITE) build/website/look $(PAGES)
 
 # Debian's packages once for each client, then the packages of PyPI, npm and crates.io every time: longer than CI has.
-ten-minutes: $(READY) ## follow docs/tutorial/first-gate*.md in bare Debian containers (Docker; CLIENTS='node' for one of them)
+ten-minutes: $(READY) ## follow docs/tutorial/first-gate*.md and the Go section of docs/how-to/ci.md in bare Debian containers (Docker; CLIENTS='node' for one of them)
 	$(BIN)/python -m tests.packaging.ten_minutes $(CLIENTS)
 
 lock: ## rewrite the lists of requirements (needs uv)

@@ -1,9 +1,9 @@
-"""`python -m tests.packaging.ten_minutes [node] [rust]`: follow docs/tutorial/first-gate*.md in a bare container.
+"""`python -m tests.packaging.ten_minutes [node] [rust] [go]`: follow the pages of a first gate in a bare container.
 
-The blocks of a page are run by one shell, word for word and in the order of the page, and its files are put where
-their first line says. The kit is installed from a clone of the last commit. It ends
-with the seconds of each step. Needed: Docker, debootstrap for the first time, and for `rust` a toolchain of rustup on
-this machine, which the container borrows.
+They are docs/tutorial/first-gate*.md and the section about Go in docs/how-to/ci.md. The blocks are run by one shell,
+word for word and in the order of the page, and its files are put where their first line says. The kit is installed
+from a clone of the last commit. It ends with the seconds of each step. Needed: Docker, debootstrap for the first time,
+and for `rust` and `go` their toolchain on this machine, which the container borrows.
 """
 
 from __future__ import annotations
@@ -26,14 +26,22 @@ from tests.docs.blocks import CodeBlock, blocks_of
 
 ROOT = Path(__file__).parents[2]
 TUTORIALS = ROOT / "docs" / "tutorial"
-PAGES = {"node": TUTORIALS / "first-gate.md", "rust": TUTORIALS / "first-gate-rust.md"}
+PAGES = {
+    "node": TUTORIALS / "first-gate.md",
+    "rust": TUTORIALS / "first-gate-rust.md",
+    "go": ROOT / "docs" / "how-to" / "ci.md",
+}
 """The page for each client."""
+SECTIONS = {"go": "A client in Go"}
+"""The section for a client whose page has others as well."""
 MOST_S = 600.0
 
 BARE = "git,python3,python3-venv,ca-certificates"
-TOOLCHAINS = {"node": "nodejs npm", "rust": "gcc libc6-dev"}
+TOOLCHAINS = {"node": "nodejs npm", "rust": "gcc libc6-dev", "go": ""}
 """Debian packages in addition to BARE; apt installs them, as debootstrap cannot resolve what npm needs.
-Debian 12 has no recent cargo, so that of this machine is used."""
+Debian 12 has no recent cargo and Go, so those of this machine are used."""
+LENT = {"rust": ["rustc", "--print", "sysroot"], "go": ["go", "env", "GOROOT"]}
+"""The commands that print the folder of a toolchain of this machine, which has a folder `bin`."""
 INSTALL = "apt-get update --quiet && apt-get install --quiet --yes --no-install-recommends"
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 OF_THE_NETWORK = (
@@ -48,7 +56,7 @@ FILE = re.compile(r"\A# (?P<path>\S+/\S+)\n")
 BEGINS = "\x1e"
 """Prefix of a line of the shell that names the step that starts."""
 LAST = "what the reader has"
-PRODUCED = "test -s report/report.html && test -f known.toml && test -s .github/workflows/bullmq.yml"
+PRODUCED = "test -s report/report.html && test -s .github/workflows/bullmq.yml"
 
 
 class StepFailed(Exception):
@@ -72,12 +80,13 @@ class Done:
     seconds: float
 
 
-def steps_of(page: Path, kit: str = "") -> list[Step]:
-    """Every step of a page. `kit` replaces the address in its first block.
+def steps_of(page: Path, kit: str = "", section: str = "") -> list[Step]:
+    """Every step of a page, or of one of its sections. `kit` replaces the address in its first block.
 
     Raises ValueError if no block says where the kit is.
     """
-    blocks = [block for block in blocks_of(page) if block.is_commands or FILE.match(block.text)]
+    blocks = [block for block in blocks_of(page) if not section or section in block.section]
+    blocks = [block for block in blocks if block.is_commands or FILE.match(block.text)]
     if not any(OF_A_CLONE.match(block.text) for block in blocks):
         raise ValueError(f"{page} does not say where the kit is (KIT=...)")
     return [_step(block, kit) for block in blocks]
@@ -146,6 +155,8 @@ def table_of(done: Sequence[Done]) -> str:
 def image_for(client: str) -> str:
     """The bare image with the toolchain of a client; it is built from Debian packages if it is not there."""
     image = f"bullmq-conformance/bare-{client}"
+    if not TOOLCHAINS[client]:
+        return bare_image()
     if not _is_there(image):
         lines = [f"FROM {bare_image()}", f"RUN {INSTALL} {TOOLCHAINS[client]}"]
         words = ["docker", "build", "--quiet", "--network=host", "--tag", image, "-"]
@@ -172,10 +183,10 @@ def container(client: str, clone: Path) -> Iterator[list[str]]:
     """A new container, in the network of this machine; yields the words that start its shell in an empty folder."""
     lent = [f"{clone}:/kit.git:ro", f"{BUNDLE}:{BUNDLE}:ro"]
     path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    if client == "rust":
-        sysroot = subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True, check=True).stdout
-        lent.append(f"{sysroot.strip()}:/usr/local/rust:ro")
-        path = f"/usr/local/rust/bin:{path}"
+    if client in LENT:
+        toolchain = subprocess.run(LENT[client], capture_output=True, text=True, check=True).stdout
+        lent.append(f"{toolchain.strip()}:/usr/local/{client}:ro")
+        path = f"/usr/local/{client}/bin:{path}"
     variables = [f"PATH={path}", "HOME=/root", *(name for name in OF_THE_NETWORK if name in os.environ)]
     options = [
         *(word for volume in lent for word in ("--volume", volume)),
@@ -209,9 +220,12 @@ def main(clients: Sequence[str]) -> None:
         clone = Path(folder, "kit.git")
         subprocess.run(["git", "clone", "--quiet", "--bare", ROOT, clone], check=True)
         head = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-        kit = f"git+file:///kit.git@{head.stdout.strip()}"
+        pinned = f"git+file:///kit.git@{head.stdout.strip()}"
         for client in clients or PAGES:
-            steps = [*steps_of(PAGES[client], kit), Step(place=LAST, script=PRODUCED, commands=0)]
+            # Git clones the branch that is checked out here; pip is given its last commit.
+            kit = "file:///kit.git" if client in SECTIONS else pinned
+            steps = steps_of(PAGES[client], kit, SECTIONS.get(client, ""))
+            steps.append(Step(place=LAST, script=PRODUCED, commands=0))
             with container(client, clone) as shell:
                 try:
                     done = follow(steps, shell)

@@ -11,10 +11,25 @@ import pytest
 import yaml
 
 from conformance.driver.authoring import write_skeleton
-from tests.packaging.ten_minutes import PAGES, ROOT, StepFailed, commands_in, follow, steps_of, table_of
+from tests.packaging.ten_minutes import (
+    PAGES,
+    ROOT,
+    SECTIONS,
+    Step,
+    StepFailed,
+    commands_in,
+    follow,
+    steps_of,
+    table_of,
+)
 
 SHELL = ("sh", "-eu", "-c")
 WORKFLOW = Path(".github", "workflows", "bullmq.yml")
+TUTORIALS = [client for client in PAGES if client not in SECTIONS]
+
+
+def steps_for(client: str, kit: str = "") -> list[Step]:
+    return steps_of(PAGES[client], kit, SECTIONS.get(client, ""))
 
 
 @pytest.fixture
@@ -28,9 +43,9 @@ def page(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("client", PAGES)
+@pytest.mark.parametrize("client", TUTORIALS)
 def test_the_page_leads_to_a_verdict_a_report_a_list_and_a_file_for_ci(client: str) -> None:
-    steps = steps_of(PAGES[client], "/kit.whl")
+    steps = steps_for(client, "/kit.whl")
     script = "".join(step.script for step in steps)
     assert steps[0].script == "KIT=/kit.whl\n"
     for needed in (
@@ -46,10 +61,21 @@ def test_the_page_leads_to_a_verdict_a_report_a_list_and_a_file_for_ci(client: s
     assert sum(step.commands for step in steps) <= 15
 
 
-@pytest.mark.parametrize("client", PAGES)
+def test_the_section_about_go_leads_to_tests_a_verdict_and_a_file_for_ci() -> None:
+    steps = steps_for("go", "file:///kit.git")
+    script = "".join(step.script for step in steps)
+    assert steps[0].script == "KIT=file:///kit.git\n"
+    for needed in ("cp -R kit/examples/go/.", "go generate .\n", "driver check --", "--profile worker --out report"):
+        assert script.count(needed) == 1, needed
+    assert script.count(f"> {WORKFLOW}") == 1
+    assert "BULLMQ_GATE_" not in script, "a step of another section"
+    assert sum(step.commands for step in steps) <= 15
+
+
+@pytest.mark.parametrize("client", TUTORIALS)
 def test_the_patch_of_the_page_fits_the_skeleton(client: str, tmp_path: Path) -> None:
     write_skeleton(client, tmp_path / "conformance")
-    script = "".join(step.script for step in steps_of(PAGES[client]))
+    script = "".join(step.script for step in steps_for(client))
     [patch] = re.findall(r"<<'PATCH'\n(.*?)^PATCH$", script, re.DOTALL | re.MULTILINE)
     done = subprocess.run(
         ["git", "apply"],
@@ -67,13 +93,13 @@ def test_the_patch_of_the_page_fits_the_skeleton(client: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("client", PAGES)
 def test_the_file_for_ci_gives_inputs_that_the_action_has(client: str, tmp_path: Path) -> None:
-    [file] = [step for step in steps_of(PAGES[client]) if str(WORKFLOW) in step.script]
+    [file] = [step for step in steps_for(client) if str(WORKFLOW) in step.script]
     subprocess.run([*SHELL, file.script], cwd=tmp_path, check=True)
     workflow = yaml.safe_load((tmp_path / WORKFLOW).read_text("utf-8"))
-    [gate] = [step for step in workflow["jobs"]["conformance"]["steps"] if "with" in step]
+    [gate] = [step for step in workflow["jobs"]["conformance"]["steps"] if "OWNER/" in step.get("uses", "")]
     action = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
     assert set(gate["with"]) <= set(action["inputs"])
-    assert gate["with"]["known"] == "known.toml"
+    assert gate["with"].get("known") == ("known.toml" if client in TUTORIALS else None)
 
 
 def test_a_page_without_the_address_of_the_kit_is_an_error(page: Path) -> None:
