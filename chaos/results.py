@@ -350,6 +350,11 @@ def any_failed(results: Iterable[ResultRow]) -> bool:
     return any(result.failed or ((result.missed or result.unproven) and not result.kit_troubles) for result in results)
 
 
+def is_any_examined(results: Iterable[ResultRow]) -> bool:
+    """Whether any run has decided any invariant: a client may lack what every crash point needs."""
+    return any(cell.verdict != "unknown" and cell.examined for result in results for cell in result.cells.values())
+
+
 def stale_of(results: Sequence[ResultRow]) -> list[str]:
     """Explanations that were not needed although all of their faults were injected; one line each."""
     cells = [cell for result in results for cell in result.cells.values()]

@@ -162,6 +162,12 @@ def header_of(history: Path) -> HistoryHeader:
         ) from error
 
 
+def has_jobs(history: Path) -> bool:
+    """Whether a job ran in it, which every check needs."""
+    with history.open("rb") as lines:
+        return any(b'"type":"run-started"' in line for line in lines)
+
+
 def _cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Cut the lines of the file by job."""
     for batch in batches:

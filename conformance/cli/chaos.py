@@ -14,7 +14,7 @@ from chaos.config import ChaosConfig
 from conformance.cli.options import configured
 from conformance.environment.prepare import Environment, announce, client_under_test, prepare
 from conformance.out_folder import prove_writable
-from conformance.problems import EnvironmentProblem
+from conformance.problems import EnvironmentProblem, NothingSelected, Undecidable
 
 if TYPE_CHECKING:
     from chaos.faults.base import Fault
@@ -40,10 +40,10 @@ def chaos(config: ChaosConfig) -> int:
     if config.out:
         # Proved now, because a run that cannot be recorded would be lost.
         prove_writable(Path(config.out))
-    faults = _possible_faults(select_faults(config.fault_names), config.redis)
+    faults = possible_faults(select_faults(config.fault_names), config.redis)
     with prepare(config, redis="program") as environment:
         results = run_suite(_options(config, faults, environment), environment, print_result)
-    return _conclude(results)
+    return conclude(results)
 
 
 def _options(config: ChaosConfig, faults: Sequence[Fault], environment: Environment) -> ChaosOptions:
@@ -68,8 +68,11 @@ def _options(config: ChaosConfig, faults: Sequence[Fault], environment: Environm
     )
 
 
-def _possible_faults(faults: Iterable[Fault], redis: str) -> list[Fault]:
-    """The faults that are possible where Redis runs: in a container, or not; the others are announced."""
+def possible_faults(faults: Iterable[Fault], redis: str) -> list[Fault]:
+    """The faults that are possible where Redis runs: in a container, or not; the others are announced.
+
+    Raises NothingSelected if none of them is.
+    """
     in_container = redis.startswith("container")
     possible = {
         fault.name: fault for fault in faults if (fault.containers if in_container else not fault.only_containers)
@@ -78,21 +81,25 @@ def _possible_faults(faults: Iterable[Fault], redis: str) -> list[Fault]:
     if left_out:
         reason = "Redis runs in a container" if in_container else "Redis does not run in a container"
         announce(f"not run, because {reason}: {', '.join(left_out)}")
+    if left_out and not possible:
+        raise NothingSelected("no selected fault can run", hint="choose others, or another --redis (`chaos --list`)")
     return list(possible.values())
 
 
-def _conclude(results: Sequence[ResultRow]) -> int:
+def conclude(results: Sequence[ResultRow]) -> int:
     """Print the outcome of all runs, and return the exit code."""
-    from chaos.results import any_failed, stale_of  # noqa: PLC0415
+    from chaos.results import any_failed, is_any_examined, stale_of  # noqa: PLC0415
 
     for stale in stale_of(results):
         Console(soft_wrap=True, highlight=False, markup=False).print(f"unused explanation: {stale}")
     # A failure counts even if other runs are incomplete.
     failed, incomplete = any_failed(results), any(result.kit_troubles for result in results)
-    outcome = (
-        "an invariant is violated" if failed else "some runs are incomplete" if incomplete else "every invariant holds"
-    )
-    Console().print(f"{len(results)} runs, {outcome}")
+    outcome, code = "every invariant holds", 0
     if failed:
-        return 1
-    return EnvironmentProblem.exit_code if incomplete else 0
+        outcome, code = "an invariant is violated", 1
+    elif incomplete:
+        outcome, code = "some runs are incomplete", EnvironmentProblem.exit_code
+    elif not is_any_examined(results):
+        outcome, code = "UNDECIDED: nothing was examined", Undecidable.exit_code
+    Console().print(f"{len(results)} runs, {outcome}")
+    return code

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -17,10 +19,13 @@ from conformance.fuzz.options import FuzzConfig, ReplayConfig
 from conformance.fuzz.replay import Replay, ReplayedStep, ReplayHeader, ReplayOutcome, read_replay, run_replay
 from conformance.fuzz.steps import step_line
 from conformance.fuzz.target import open_target
-from conformance.problems import EnvironmentProblem
+from conformance.problems import EnvironmentProblem, Undecidable
 from conformance.protocol.scripts import BULLMQ_VERSION
 
-NOTHING, FINDINGS = 0, 1
+if TYPE_CHECKING:
+    from conformance.fuzz.session import FuzzVerdict
+
+EXIT_CODES: Mapping[FuzzVerdict, int] = {"nothing": 0, "findings": 1, "undecided": Undecidable.exit_code}
 FIXED, FAILS = 0, 1
 
 
@@ -29,14 +34,14 @@ FIXED, FAILS = 0, 1
 def fuzz(config: FuzzConfig) -> int:
     """Search for differences between a client, named or started by COMMAND (after `--`), and the oracle.
 
-    Exit codes: 0 none found, 1 findings, 2 wrong usage, 3 environment or driver broken. To continue an earlier search,
-    run it again with the same --out.
+    Exit codes: 0 none found, 1 findings, 2 wrong usage, 3 environment or driver broken, 4 none found by too short a
+    search. To continue an earlier search, run it again with the same --out.
     """
     # Imported here, because Hypothesis takes long to load and no other verb needs it.
     from conformance.fuzz.session import run_fuzz  # noqa: PLC0415
 
     config = msgspec.structs.replace(config, client=client_under_test(config.client, config.command))
-    return FINDINGS if run_fuzz(config, Console(highlight=False)) else NOTHING
+    return EXIT_CODES[run_fuzz(config, Console(highlight=False))]
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

@@ -73,11 +73,19 @@ def diff(config: DifferenceConfig, older: str, newer: str) -> int:
     """Run the scenarios with two versions, and show how Redis, events, results and scripts differ.
 
     OLDER and NEWER are versions such as 5.62.0, or newest, newest-5. The last part lists what a client for OLDER must
-    change to support NEWER. Exit codes: 0 nothing differs, 1 something does, 2 wrong usage, 3 environment.
+    change to support NEWER. Exit codes: 0 nothing differs, 1 something does, 2 wrong usage, 3 environment, 4 nothing
+    differs in the decided scenarios, and some are undecided.
     """
     difference = _compared(config, older, newer, config.select, releases=config.releases)
     click.echo(VERSION_FORMATS[config.format].render(difference))
-    return DIFFERENT if difference.changes or difference.scripts else ALIKE
+    return exit_code(difference)
+
+
+def exit_code(difference: VersionDiff) -> int:
+    """Return the exit code of `versions diff`: two versions are alike only if every scenario was decided."""
+    if difference.changes or difference.scripts:
+        return DIFFERENT
+    return UNDECIDED if difference.undecided or not difference.scenarios else ALIKE
 
 
 @versions.command()

@@ -22,7 +22,7 @@ from conformance.fuzz.machine import machine_for
 from conformance.fuzz.shrinking import SequenceShrinker, TimeAllowance
 from conformance.fuzz.steps import Step, calls_of
 from conformance.fuzz.strategies.context import GenerationContext, OperationAndState
-from conformance.fuzz.strategies.exploring import CallCombination, PairCoverage
+from conformance.fuzz.strategies.exploring import CallCombination, PairCoverage, legal_pairs
 from conformance.fuzz.target import FuzzTarget
 
 SEQUENCES_PER_ROUND = 29
@@ -31,6 +31,12 @@ SEQUENCES_PER_ROUND = 29
 AIMING_ROUNDS = 4
 """In every fourth round, Hypothesis spends the second half on variants of the sequence that brought the most that was
 new; in the others, every sequence is another one."""
+
+LEAST_STEPS = 1000
+"""A campaign with fewer steps decides nothing: it is less than one round."""
+
+LEAST_PAIRS = 0.5
+"""Share of the pairs of operation and state that a campaign must have compared; the rest needs three to five rounds."""
 
 # Long enough for a job to pass several states, and short enough to be shrunk.
 STEPS_PER_SEQUENCE = 50
@@ -111,6 +117,17 @@ class CampaignProgress:
     def elapsed_s(self) -> float:
         """How long it has been going on; never 0."""
         return max(time.monotonic() - self.started, 0.001)
+
+    @property
+    def shortage(self) -> str:
+        """Why it is too little to say that there are no differences; empty if it is enough."""
+        legal = legal_pairs(self.operations)
+        compared = len(self.coverage.pairs.intersection(legal))
+        if self.steps < LEAST_STEPS:
+            return f"{self.steps} steps are too few, {LEAST_STEPS} are needed"
+        if compared < LEAST_PAIRS * len(legal):
+            return f"{compared} of {len(legal)} pairs of operation and state were compared, half of them are needed"
+        return ""
 
 
 class NewDifference(Exception):

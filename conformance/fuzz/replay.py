@@ -144,6 +144,8 @@ def read_replay(path: Path) -> Replay:
             differences += [_difference(step.name, differs) for differs in record.get("differs", [])]
         except (ValueError, TypeError) as error:
             raise UsageProblem(f"{path}, line {number}: {error}", hint="steps: docs/how-to/fuzz.md") from error
+    if not steps:
+        raise UsageProblem(f"{path} has no steps, so it shows nothing", hint="steps: docs/how-to/fuzz.md")
     return Replay(header, tuple(steps), tuple(differences))
 
 

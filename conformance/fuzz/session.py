@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hypothesis.configuration import set_hypothesis_home_dir
 from rich.console import Console, Group, RenderableType
@@ -36,8 +36,12 @@ HEARTBEAT_S = 10.0
 MOST_PAIRS_SHOWN, MOST_FINDINGS_SHOWN = 10, 12
 
 
-def run_fuzz(config: FuzzConfig, console: Console) -> bool:
-    """Repeat earlier findings, then run a campaign; print both, write the folder; return whether there are findings.
+FuzzVerdict = Literal["findings", "nothing", "undecided"]
+"""`undecided`: no findings, but the campaign was too short to say that there are none."""
+
+
+def run_fuzz(config: FuzzConfig, console: Console) -> FuzzVerdict:
+    """Repeat earlier findings, then run a campaign; print both, and write the folder.
 
     Raises a Problem that the user can fix.
     """
@@ -71,7 +75,12 @@ def run_fuzz(config: FuzzConfig, console: Console) -> bool:
             # Also after an interruption: the next run continues with the following rounds.
             folder.note(campaign)
         _conclude(console, campaign, folder)
-    return still_shown or any(finding.reproduced for finding in campaign.findings)
+        if still_shown or any(finding.reproduced for finding in campaign.findings):
+            return "findings"
+        if shortage := campaign.progress.shortage:
+            console.print(Text(f"UNDECIDED: {shortage} — give it more time (--budget)"), soft_wrap=True)
+            return "undecided"
+    return "nothing"
 
 
 def _run_replays(folder: FuzzFolder, campaign: Campaign, console: Console) -> bool:

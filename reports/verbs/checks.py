@@ -8,9 +8,10 @@ from pyspark.sql import functions as sql
 from rich.console import Console
 
 from conformance.environment.prepare import announce
+from conformance.problems import Undecidable
 from reports.diff.check_plan import broken_in
 from reports.diff.summary import summarise_checks
-from reports.history import check_jobs, header_of, result_of
+from reports.history import check_jobs, has_jobs, header_of, result_of
 from reports.options import CheckConfig, HistoryConfig
 from reports.rendering import print_checks, print_history, write_check_reports, write_history_reports
 from reports.session import settings_of, spark_session
@@ -18,7 +19,7 @@ from reports.snapshot.folders import folder_at
 from reports.snapshot.format import read_manifest
 from reports.snapshot.store import open_stored
 from reports.store_address import store_addresses
-from reports.verbs.store_readings import output_folder, store_readings
+from reports.verbs.store_readings import demand_content, output_folder, store_readings
 
 
 def check_store(config: CheckConfig, store: str) -> int:
@@ -33,6 +34,8 @@ def check_store(config: CheckConfig, store: str) -> int:
             summary = summarise_checks(
                 stored, broken.where(sql.col("queue") == config.queue) if config.queue else broken
             )
+            if not summary.total:
+                demand_content(config.queue, stored.manifest)
         print_checks(summary, Console())
         written = write_check_reports(reports.local, summary) if out is not None else ()
         for address in reports.addresses_of(written):
@@ -45,6 +48,8 @@ def check_history(config: HistoryConfig, history: Path) -> int:
     snapshot, out = (None if named is None else folder_at(named) for named in (config.snapshot, config.out))
     # Both files are read before Spark starts, so that a wrong name is reported at once.
     header_of(history)
+    if not has_jobs(history):
+        raise Undecidable(f"no job ran in {history}, so nothing can be checked", hint="record a longer chaos run")
     if snapshot is not None:
         read_manifest(snapshot)
     with output_folder(out) as reports:

@@ -20,11 +20,11 @@ from reports.options import DiffConfig
 from reports.rendering import print_diff, write_diff_reports
 from reports.session import SparkSettings, settings_of, size_queries, spark_session
 from reports.snapshot.folders import Folder, explained_folder, folder_at
-from reports.snapshot.format import SnapshotFolder, open_snapshot_folder
+from reports.snapshot.format import SnapshotFolder, SnapshotManifest, open_snapshot_folder
 from reports.snapshot.rows import narrowed
 from reports.snapshot.store import StoredSnapshot
 from reports.store_address import store_addresses
-from reports.verbs.store_readings import output_folder, store_readings
+from reports.verbs.store_readings import demand_content, output_folder, store_readings
 
 _Side = TypeVar("_Side", bound=SnapshotFolder)
 
@@ -39,14 +39,18 @@ def compare_stores(config: DiffConfig, expected: str, actual: str) -> int:
     narrowing = {"switched_off": tuple(config.no_rule), "queue": config.queue, "job": config.job}
     out = None if config.out is None else folder_at(config.out)
     with output_folder(out) as reports, store_readings(sides, ("expected", "actual"), reports.out) as readings:
-        summary = None
+        summary, manifests = None, list[SnapshotManifest]()
         if settings.is_here and not any(side.needs_spark for side in sides):
             kept = [open_snapshot_folder(reading.kept()) for reading in readings]
+            manifests = [side.manifest for side in kept]
             summary = _compared_locally(_comparison(kept, reports.out, narrowing))
         if summary is None:
             with spark_session(settings) as session:
                 stored = [reading.stored(session) for reading in readings]
+                manifests = [side.manifest for side in stored]
                 summary = _compared_with_spark(session, _comparison(stored, reports.out, narrowing), settings)
+        if not summary.total:
+            demand_content(config.queue, *manifests)
         print_diff(summary, Console())
         written = write_diff_reports(reports.local, summary) if out is not None else ()
         for address in reports.addresses_of(written):

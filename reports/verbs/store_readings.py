@@ -11,8 +11,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from conformance.problems import Undecidable
 from reports.report_folder import ReportFolder, passing_folder, report_folder
 from reports.snapshot.folders import Folder
+from reports.snapshot.format import SnapshotManifest
 from reports.snapshot.store import StoredSnapshot
 from reports.store_address import StoreAddress, start_reading
 
@@ -48,6 +50,14 @@ def store_readings(
             snapshot = start_reading(store, folder / name, Path(scratch) / name)
             readings.append(StoreReading(store=store, folder=folder / name, snapshot=snapshot))
         yield readings
+
+
+def demand_content(queue: str, *stores: SnapshotManifest) -> None:
+    """Raise Undecidable if no store has a key, or if none has the queue: nothing is wrong with what is not there."""
+    if queue and not any(queue in store.queues for store in stores):
+        raise Undecidable(f"there is no queue {queue!r}, so nothing was checked", hint="check --queue and the prefix")
+    if not any(sum(store.rows.values()) for store in stores):
+        raise Undecidable("there is no queue in the store, so nothing was checked", hint="check the address and prefix")
 
 
 def output_folder(out: Folder | None) -> AbstractContextManager[ReportFolder]:

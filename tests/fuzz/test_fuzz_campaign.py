@@ -13,12 +13,14 @@ from click.testing import CliRunner
 
 from conformance.cli.fuzz import fuzz, replay
 from conformance.environment.clients import Launch
+from conformance.fuzz import campaign
 from conformance.fuzz.campaign import Campaign, CampaignListener, CampaignOptions, FuzzFinding
 from conformance.fuzz.comparison import KnownDifferences
 from conformance.fuzz.replay import read_replay, run_replay
 from conformance.fuzz.session import FuzzFolder, as_replay
 from conformance.fuzz.shrinking import LONGEST_FACTOR, PROCESSOR_SHARE, TimeAllowance
 from conformance.fuzz.steps import Mode, calls_of
+from conformance.fuzz.strategies.exploring import CallCombination, legal_pairs
 from conformance.mutants.damage import Damage
 from conformance.problems import EnvironmentProblem, Problem, UsageProblem
 from conformance.servers import RedisInstance
@@ -238,7 +240,36 @@ def test_a_run_ends_with_findings_and_goes_on_from_there(tmp_path: Path) -> None
     assert record["tried"]
 
 
-def test_a_run_without_findings_ends_with_zero(tmp_path: Path) -> None:
-    code, text = _call("fuzz", "--client", "node", "--budget", "4s", "--out", tmp_path)
-    assert code == 0, text
+def test_a_run_that_tried_too_little_is_undecided(tmp_path: Path) -> None:
+    code, text = _call("fuzz", "--client", "node", "--budget", "1s", "--out", tmp_path)
+    assert code == 4, text
     assert "never tried:" in text
+    assert "UNDECIDED: " in text
+    assert "give it more time (--budget)" in text
+
+
+def test_a_run_without_findings_ends_with_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A tenth of what is needed: the whole takes minutes on a busy machine.
+    monkeypatch.setattr(campaign, "LEAST_STEPS", campaign.LEAST_STEPS // 10)
+    monkeypatch.setattr(campaign, "LEAST_PAIRS", campaign.LEAST_PAIRS / 10)
+    words = ["--client", "node", "--budget", "15s", "--out", str(tmp_path)]
+    ended = CliRunner().invoke(fuzz, words, standalone_mode=False)
+    assert ended.return_value == 0, ended.output
+
+
+def _progress(steps: int, share: float) -> campaign.CampaignProgress:
+    """A campaign of that many steps that compared this share of all pairs."""
+    operations = frozenset({"queue.add", "queue.pause", "job.remove", "job.promote"})
+    pairs = legal_pairs(operations)
+    progress = campaign.CampaignProgress(steps=steps, operations=operations)
+    progress.coverage.count_compared([CallCombination(*pair, "none") for pair in pairs[: round(share * len(pairs))]])
+    return progress
+
+
+@pytest.mark.parametrize(
+    ("steps", "share", "shortage"),
+    [(1, 1.0, "1 steps are too few"), (1000, 0.4, "half of them are needed"), (1000, 0.6, ""), (50_000, 1.0, "")],
+)
+def test_a_campaign_needs_steps_and_different_ones(steps: int, share: float, shortage: str) -> None:
+    assert shortage in _progress(steps, share).shortage
+    assert bool(shortage) is bool(_progress(steps, share).shortage)
