@@ -34,6 +34,27 @@ class RedisReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     actual: str = ""
 
 
+Evidence = Literal["certain", "timed"]
+"""`certain`: waiting would not change it, so it counts on any machine. `timed`: a late process may cause it."""
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How late a process has to be to cause a timed finding.
+
+    Starvation of `slack_ms` or more within any `within_ms` can cause it; less cannot. `both_sides`: starvation of the
+    oracle's driver as well, because its actions were compared or took place on the same queue.
+    """
+
+    within_ms: int
+    slack_ms: int
+    both_sides: bool = False
+
+    @staticmethod
+    def of_wait(within_ms: int) -> Timing:
+        """Return the timing of a condition that did not hold within `within_ms`: half of this time is enough for it."""
+        return Timing(within_ms=within_ms, slack_ms=within_ms // 2)
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One violation and its place.
 
@@ -43,7 +64,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `place` is more exact about the place that a check names (`lock.ttl`). `key`: the Redis key or job id. `expected`
     is what the oracle did or the scenario states, `actual` what the client did, both as short texts. `redis`: what is
     in Redis at this place, on both sides. `times`: the number of findings that this one
-    represents, if others of its kind were folded into it.
+    represents, if others of its kind were folded into it. `timing`: only of timed evidence; certain evidence has none.
     """
 
     requirement: str
@@ -58,3 +79,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     place: str = ""
     redis: list[RedisReading] = []
     times: int = 1
+    timing: Timing | None = None
+
+    @property
+    def evidence(self) -> Evidence:
+        """How sure the finding is on a starved machine."""
+        return "certain" if self.timing is None else "timed"

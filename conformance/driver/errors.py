@@ -38,6 +38,9 @@ TOO_LONG: DriverErrorCode = "too-long"
 MAY_BE_THE_MACHINE: tuple[DriverErrorCode, ...] = ("connection-lost", "timeout")
 """Codes that a starved machine can cause. Any other code is a decision of the client or of Redis."""
 
+INVALID: DriverErrorCode = "invalid-argument"
+"""The code of a decision that the client makes without Redis."""
+
 
 class DriverError(msgspec.Struct, frozen=True, kw_only=True):
     """The reason of a failed operation. `definite`: the client is sure that it did not happen."""

@@ -2,7 +2,7 @@
 
 Linux reports for every thread the time in which it was runnable but not scheduled (`conformance.driver.run_queue`), and
 whether a process is stopped. Without `/proc`, the kit only knows its own late ticks and the latency of Redis. Child
-processes of drivers are not measured, but they run on the same machine.
+processes of a driver count as the driver: its command may be a wrapper (`npx`, `go run`, a shell).
 """
 
 from __future__ import annotations
@@ -10,32 +10,67 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from redis.exceptions import RedisClusterException, RedisError
 
 from conformance.driver.run_queue import RunQueue
 from conformance.environment.background import BackgroundThread
+from conformance.findings import Timing
 
 TICK_S = 0.05
 STARVED_MS = 400.0
-"""Starvation within one second (`WINDOW_S`) that can explain a missed deadline."""
-WINDOW_S = 1.0
+"""Starvation within one second that can explain a missed deadline of unknown length."""
+SECOND_MS = 1000.0
 KIT, REDIS, CLOCK = "the kit", "Redis", "the machine's clock"
+ORACLE = "the oracle's driver"
 NOTICED_MS = 20.0
 """Smaller delays are not counted: waking a thread and sending a command always take some time."""
+CHILDREN_S = 2.0
+"""How often child processes are listed: this reads a file of every process of the machine."""
 
 
 def is_stopped(pid: int) -> bool:
     """Whether a process is stopped (SIGSTOP, a debugger); False if unknown."""
+    return _stat(pid)[0] in ("T", "t")
+
+
+def _stat(pid: int) -> tuple[str, int]:
+    """The state of a process and the id of its parent; empty and 0 if unknown."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")
-    except (OSError, IndexError):
-        return False
+        # The name in parentheses may itself contain blanks and parentheses.
+        state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+        return state, int(parent)
+    except (OSError, ValueError):
+        return "", 0
+
+
+class Families:
+    """The child processes of given processes, at any depth; listed again every `CHILDREN_S`."""
+
+    def __init__(self) -> None:
+        self._children: dict[int, list[int]] = {}
+        self._listed_s = -CHILDREN_S
+
+    def of(self, pid: int) -> list[int]:
+        """Return a process and its descendants."""
+        if time.monotonic() - self._listed_s >= CHILDREN_S:
+            self._list()
+        family = [pid]
+        # The list grows while it is read: children are followed by their own children.
+        for member in family:
+            family += self._children.get(member, ())
+        return family
+
+    def _list(self) -> None:
+        self._listed_s, self._children = time.monotonic(), {}
+        with suppress(OSError):
+            for name in os.listdir("/proc"):  # noqa: PTH208  (a quarter of the time of pathlib's)
+                if name.isdecimal():
+                    self._children.setdefault(_stat(int(name))[1], []).append(int(name))
 
 
 @dataclass(frozen=True)
@@ -58,22 +93,44 @@ class Starvation:
 
 NO_STARVATION = Starvation("none", 0.0, 0.0)
 
+Loss = tuple[float, float]
+"""When it was measured (s, monotonic), and the starvation since the measurement before (ms)."""
 
-@dataclass
-class _Losses:
-    """The starvation of one party since the start of the scenario."""
 
-    total_ms: float = 0.0
-    worst_second_ms: float = 0.0
-    recent: deque[tuple[float, float]] = field(default_factory=deque)
+@dataclass(frozen=True)
+class StarvationRecord:
+    """The measured starvation of each party."""
 
-    def add(self, now_s: float, lost_ms: float) -> None:
-        self.total_ms += lost_ms
-        self.recent.append((now_s, lost_ms))
-        # A sliding second: a burst across two fixed seconds would look half as bad.
-        while self.recent[0][0] <= now_s - WINDOW_S:
-            self.recent.popleft()
-        self.worst_second_ms = max(self.worst_second_ms, sum(lost for _, lost in self.recent))
+    losses: Mapping[str, Sequence[Loss]]
+
+    @property
+    def worst(self) -> Starvation:
+        """The party with the worst second."""
+        return max(map(self._of, self.losses), key=lambda starved: starved.worst_second_ms, default=NO_STARVATION)
+
+    def explaining(self, timing: Timing) -> Starvation | None:
+        """Return the starvation of the party that can have caused a finding with this timing; None if none can."""
+        concerned = [party for party in self.losses if timing.both_sides or party != ORACLE]
+        lost_ms = {party: most_lost_ms(self.losses[party], timing.within_ms) for party in concerned}
+        party = max(lost_ms, key=lost_ms.__getitem__, default=None)
+        return self._of(party) if party is not None and lost_ms[party] >= timing.slack_ms else None
+
+    def _of(self, party: str) -> Starvation:
+        losses = self.losses[party]
+        return Starvation(party, sum(lost for _, lost in losses), most_lost_ms(losses, SECOND_MS))
+
+
+def most_lost_ms(losses: Sequence[Loss], within_ms: float) -> float:
+    """Return the starvation (ms) in the worst period of `within_ms`; it may start at any loss."""
+    # A sliding period: a burst across two fixed ones would look half as bad.
+    most_ms, period_ms, first = 0.0, 0.0, 0
+    for measured_s, lost_ms in losses:
+        period_ms += lost_ms
+        while losses[first][0] <= measured_s - within_ms / 1000:
+            period_ms -= losses[first][1]
+            first += 1
+        most_ms = max(most_ms, period_ms)
+    return most_ms
 
 
 class StarvationWatch(BackgroundThread):
@@ -88,7 +145,8 @@ class StarvationWatch(BackgroundThread):
         self._processes = processes
         self._ping = ping
         self._run_queue = RunQueue()
-        self._losses: dict[str, _Losses] = {}
+        self._families = Families()
+        self._losses: dict[str, list[Loss]] = {}
         self._looking = threading.Lock()
         self._looked_s = time.monotonic()
         self._offset_s = _clock_offset_s()
@@ -99,12 +157,11 @@ class StarvationWatch(BackgroundThread):
         with self._looking:
             self._losses = {}
 
-    def seen(self) -> Starvation:
-        """The most starved party since `start`."""
+    def seen(self) -> StarvationRecord:
+        """The starvation since `start`."""
         self._look()
         with self._looking:
-            measured = [Starvation(party, lost.total_ms, lost.worst_second_ms) for party, lost in self._losses.items()]
-        return max(measured, key=lambda starvation: starvation.worst_second_ms, default=NO_STARVATION)
+            return StarvationRecord({party: tuple(losses) for party, losses in self._losses.items()})
 
     def run(self) -> None:
         """Measure until `ended` is set."""
@@ -125,9 +182,12 @@ class StarvationWatch(BackgroundThread):
             self._lose(CLOCK, _noticed(abs(self._offset_s - before_s) * 1000))
             # The larger of two measurements of the same loss; their sum would count it twice.
             self._lose(KIT, max(_noticed(late_ms), self._waited_ms(os.getpid())))
-            for name, pid in self._processes().items():
+            for name, driver in self._processes().items():
                 # A stopped process is not runnable, so schedstat does not show its lost time.
-                self._lose(name, max(self._waited_ms(pid), since_ms if is_stopped(pid) else 0.0))
+                lost_ms = [
+                    max(self._waited_ms(pid), since_ms if is_stopped(pid) else 0.0) for pid in self._families.of(driver)
+                ]
+                self._lose(name, max(lost_ms))
 
     def _ask_redis(self) -> None:
         asked_s = time.monotonic()
@@ -142,7 +202,7 @@ class StarvationWatch(BackgroundThread):
 
     def _lose(self, party: str, lost_ms: float) -> None:
         if lost_ms > 0:
-            self._losses.setdefault(party, _Losses()).add(time.monotonic(), lost_ms)
+            self._losses.setdefault(party, []).append((time.monotonic(), lost_ms))
 
 
 def _clock_offset_s() -> float:

@@ -77,7 +77,10 @@ class Bench:
 
     def processes(self) -> dict[str, int]:
         """Return the process ids of the running drivers, by owner."""
-        pids = {f"the {role}'s driver": driver.pid() for role, driver in self._by_role.items()}
+        drivers: dict[str, RestartableDriver] = dict(self._by_role.items())
+        if self.stand_in is not None:
+            drivers["stand-in"] = self.stand_in
+        pids = {f"the {role}'s driver": driver.pid() for role, driver in drivers.items()}
         return {name: pid for name, pid in pids.items() if pid is not None}
 
     def both_have_clock(self) -> bool:

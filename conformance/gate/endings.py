@@ -93,7 +93,7 @@ class Endings:
                 self._result.findings.append(self._judge.failed(failure))
             # The limit is generous enough that only hanging exceeds it, so it counts even on a slow machine.
             case TimeLimitExceeded():
-                self._result.findings.append(self._judge.not_ended(str(failure)))
+                self._result.findings.append(self._judge.not_ended(str(failure), failure.limit_s))
             case DriverBroken():
                 self._result.findings.append(self._judge.driver_broken(failure))
                 self.cut_short = True

@@ -24,6 +24,8 @@ from conformance.gate.records import ScenarioRecord
 
 # Two are enough: a failure that happens sometimes rarely happens three times in a row.
 MOST_REPEATS = 2
+MOST_SHOWN = 3
+"""Findings of an attempt that are kept as text."""
 
 RunScenario = Callable[[], ScenarioRecord]
 
@@ -62,7 +64,7 @@ def retry_flaky(run: RunScenario, again: RunScenario, entries: Collection[FlakyF
     first = record = run()
     repeated: list[str] = []
     while (entry := _explanation(record, entries)) is not None and len(repeated) < MOST_REPEATS:
-        repeated += [f"{entry.reason}: {_outcome(record)}", *record.repeated]
+        repeated += [f"{entry.reason}: {outcome_text(record, _not_excused(record))}", *record.repeated]
         record = again()
         # A repetition that is inconclusive must not excuse the failure that was seen first.
         if record.verdict not in ("fail", "error", "inconclusive"):
@@ -78,8 +80,12 @@ def _explanation(record: ScenarioRecord, entries: Iterable[FlakyFailure]) -> Fla
     return next((entry for entry in entries if entry.explains(record)), None)
 
 
-def _outcome(record: ScenarioRecord) -> str:
-    return f"{record.verdict}, {next((finding.message for finding in _not_excused(record)), record.reason)}"
+def outcome_text(record: ScenarioRecord, findings: Iterable[Finding]) -> str:
+    """Return an attempt that does not count as text: its verdict, its reason, and the first of these findings."""
+    every = [f"{finding.message} (expected {finding.expected}, actual {finding.actual})" for finding in findings]
+    shown, more = every[:MOST_SHOWN], len(every) - MOST_SHOWN
+    texts = [*([record.reason] if record.reason else []), *shown, *([f"{more} more findings"] if more > 0 else [])]
+    return f"{record.verdict}, {'; '.join(texts)}" if texts else record.verdict
 
 
 def too_often(entries: Iterable[FlakyFailure], records: Collection[ScenarioRecord]) -> list[str]:

@@ -13,11 +13,27 @@ import msgspec
 from conformance.checkers import traffic
 from conformance.checkers.handovers import check_handover
 from conformance.checkers.snapshot_checks import check_snapshot
-from conformance.driver.errors import TOO_LONG, DriverBroken, OperationFailed, OperationIndeterminate
+from conformance.driver.errors import (
+    INVALID,
+    MAY_BE_THE_MACHINE,
+    TOO_LONG,
+    DriverBroken,
+    DriverHung,
+    OperationFailed,
+    OperationIndeterminate,
+)
 from conformance.driver.messages import Ready
 from conformance.driver.ops import lifecycle, queue
-from conformance.findings import NOBODY_BLAMED, Finding
+from conformance.findings import NOBODY_BLAMED, Finding, Timing
 from conformance.gate.attribution import Attribution
+from conformance.gate.timing import (
+    SHORTEST_MS,
+    depends_on_speed,
+    is_written_once,
+    runs_by_itself,
+    shortest_ms,
+    timing_of,
+)
 from conformance.ledger.loader import Ledger, Requirement
 from conformance.ledger.operations import WORKER_RUN, load_operations
 from conformance.observe.canonical import ALL_RULES, DEFAULT_RULES, FROZEN_CLOCK_RULES, canonicalise, without
@@ -30,7 +46,7 @@ from conformance.participants.expect import Mismatch, value_text
 from conformance.participants.marks import Scenario
 from conformance.participants.names import Names
 from conformance.participants.participant import Participant
-from conformance.participants.transcript import RecordedCall
+from conformance.participants.transcript import KitAct, RecordedCall
 from conformance.protocol.script_versions import scripts_of
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.protocol.states import JOB_CONTAINERS
@@ -84,6 +100,38 @@ class Judge:
     """Names of canonical rules that the user switched off."""
     oracle_version: str = BULLMQ_VERSION
     """The version that script calls are checked against."""
+    other: Participant | None = None
+    """The oracle on its own prefix, or the second client on a shared queue."""
+
+    @property
+    def _steps(self) -> list[RecordedCall | KitAct]:
+        """Everything that was done in the scenario, in no particular order."""
+        transcripts = [side.transcript for side in (self.client, self.other) if side is not None]
+        return [step for transcript in transcripts for step in (*transcript.steps, *transcript.all_calls)]
+
+    @property
+    def _is_shared(self) -> bool:
+        return self.scenario.style != "differential"
+
+    def timing(self, *, compared: bool) -> Timing | None:
+        """Return the timing of a state: None if no time took part that is short enough to run out.
+
+        `compared`: whether the state is compared with the oracle's, whose times can run out as well.
+        """
+        times = [shortest_ms(self._steps, frozen=self.client.clock.frozen)]
+        # A scenario that asks for the machine's clock is about time itself.
+        times += [SHORTEST_MS] if self.scenario.clock == "real" and not self._is_shared else []
+        known = [time_ms for time_ms in times if time_ms is not None]
+        return timing_of(min(known), both_sides=compared or self._is_shared) if known else None
+
+    def with_timing(self, finding: Finding, *, compared: bool = False) -> Finding:
+        """Return a finding about a state with its timing."""
+        if is_written_once(finding, self._steps):
+            return finding
+        timing = self.timing(compared=compared)
+        if depends_on_speed(finding) and (self._is_shared or runs_by_itself(self._steps)):
+            timing = timing_of(SHORTEST_MS, both_sides=True)
+        return msgspec.structs.replace(finding, timing=timing)
 
     @property
     def attribution(self) -> Attribution:
@@ -99,7 +147,7 @@ class Judge:
 
     def mismatch(self, mismatch: Mismatch) -> Finding:
         """Return the finding of a failed assertion."""
-        return Finding(
+        finding = Finding(
             requirement=self.attribution.of_mismatch(mismatch.where),
             source="assertion",
             kind="assertion",
@@ -110,6 +158,11 @@ class Judge:
             actual=mismatch.actual,
             message=mismatch.what,
         )
+        if mismatch.timing is not None:
+            # On a shared queue the wait may be for the other client.
+            timing = msgspec.structs.replace(mismatch.timing, both_sides=self._is_shared)
+            return msgspec.structs.replace(finding, timing=timing)
+        return finding if mismatch.certain else self.with_timing(finding)
 
     def failed(self, failure: OperationFailed | OperationIndeterminate) -> Finding:
         """Return the finding of a failed call: one of the client's, or of Node's on the client's queue."""
@@ -117,24 +170,36 @@ class Judge:
         own = [call for call in self.client.transcript.all_calls if (call.op, call.outcome) == ending]
         # A call with an unknown outcome is not in the transcript.
         requirement = self.attribution.of_operation(failure.op) if isinstance(failure, OperationIndeterminate) else ""
-        return self._broken("operation-failed", str(failure), own[-1] if own else None, requirement)
+        finding = self._broken("operation-failed", str(failure), own[-1] if own else None, requirement)
+        if failure.error.code in MAY_BE_THE_MACHINE:
+            return msgspec.structs.replace(finding, timing=self._soon)
+        return finding if failure.error.code == INVALID else self.with_timing(finding)
 
     def lost(self, failure: OperationIndeterminate) -> Finding:
         """Return the finding of a call during which the client lost an undisturbed connection, or stopped waiting."""
-        return self._broken("operation-failed", str(failure), None, self.attribution.of_loss(failure.op))
+        finding = self._broken("operation-failed", str(failure), None, self.attribution.of_loss(failure.op))
+        return msgspec.structs.replace(finding, timing=self._soon)
 
     def driver_broken(self, broken: DriverBroken) -> Finding:
         """Return the finding of a broken driver; it counts against the operation that was running."""
         call = self.client.transcript.broken_in
-        return self._broken("driver-broken", str(broken), call, self.attribution.of_breakage(call))
+        finding = self._broken("driver-broken", str(broken), call, self.attribution.of_breakage(call))
+        timing = Timing.of_wait(broken.deadline_ms) if isinstance(broken, DriverHung) else None
+        return msgspec.structs.replace(finding, timing=timing)
 
-    def not_ended(self, exceeded: str) -> Finding:
-        """Return the finding of an exceeded time limit; it counts against the client's last operation."""
-        return self._broken("time-limit", exceeded, None)
+    def not_ended(self, exceeded: str, limit_s: float) -> Finding:
+        """Return the finding of an exceeded time limit (s); it counts against the client's last operation."""
+        finding = self._broken("time-limit", exceeded, None)
+        return msgspec.structs.replace(finding, timing=Timing.of_wait(round(limit_s * 1000)))
 
     def unexpected(self, seen: str) -> Finding:
         """Return the finding of an unexpected state that stopped the scenario."""
-        return self._broken("unexpected-state", seen, None)
+        return self.with_timing(self._broken("unexpected-state", seen, None))
+
+    @property
+    def _soon(self) -> Timing:
+        """The timing of an end that the client decided on after a time that the kit does not know."""
+        return timing_of(SHORTEST_MS, both_sides=self._is_shared)
 
     def _broken(self, kind: str, message: str, call: RecordedCall | None, requirement: str = "") -> Finding:
         return Finding(
@@ -152,7 +217,8 @@ class Judge:
 
     def answers(self, oracle: Participant, client: Participant) -> list[Finding]:
         """Return findings for answers that differ from the oracle's."""
-        return [self.attributed(finding) for finding in compare_answers(oracle, client)]
+        different = compare_answers(oracle, client)
+        return [self.with_timing(self.attributed(finding), compared=True) for finding in different]
 
     def worker_errors(self, oracle: Participant, client: Participant) -> list[Finding]:
         """Return a finding for the first `error` of the client's workers, if Node's have none and it is forbidden."""
@@ -160,13 +226,14 @@ class Judge:
         if WORKER_ERRORS in self.scenario.without or _errors_of(oracle):
             return []
         # The first one is enough: a worker that fails usually repeats its error in every round.
-        return [self.attributed(_worker_error(message)) for message in _errors_of(client)[:1]]
+        return [self.with_timing(self.attributed(_worker_error(message))) for message in _errors_of(client)[:1]]
 
     def states(self, oracle: Snapshot, client: Snapshot, *, frozen: bool, managed: bool) -> list[Finding]:
         """Return findings for differences between the states of both queues."""
         rules = chosen_rules(frozen=frozen, managed=managed, off=self.rules_off)
         expected, actual = canonical_pair(oracle, client, rules)
-        return [self.attributed(finding_of(difference)) for difference in diff(expected, actual)]
+        different = [self.attributed(finding_of(difference)) for difference in diff(expected, actual)]
+        return [self.with_timing(finding, compared=True) for finding in different]
 
     def invariants(self, snapshot: Snapshot) -> list[Finding]:
         """Return findings for broken invariants, except those that the scenario switches off with a reason."""
@@ -177,7 +244,8 @@ class Judge:
     def handover(self, snapshot: Snapshot, *, who: str, calls: Sequence[RecordedCall]) -> list[Finding]:
         """Return findings for jobs that were lost or ran twice. `who`: the assignment of roles, as text."""
         removals = any(call.op in REMOVALS for call in calls)
-        return [self.attributed(finding) for finding in check_handover(snapshot, removals=removals, who=who)]
+        lost_or_repeated = check_handover(snapshot, removals=removals, who=who)
+        return [self.with_timing(self.attributed(finding)) for finding in lost_or_repeated]
 
     def names(self, names: Names) -> list[Finding]:
         """Return findings for names that differ from Node's, if the scenario is about them: one per requirement."""
@@ -412,7 +480,7 @@ def _events(oracle: Participant, name: str) -> list[Finding]:
             reader.next_delivery()
         error = next((event for event in oracle.driver.take_events(reader.handle) if event.name == "error"), None)
     except Mismatch as mismatch:
-        return [_unreadable("queue-events", name, str(mismatch))]
+        return [msgspec.structs.replace(_unreadable("queue-events", name, str(mismatch)), timing=mismatch.timing)]
     finally:
         # Closed even after a failure: an open blocking reader would hold its connection.
         oracle.call(lifecycle.Close(), handle=reader.handle)

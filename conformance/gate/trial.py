@@ -26,7 +26,7 @@ from conformance.participants.participant import Participant
 from conformance.participants.stand_in import PerformedOperations
 from conformance.protocol.versions import is_supported
 
-JudgeOf = Callable[[Participant], Judge]
+JudgeOf = Callable[..., Judge]
 
 
 def run_trial(
@@ -104,8 +104,9 @@ def _side_by_side(execution: Execution, judge_of: JudgeOf, result: TrialResult) 
     # Before the threads start: if one of them had to start a driver, the other would run ahead.
     oracle = execution.participant("oracle", bench.names("oracle"), frozen=frozen)
     client = execution.participant("client", bench.names("client"), frozen=frozen)
-    endings = Endings(execution, judge_of(client), result)
-    inspection = Inspection(execution, endings, judge_of(client), result)
+    judge = judge_of(client, other=oracle)
+    endings = Endings(execution, judge, result)
+    inspection = Inspection(execution, endings, judge, result)
     on_oracle, on_client = execution.run_apart(oracle, client)
     failure = on_oracle.failure
     # With emulated workers, a step that even the oracle cannot take needs a manual worker.
@@ -130,7 +131,8 @@ def _together(execution: Execution, judge_of: JudgeOf, result: TrialResult) -> P
     names = bench.names()
     client = execution.participant("client", names, frozen=False)
     other = execution.participant(bench.second, names, frozen=False)
-    endings = Endings(execution, judge_of(client), result)
+    judge = judge_of(client, other=other)
+    endings = Endings(execution, judge, result)
     failure = execution.run_together(client, other).failure
     if client.used_loop_workers and failure is not None and (control := execution.control_failure()):
         endings.needs_manual_worker(control)
@@ -140,7 +142,7 @@ def _together(execution: Execution, judge_of: JudgeOf, result: TrialResult) -> P
         endings.oracle_ended(failure, who=other.role)
     else:
         endings.client_ended(failure)
-    Inspection(execution, endings, judge_of(client), result).check_shared(client, other)
+    Inspection(execution, endings, judge, result).check_shared(client, other)
     return client
 
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from conformance.findings import Timing
+
 Value = TypeVar("Value")
 
 _RECORD: ContextVar[list[str] | None] = ContextVar("_RECORD", default=None)
@@ -18,14 +20,27 @@ LONGEST_RECORDED = 300
 class Mismatch(AssertionError):
     """A scenario's statement does not hold.
 
-    `what` is the statement; `where` is the locator that it is about ('' if none).
+    `what` is the statement; `where` is the locator that it is about ('' if none). `timing`: how late a process has to
+    be to cause it, if the statement is about time. `certain`: time cannot change it, even if short times take part in
+    the scenario. With neither, it is timed if short times take part (`gate/timing.py`).
     """
 
-    def __init__(self, what: str, *, expected: Any, actual: Any, where: str = "") -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        expected: Any,
+        actual: Any,
+        where: str = "",
+        timing: Timing | None = None,
+        certain: bool = False,
+    ) -> None:
         self.what = what
         self.expected = value_text(expected)
         self.actual = value_text(actual)
         self.where = where
+        self.timing = timing
+        self.certain = certain
         super().__init__(f"{what}: expected {self.expected}, got {self.actual}")
 
 

@@ -15,6 +15,7 @@ from conformance.driver.messages import DriverEvent
 from conformance.driver.ops import Op, flow, job, lifecycle, queue, worker
 from conformance.driver.ops.base import JobView
 from conformance.driver.ops.lifecycle import JobEvent, QueueEvent
+from conformance.findings import Timing
 from conformance.participants.caller import Caller, json_text
 from conformance.participants.expect import Mismatch
 from conformance.participants.redis_view import RedisView
@@ -269,7 +270,12 @@ class WorkerHandle(ParticipantHandle):
             if self._shows(name, job_id):
                 return DriverEvent(handle=self.handle, name=name, args={"job": job_id})
             self.caller.cancellation.sleep(slice_ms / 1000)
-        raise Mismatch(f"job {job_id} is {name}", expected=f"within {within_ms} ms", actual=self.redis.state(job_id))
+        raise Mismatch(
+            f"job {job_id} is {name}",
+            expected=f"within {within_ms} ms",
+            actual=self.redis.state(job_id),
+            timing=Timing.of_wait(within_ms),
+        )
 
     def _shows(self, name: str, job_id: str) -> bool:
         """Whether the job is in that state in Redis, or was according to the event stream."""
@@ -330,4 +336,10 @@ class FlowHandle(ParticipantHandle):
 
 
 def _never_closed(within_ms: int, seen: Exception) -> Mismatch:
-    return Mismatch("close ends", expected=f"within {within_ms} ms", actual=str(seen), where="close.ends")
+    return Mismatch(
+        "close ends",
+        expected=f"within {within_ms} ms",
+        actual=str(seen),
+        where="close.ends",
+        timing=Timing.of_wait(within_ms),
+    )

@@ -19,6 +19,7 @@ from conformance.driver.errors import DriverError, EventTimeout, OperationFailed
 from conformance.driver.ops import Op, lifecycle, worker
 from conformance.driver.ops.base import Flag, JobView, MaybeJob, Nothing
 from conformance.driver.ops.lifecycle import JobEvent
+from conformance.findings import Timing
 from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.caller import Caller
 from conformance.participants.expect import Mismatch
@@ -138,7 +139,10 @@ class LoopWorker(WorkerHandle):
                 if claim.found_nothing():
                     return None
         raise Mismatch(
-            "the worker's loop passes the job to its processor", expected=f"within {HAND_OVER_MS} ms", actual="no job"
+            "the worker's loop passes the job to its processor",
+            expected=f"within {HAND_OVER_MS} ms",
+            actual="no job",
+            timing=Timing.of_wait(HAND_OVER_MS),
         )
 
     # Ending.

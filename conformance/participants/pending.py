@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from conformance.findings import Timing
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.expect import Mismatch
 from conformance.participants.transcript import RecordedCall, Transcript
@@ -55,7 +56,12 @@ class Pending(Generic[Value]):
             if self.done:
                 break
         else:
-            raise Mismatch("the call ends", expected=f"within {within_ms} ms", actual="still waiting")
+            raise Mismatch(
+                "the call ends",
+                expected=f"within {within_ms} ms",
+                actual="still waiting",
+                timing=Timing.of_wait(within_ms),
+            )
         self._transcript.steps += self._calls
         # `result` may be called twice: the calls must join the transcript only once.
         self._calls = []

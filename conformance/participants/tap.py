@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypedDict, Unpack
 
 from conformance.driver.errors import DriverBroken, OperationGivenUp, OperationUnsupported
+from conformance.findings import Timing
 from conformance.ledger.operations import WORKER_RUN
 from conformance.observe.tap.commands import sent_text
 from conformance.observe.tap.recording import CommandRecord, NotSeen
@@ -210,7 +211,12 @@ class ParticipantTap:
         # A missing command is no finding if the client may have sent it inside a script that the kit cannot read.
         if any(self._tap.recording.names.of(digest) is None for digest in digests):
             return OperationUnsupported("tap", f"this client calls unofficial scripts ({not_seen})")
-        return Mismatch("the client sends this command", expected=f"within {within_ms} ms", actual=str(not_seen))
+        return Mismatch(
+            "the client sends this command",
+            expected=f"within {within_ms} ms",
+            actual=str(not_seen),
+            timing=Timing.of_wait(within_ms),
+        )
 
     def _raise_ended(self) -> None:
         """Raise the failure of a pending call that cannot send the command any more, or that the stand-in has done."""

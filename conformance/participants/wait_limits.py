@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+from conformance.findings import Timing
 from conformance.participants.expect import Mismatch
 
 Waiter = Literal["oracle", "client"]
@@ -28,6 +29,8 @@ SLOWER_THAN_ORACLE = 10
 SLOWER_THAN_BEFORE = 5
 """Factors for slow clients and busy machines: a wait that could still hold must not be cut short."""
 ROUNDING_MS = 2
+LEAST_SLACK_MS = 400
+"""Less starvation than this excuses no wait, however slow the oracle was."""
 TIMES_ANYWHERE = 2
 """A wait that never held is hopeless in every scenario after running out this many times."""
 
@@ -64,9 +67,16 @@ class WaitHistory:
 class Wait:
     """One wait in progress."""
 
-    def __init__(self, within_ms: int, enough_ms: Callable[[], float | None], now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        within_ms: int,
+        enough_ms: Callable[[], float | None],
+        oracle_ms: Callable[[], float | None],
+        now: Callable[[], float],
+    ) -> None:
         self.within_ms = within_ms
         self._enough_ms = enough_ms
+        self._oracle_ms = oracle_ms
         self._now = now
         self._started = now()
 
@@ -85,7 +95,18 @@ class Wait:
         """The failure to raise at the limit. It is the same finding for a shortened wait, with a note of the time."""
         spent_ms = self.spent_ms
         less = f" (gave up after {spent_ms:.0f} ms: the same wait ran out before)" if spent_ms < self.within_ms else ""
-        return Mismatch(what, expected=f"within {self.within_ms} ms", actual=f"{seen}{less}")
+        timing = self._timing(round(min(spent_ms, self.within_ms)))
+        return Mismatch(what, expected=f"within {self.within_ms} ms", actual=f"{seen}{less}", timing=timing)
+
+    def _timing(self, waited_ms: int) -> Timing:
+        """How much of the wait the machine must have taken for the client to have had too little time.
+
+        Enough are ten times what the oracle needed on the same machine, and half of the wait if that is less.
+        """
+        oracle_ms = self._oracle_ms()
+        spare_ms = 0.0 if oracle_ms is None else waited_ms - SLOWER_THAN_ORACLE * oracle_ms
+        slack_ms = max(LEAST_SLACK_MS, min(waited_ms / 2, spare_ms))
+        return Timing(within_ms=waited_ms, slack_ms=round(slack_ms))
 
 
 class WaitLimits:
@@ -115,7 +136,12 @@ class WaitLimits:
         self._started[who, sentence] += 1
         # The n-th wait of the client is compared with the n-th of the oracle: the first often includes a start-up.
         number = self._started[who, sentence]
-        wait = Wait(within_ms, lambda: self._enough_ms(who, sentence, number, within_ms), self._now)
+        wait = Wait(
+            within_ms,
+            lambda: self._enough_ms(who, sentence, number, within_ms),
+            lambda: self._oracle_ms(sentence, number),
+            self._now,
+        )
         try:
             yield wait
         except Mismatch:
@@ -131,10 +157,14 @@ class WaitLimits:
         """The time (ms) after which the wait is hopeless; None if it needs its whole deadline."""
         if who == "oracle" or not self._history.is_hopeless(self._scenario, sentence, within_ms):
             return None
-        oracle_ms = self._twins.get((sentence, number)) if self._sides else self._history.slowest_ms("oracle", sentence)
+        oracle_ms = self._oracle_ms(sentence, number)
         # Without the oracle's time there is no measure of "much longer", so the wait gets its whole deadline.
         if oracle_ms is None:
             return None
         before_ms = self._history.slowest_ms("client", sentence) or 0.0
         # The largest of the three: shortening may save time, but must never change a verdict.
         return max(LEAST_MS, SLOWER_THAN_ORACLE * oracle_ms, SLOWER_THAN_BEFORE * before_ms)
+
+    def _oracle_ms(self, sentence: str, number: int) -> float | None:
+        """The time (ms) until the oracle's wait held; None if it did not."""
+        return self._twins.get((sentence, number)) if self._sides else self._history.slowest_ms("oracle", sentence)

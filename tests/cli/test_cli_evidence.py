@@ -119,6 +119,7 @@ def test_a_store_without_the_queue(queues: list[str], queue: str, why: str) -> N
         rows={"meta": len(queues)},
         moving=[],
         queues=dict.fromkeys(queues, facts),
+        buckets=1,
     )
     with pytest.raises(Undecidable, match=why) if why else nullcontext():
         demand_content(queue, manifest, manifest)

@@ -15,11 +15,29 @@ from redis.exceptions import ConnectionError as RedisGone
 from conformance.driver import run_queue
 from conformance.driver.run_queue import RunQueue, thread_waits_s
 from conformance.environment import starvation
-from conformance.environment.starvation import CLOCK, REDIS, STARVED_MS, Starvation, StarvationWatch, is_stopped
+from conformance.environment.starvation import (
+    CLOCK,
+    REDIS,
+    STARVED_MS,
+    Starvation,
+    StarvationWatch,
+    is_stopped,
+    most_lost_ms,
+)
 from conformance.servers.connection import wait_until
 
 NO_PROCESS = 2**22 + 1
 """An id that no process can have."""
+
+
+@pytest.mark.parametrize(
+    ("within_ms", "most_ms"),
+    [(1000, 300), (2000, 600), (10_000, 900), (50, 300)],
+)
+def test_the_worst_period_slides(within_ms: int, most_ms: float) -> None:
+    # 300 ms each after 0.9, 2.1 and 5 s: the first two are in the same two seconds, whatever the clock's full seconds.
+    losses = [(0.9, 300.0), (2.1, 300.0), (5.0, 300.0)]
+    assert most_lost_ms(losses, within_ms) == most_ms
 
 
 @pytest.fixture
@@ -68,9 +86,9 @@ def _watch(
 def _comes_to(watch: StarvationWatch, party: str) -> Starvation:
     """Wait until a party is seen to have lost as much as starves."""
     assert wait_until(
-        lambda: watch.seen().party == party and watch.seen().worst_second_ms >= STARVED_MS, deadline_s=20
-    ), watch.seen()
-    return watch.seen()
+        lambda: watch.seen().worst.party == party and watch.seen().worst.worst_second_ms >= STARVED_MS, deadline_s=20
+    ), watch.seen().worst
+    return watch.seen().worst
 
 
 def test_a_stopped_process_starves(sleeper: psutil.Process) -> None:
@@ -82,11 +100,25 @@ def test_a_stopped_process_starves(sleeper: psutil.Process) -> None:
         assert str(seen).startswith("client was starved of CPU for ")
 
 
+def test_a_process_behind_a_wrapper_starves() -> None:
+    """The command of a client may be a wrapper, which waits while the client itself is not let run."""
+    wrapped = "import subprocess, sys; subprocess.run([sys.executable, '-I', '-S', '-c', 'print(flush=True); input()'])"
+    with subprocess.Popen([sys.executable, "-c", wrapped], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as wrapper:
+        assert wrapper.stdout is not None
+        wrapper.stdout.readline()
+        (client,) = psutil.Process(wrapper.pid).children()
+        with _watch(client=wrapper.pid) as watch:
+            client.suspend()
+            _comes_to(watch, "client")
+        client.resume()
+        client.kill()
+
+
 def test_a_process_that_waits_for_something_does_not_starve(sleeper: psutil.Process) -> None:
     ticks = []
     with _watch(lambda: ticks.append(1), client=sleeper.pid) as watch:
         assert wait_until(lambda: len(ticks) > 5, deadline_s=20)
-        assert watch.seen().total_ms < STARVED_MS
+        assert watch.seen().worst.total_ms < STARVED_MS
 
 
 def test_a_new_scenario_starts_without_the_losses_of_the_last(sleeper: psutil.Process) -> None:
@@ -96,7 +128,7 @@ def test_a_new_scenario_starts_without_the_losses_of_the_last(sleeper: psutil.Pr
         sleeper.resume()
         assert wait_until(lambda: not is_stopped(sleeper.pid), deadline_s=20)
         watch.start()
-        assert watch.seen().total_ms < STARVED_MS
+        assert watch.seen().worst.total_ms < STARVED_MS
 
 
 def test_a_slow_redis_starves() -> None:
@@ -107,7 +139,7 @@ def test_a_slow_redis_starves() -> None:
 def test_a_jump_of_the_clock_starves(monkeypatch: pytest.MonkeyPatch) -> None:
     """A virtual machine was paused: its minutes ended, but its processes did not run meanwhile."""
     with _watch(kind=WatchOfClock) as watch:
-        assert watch.seen().total_ms < STARVED_MS
+        assert watch.seen().worst.total_ms < STARVED_MS
         paused_s = starvation._clock_offset_s() + 90
         monkeypatch.setattr(starvation, "_clock_offset_s", lambda: paused_s)
         seen = _comes_to(watch, CLOCK)

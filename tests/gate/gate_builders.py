@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 import pytest
 
-from conformance.findings import Finding, Severity
+from conformance.findings import Finding, Severity, Timing
 from conformance.gate.records import ScenarioRecord, Verdict
 from conformance.ledger.loader import Ledger, Requirement
 from conformance.participants.marks import Scenario, Tier
@@ -23,6 +23,7 @@ def finding(
     where: str = "job.name",
     message: str = "the name differs",
     severity: Severity = "wrong-behaviour",
+    timing: Timing | None = None,
 ) -> Finding:
     return Finding(
         requirement=requirement,
@@ -34,6 +35,7 @@ def finding(
         expected="one",
         actual="another",
         message=message,
+        timing=timing,
     )
 
 

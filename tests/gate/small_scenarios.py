@@ -81,9 +81,44 @@ def test_counts_within_a_minute(client: Participant, jumping: str) -> None:
         equal(jumps, False, "no minute ends")
 
 
+@scenario(COUNTED)
+def test_counts_delayed(client: Participant) -> None:
+    """The scenario uses a delay."""
+    queue = client.queue()
+    queue.add("later", {}, delay=200)
+    equal(queue.call(ops.CountPending()).count, 1, "there is one job")
+
+
+@scenario(COUNTED, clock="real")
+def test_counts_in_time(client: Participant) -> None:
+    """The scenario is about time."""
+    equal(client.queue().call(ops.CountPending()).count, 1, "there is one job")
+
+
+@scenario(COUNTED)
+def test_waits(client: Participant) -> None:
+    """It comes at some time."""
+    queue = client.queue()
+    client.eventually(lambda: queue.call(ops.CountPending()).count, lambda count: count == 1, "it comes", within_ms=500)
+
+
+@scenario(COUNTED)
+def test_refuses(client: Participant) -> None:
+    """An invalid count is refused, although the scenario is on the machine's clock and uses a delay."""
+    queue = client.queue()
+    queue.add("later", {}, delay=200)
+    with client.refuses("invalid-argument", "it is refused"):
+        queue.call(ops.CountPending())
+
+
 COUNTS, ASKS, PAUSES, HANDS_OVER, SHARES, COUNTS_WITHIN_A_MINUTE = (
     vars(test)["scenario"]
     for test in (test_counts, test_asks, test_pauses, test_hands_over, test_shares, test_counts_within_a_minute)
+)
+
+
+COUNTS_DELAYED, COUNTS_IN_TIME, WAITS, REFUSES = (
+    vars(test)["scenario"] for test in (test_counts_delayed, test_counts_in_time, test_waits, test_refuses)
 )
 
 

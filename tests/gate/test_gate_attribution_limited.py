@@ -60,7 +60,7 @@ def _rows(case: ScenarioCase, bench: Bench, watch: StarvationWatch) -> Mapping[s
             case.scenario.requirements, evidence.findings, load_ledger(), unblamed=unblamed(evidence)
         )
         doubtful = evidence.error or "fail" in found.values()
-        if not (doubtful and explains(watch.seen(), frozen=False)):
+        if not (doubtful and explains(watch.seen().worst, frozen=False)):
             break
     assert not evidence.error, (case.id, evidence.error)
     return found

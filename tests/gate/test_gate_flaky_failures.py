@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from conformance.environment.starvation import NO_STARVATION, Starvation, StarvationWatch
+from conformance.environment.starvation import StarvationRecord, StarvationWatch
 from conformance.gate.flaky_failures import MOST_REPEATS, FlakyFailure, retry_flaky, too_often
 from conformance.gate.known_failures import KnownFailure, excuse, load_known_file
 from conformance.gate.options import RunConfig
@@ -59,7 +59,7 @@ def test_what_holds_when_it_is_repeated_holds_and_the_record_says_why() -> None:
     attempts = Attempts(FAILS, PASSES)
     ended = attempts(LOOP)
     assert (ended.verdict, ended.unsteady) == ("pass", LOOP.reason)
-    assert ended.repeated == ["its loop fetches one more job: fail, the job is active"]
+    assert ended.repeated == ["its loop fetches one more job: fail, the job is active (expected one, actual another)"]
     assert attempts.alone == [False, True]
 
 
@@ -160,8 +160,8 @@ class CalmMachine:
     def start(self) -> None:
         """Nothing is measured."""
 
-    def seen(self) -> Starvation:
-        return NO_STARVATION
+    def seen(self) -> StarvationRecord:
+        return StarvationRecord({})
 
 
 def test_a_client_that_does_wrong_once_is_forgiven_where_the_list_says_so(

@@ -6,8 +6,9 @@ import contextlib
 
 import pytest
 
+from conformance.findings import Timing
 from conformance.participants.expect import Mismatch
-from conformance.participants.wait_limits import LEAST_MS, Waiter, WaitHistory, WaitLimits
+from conformance.participants.wait_limits import LEAST_MS, LEAST_SLACK_MS, Waiter, WaitHistory, WaitLimits
 
 SENTENCE = "the worker hands a job over"
 WITHIN_MS = 15_000
@@ -131,3 +132,23 @@ def test_the_finding_is_the_same_and_says_how_long_was_waited(scenes: Scenes) ->
         mismatch = wait.mismatch(SENTENCE, "nothing")
     assert (mismatch.what, mismatch.expected) == (SENTENCE, "within 15000 ms")
     assert mismatch.actual == "nothing (gave up after 2000 ms: the same wait ran out before)"
+
+
+@pytest.mark.parametrize(
+    ("oracle_ms", "slack_ms"),
+    [
+        (20, 7500),  # half of the wait is more than enough for both
+        (1000, 5000),  # a client that needs ten times as long as the oracle was left that time
+        (9000, LEAST_SLACK_MS),
+        (None, LEAST_SLACK_MS),  # the oracle did not get so far, so its time is unknown
+    ],
+)
+def test_starvation_excuses_a_wait_if_it_took_the_time_that_was_needed(
+    oracle_ms: float | None, slack_ms: int, scenes: Scenes
+) -> None:
+    patience = scenes.patience()
+    if oracle_ms is not None:
+        scenes.holds(patience, "oracle", oracle_ms)
+    with patience.wait("client", SENTENCE, WITHIN_MS) as wait:
+        scenes.clock.now += WITHIN_MS / 1000
+        assert wait.mismatch(SENTENCE, "nothing").timing == Timing(within_ms=WITHIN_MS, slack_ms=slack_ms)

@@ -68,19 +68,19 @@ def stopped_drivers(run: int) -> Iterator[None]:
 
 
 @contextmanager
-def busy_cores(_run: int) -> Iterator[None]:
-    """While the block lasts, that many processes are always runnable."""
+def busy_cores(_run: int) -> Iterator[list[psutil.Process]]:
+    """While the block lasts, these processes are always runnable."""
     # Each in a session of its own: Linux shares the cores between sessions first, and all of them would count as one.
     processes = [subprocess.Popen(BUSY_LOOP, start_new_session=True) for _ in range(BUSY_PROCESSES)]
     try:
-        yield
+        yield [psutil.Process(process.pid) for process in processes]
     finally:
         for process in processes:
             process.kill()
             process.wait()
 
 
-DISTURBANCES: dict[str, Callable[[int], AbstractContextManager[None]]] = {
+DISTURBANCES: dict[str, Callable[[int], AbstractContextManager[object]]] = {
     "stopped-drivers": stopped_drivers,
     "busy-cores": busy_cores,
 }

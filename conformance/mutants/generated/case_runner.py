@@ -90,7 +90,7 @@ class CaseRunner:
             # Directly before the trial, so that starvation of an earlier case does not count.
             self._watch.start()
             result = run_trial(case.scenario, case.arguments, self._bench, load_ledger(), limit=_limit(case))
-            starved = explains(self._watch.seen(), frozen=result.frozen)
+            starved = explains(self._watch.seen().worst, frozen=result.frozen)
         finally:
             # The caller owns the client, so the bench must not close it.
             self._bench.client = self._nobody

@@ -1,0 +1,99 @@
+"""Times that take part in a scenario: a state can differ because one of them ran out while a process was late.
+
+Locks, limits and deduplication end on the server and stalled checks, polls and retries by timers, so these times pass
+on every clock. Delays, repetitions and ages pass on the client's clock, which does not run if it is frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from typing import Any
+
+from conformance.environment.starvation import STARVED_MS
+from conformance.findings import Finding, Timing
+from conformance.participants.transcript import KitAct, RecordedCall
+
+ALWAYS_RUNNING = {
+    **dict.fromkeys(("lockDuration", "lockRenewTime", "stalledInterval", "runRetryDelay", "duration", "ttl", "ms"), 1),
+    **dict.fromkeys(("duration_ms", "expire_ms", "ttl_ms", "maximumRateLimitDelay"), 1),
+    "drainDelay": 1000,
+}
+"""Arguments of operations that are such times, with their unit in ms."""
+ON_CLIENTS_CLOCK = {**dict.fromkeys(("delay", "delay_ms", "backoff", "every", "grace_ms"), 1), "age": 1000}
+RECURRING = frozenset({"pattern", "cron"})
+"""Arguments with a calendar expression, on the client's clock: any second may be the next date."""
+SHORTEST_MS = 1000
+"""Shorter times are judged by the worst second."""
+RECONNECTING_MS = 5000
+"""Time in which a client reconnects after a disturbance."""
+SLACK = STARVED_MS / SHORTEST_MS
+"""Share of a time that starvation has to take before the order of its end and a step can change."""
+
+BY_SPEED = ("event.*", "membership.*.order")
+"""Locators of states that depend on the order of independent processes."""
+WRITTEN_ONCE = ("job.name", "job.data", "job.parent*", "job.opts", "job.opts.*")
+"""Locators of fields that the operation writes which adds a job, and no time changes."""
+_DECIDES_WHAT_IS_ADDED = frozenset({"every", "pattern", "cron", "ttl"})
+
+
+def shortest_ms(steps: Iterable[RecordedCall | KitAct], *, frozen: bool) -> float | None:
+    """Return the shortest time (ms) that took part; None if there was none. `frozen`: the client's clock is frozen."""
+    return min((time_ms for step in steps for time_ms in _times(step, frozen=frozen)), default=None)
+
+
+def timing_of(time_ms: float, *, both_sides: bool) -> Timing:
+    """Return the timing of a state that depends on whether this time (ms) has run out."""
+    within_ms = max(time_ms, SHORTEST_MS)
+    return Timing(within_ms=round(within_ms), slack_ms=round(SLACK * within_ms), both_sides=both_sides)
+
+
+def is_written_once(finding: Finding, steps: Iterable[RecordedCall | KitAct]) -> bool:
+    """Whether the finding is about a field that no time changes."""
+    if not any(fnmatchcase(finding.where, pattern) for pattern in WRITTEN_ONCE):
+        return False
+    # With these, time decides which job is added, or whether one is.
+    names = {name for step in steps if isinstance(step, RecordedCall) for name, _ in _arguments(step.args)}
+    return not names & _DECIDES_WHAT_IS_ADDED
+
+
+def depends_on_speed(finding: Finding) -> bool:
+    """Whether the finding may be about the order of independent processes."""
+    return any(fnmatchcase(finding.where, pattern) for pattern in BY_SPEED)
+
+
+def runs_by_itself(steps: Iterable[RecordedCall | KitAct]) -> bool:
+    """Whether the scenario opened a worker with a loop of its own, which acts between the steps."""
+    # Loops that emulate a manual worker are not among the steps: the kit waits for each of their acts.
+    opened = (step.args for step in steps if isinstance(step, RecordedCall) and step.op == "open")
+    return any(args.get("role") == "worker" and args.get("processor") not in (None, "manual") for args in opened)
+
+
+def _times(step: RecordedCall | KitAct, *, frozen: bool) -> Iterator[float]:
+    if isinstance(step, KitAct):
+        yield from _times_of_kit(step)
+        return
+    units = ALWAYS_RUNNING if frozen else {**ALWAYS_RUNNING, **ON_CLIENTS_CLOCK}
+    for name, value in _arguments(step.args):
+        if name in units and isinstance(value, int | float) and value > 0:
+            yield value * units[name]
+        elif not frozen and name in RECURRING and value:
+            yield SHORTEST_MS
+
+
+def _times_of_kit(act: KitAct) -> Iterator[float]:
+    if act.words[0] == "network":
+        yield RECONNECTING_MS
+    elif "PX" in act.words[:-1]:
+        yield float(act.words[act.words.index("PX") + 1])
+
+
+def _arguments(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every named value, at any depth."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield name, item
+            yield from _arguments(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _arguments(item)
