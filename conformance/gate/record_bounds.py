@@ -41,7 +41,8 @@ Kind = tuple[str, ...]
 
 def kind_of(finding: Finding) -> Kind:
     """Return what makes two findings repetitions of each other."""
-    return (finding.requirement, finding.source, finding.kind, finding.severity, finding.where)
+    # With the evidence: a certain finding that a timed one represents would be excused with it.
+    return (finding.requirement, finding.source, finding.kind, finding.severity, finding.where, finding.evidence)
 
 
 def readable(record: AnyRecord) -> AnyRecord:
