@@ -143,4 +143,4 @@ def is_plausible_ms(number: float | None) -> bool:
 
 def has_chosen_timestamp(job: Job) -> bool:
     """Whether the user set the timestamp (option `timestamp`): BullMQ then stores any number."""
-    return "timestamp" in job.opts and "rjk" not in job.fields
+    return "timestamp" in job.opts and not job.is_iteration

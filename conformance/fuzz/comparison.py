@@ -12,9 +12,8 @@ import msgspec
 
 from conformance.checkers.snapshot_checks import check_snapshot
 from conformance.findings import Finding, Severity
-from conformance.gate.judge import TIMES, UNSET, canonical_pair, chosen_rules
+from conformance.gate.judge import TIMES, UNSET, chosen_rules, compare_states
 from conformance.observe.canonical_rules import PLAUSIBLE_SINCE_MS
-from conformance.observe.diff import diff
 from conformance.observe.differences import same_reading, summarise_pair
 from conformance.observe.tables import Snapshot
 from conformance.participants.expect import value_text
@@ -79,9 +78,12 @@ class Completion:
         """`ok`, the error code of a refusal, or the status."""
         return self.code if self.status == "fail" else self.status
 
-    def without_prefix(self, prefix: str, *, exact: bool = True) -> Any:
-        """The value with the participant's own prefix taken out of every text; unless `exact`, without times, too."""
-        plain = _without(self.value, prefix)
+    def without_prefix(self, *prefixes: str, exact: bool = True) -> Any:
+        """The value with these prefixes taken out of every text; unless `exact`, without times, too."""
+        plain = self.value
+        # One prefix may be the start of another: the longer one must be tried first.
+        for prefix in sorted(prefixes, key=len, reverse=True):
+            plain = _without(plain, prefix)
         return plain if exact else _timeless(plain)
 
 
@@ -181,10 +183,8 @@ def completion_differences(
         return [StepDifference(op, f"answer.{op}", kind, "", _summary(expected), _summary(actual))]
     if expected.value == actual.value:
         return []
-    values = [
-        completion.without_prefix(prefix, exact=frozen)
-        for completion, prefix in zip((expected, actual), prefixes, strict=True)
-    ]
+    # Both prefixes on both sides: equal texts that mention one of them must stay equal.
+    values = [completion.without_prefix(*prefixes, exact=frozen) for completion in (expected, actual)]
     return [
         StepDifference(op, place.where, "wrong-answer", "", *summarise_pair(place.expected, place.actual))
         for place in value_disagreements(op, *values, exact=frozen)
@@ -292,10 +292,10 @@ def state_differences(
     late = list(_late_ends(op, expected, actual))
     if expected.fingerprint == actual.fingerprint:
         return late
-    pair = canonical_pair(expected.snapshot, actual.snapshot, chosen_rules(frozen=frozen, managed=False))
+    rules = chosen_rules(frozen=frozen, managed=False)
     found = [
         StepDifference(op, place.where, place.kind, place.key, place.expected, place.actual, place.severity)
-        for place in diff(*pair)
+        for place in compare_states(expected.snapshot, actual.snapshot, rules)
         if not (place.kind == "ttl" and _both_run_down(place.expected, place.actual))
     ]
     if actual.modelled:  # an invariant that the model breaks shows as a difference anyway

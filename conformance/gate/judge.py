@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -36,9 +36,9 @@ from conformance.gate.timing import (
 )
 from conformance.ledger.loader import Ledger, Requirement
 from conformance.ledger.operations import WORKER_RUN, load_operations
-from conformance.observe.canonical import ALL_RULES, DEFAULT_RULES, FROZEN_CLOCK_RULES, canonicalise, without
+from conformance.observe.canonical import ALL_RULES, DEFAULT_RULES, FROZEN_CLOCK_RULES, without
 from conformance.observe.canonical_rules import WORKER_TRACES, CanonicalContext, CanonicalRule
-from conformance.observe.diff import diff
+from conformance.observe.diff import compare
 from conformance.observe.differences import Difference, same_reading
 from conformance.observe.tables import Snapshot
 from conformance.observe.tap.recording import CommandRecord
@@ -231,8 +231,7 @@ class Judge:
     def states(self, oracle: Snapshot, client: Snapshot, *, frozen: bool, managed: bool) -> list[Finding]:
         """Return findings for differences between the states of both queues."""
         rules = chosen_rules(frozen=frozen, managed=managed, off=self.rules_off)
-        expected, actual = canonical_pair(oracle, client, rules)
-        different = [self.attributed(finding_of(difference)) for difference in diff(expected, actual)]
+        different = [self.attributed(finding_of(difference)) for difference in compare_states(oracle, client, rules)]
         return [self.with_timing(finding, compared=True) for finding in different]
 
     def invariants(self, snapshot: Snapshot) -> list[Finding]:
@@ -342,11 +341,10 @@ def check_names(off: Collection[str]) -> None:
     without(ALL_RULES, *off)
 
 
-def canonical_pair(oracle: Snapshot, client: Snapshot, rules: tuple[CanonicalRule, ...]) -> tuple[Snapshot, Snapshot]:
-    """Return both snapshots in canonical form."""
+def compare_states(oracle: Snapshot, client: Snapshot, rules: Sequence[CanonicalRule]) -> list[Difference]:
+    """Return the differences between two snapshots by these rules."""
     # Scenarios use different lock durations, and another requirement checks them.
-    context = CanonicalContext(lock_duration_ms=None)
-    return canonicalise(oracle, rules, context), canonicalise(client, rules, context)
+    return compare(oracle, client, rules, CanonicalContext(lock_duration_ms=None))
 
 
 # Answers, call by call.
@@ -364,10 +362,12 @@ def compare_answers(oracle: Participant, client: Participant) -> list[Finding]:
             continue
         if "stand-in" in (theirs.by, ours.by):
             continue  # a stand-in answered
-        expected, actual = _plain(theirs, oracle.prefix), _plain(ours, client.prefix)
+        # Both prefixes on both sides: equal texts that mention one of them must stay equal.
+        prefixes = (oracle.prefix, client.prefix)
+        expected, actual = _plain(theirs, prefixes), _plain(ours, prefixes)
         # On running clocks the two sides are called at different moments, so due times must differ.
         if not exact:
-            expected, actual = _without_due_times(expected), _without_due_times(actual)
+            expected, actual = _without_due_ids(expected), _without_due_ids(actual)
         for where, wanted, got in _differences(f"answer.{theirs.op}", expected, actual, exact=exact):
             message = f"call {number}, {theirs.op}: {where.removeprefix(f'answer.{theirs.op}')[1:] or 'answer'} differs"
             findings.append(
@@ -386,8 +386,12 @@ def compare_answers(oracle: Participant, client: Participant) -> list[Finding]:
     return findings
 
 
-def _plain(answer: RecordedCall, prefix: str) -> Any:
-    return _without_prefix({"outcome": answer.outcome, **(answer.value or {})}, prefix.strip("{}"))
+def _plain(answer: RecordedCall, prefixes: Sequence[str]) -> Any:
+    plain: Any = {"outcome": answer.outcome, **(answer.value or {})}
+    # One prefix may be the start of another: the longer one must be tried first.
+    for prefix in sorted((prefix.strip("{}") for prefix in prefixes), key=len, reverse=True):
+        plain = _without_prefix(plain, prefix)
+    return plain
 
 
 def _without_prefix(value: Any, prefix: str) -> Any:
@@ -400,25 +404,28 @@ def _without_prefix(value: Any, prefix: str) -> Any:
     return value
 
 
-def _without_due_times(value: Any) -> Any:
-    """Remove due times of schedulers' jobs: in the end of their ids (Unix ms), and in their options.
-
-    They depend on each client's current time.
-    """
+def _without_due_ids(value: Any) -> Any:
+    """Remove due times (Unix ms) from the end of the ids of schedulers' jobs: each depends on its client's clock."""
     if isinstance(value, str):
         return _DUE_IN_ID.sub(r"\g<before><due>", value)
     if isinstance(value, dict):
-        opts = value.get("opts")
-        of_scheduler = isinstance(opts, dict) and "repeat" in opts
-        own = _DUE_IN_OPTIONS if "repeat" in value else _DUE_IN_JOB if of_scheduler else frozenset()
-        return {name: _without_due_times(item) for name, item in value.items() if name not in own}
-    return [_without_due_times(item) for item in value] if isinstance(value, list) else value
+        return {name: _without_due_ids(item) for name, item in value.items()}
+    return [_without_due_ids(item) for item in value] if isinstance(value, list) else value
+
+
+def _due_times(value: Mapping[str, Any]) -> frozenset[str]:
+    """Fields of a job of a scheduler, or of its options, that depend on the client's current time."""
+    opts = value.get("opts")
+    of_scheduler = isinstance(opts, dict) and "repeat" in opts
+    return _DUE_IN_OPTIONS if "repeat" in value else _DUE_IN_JOB if of_scheduler else frozenset()
 
 
 def _differences(where: str, expected: Any, actual: Any, *, exact: bool) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(expected, dict) and isinstance(actual, dict):
+        # A field that one side marks as a due time is one on the other side as well, or on neither.
+        times = frozenset() if exact else TIMES | _due_times(expected) | _due_times(actual)
         for name in {**expected, **actual}:
-            if name in TIMES and not exact:
+            if name in times:
                 continue
             yield from _differences(f"{where}.{name}", expected.get(name), actual.get(name), exact=exact)
     elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):

@@ -19,9 +19,9 @@ from conformance.driver.ops import Op
 from conformance.model.calls import Prediction
 from conformance.model.model import Model
 from conformance.model.state import MODEL_PREFIX
-from conformance.observe.canonical import FROZEN_CLOCK_RULES, canonicalise, without
+from conformance.observe.canonical import FROZEN_CLOCK_RULES, without
 from conformance.observe.canonical_rules import GENERATED_UUIDS, CanonicalContext, map_texts
-from conformance.observe.diff import diff
+from conformance.observe.diff import compare
 from conformance.observe.differences import Difference, same_reading
 from conformance.observe.tables import TABLES, Event, Job, Snapshot
 
@@ -214,7 +214,7 @@ def compare_snapshots(model: Model, real: Snapshot, *, names: NameTranslation | 
     rules = FROZEN_CLOCK_RULES if names is None else without(FROZEN_CLOCK_RULES, GENERATED_UUIDS.name)
     aligned = _with_times_to_live_of(expected, real)
     context = CanonicalContext(lock_duration_ms=None)
-    return diff(canonicalise(expected, rules, context), canonicalise(aligned, rules, context))
+    return compare(expected, aligned, rules, context)
 
 
 def _with_times_to_live_of(expected: Snapshot, real: Snapshot) -> Snapshot:

@@ -25,7 +25,7 @@ from conformance.observe.canonical_rules import (
     CanonicalRule,
 )
 from conformance.observe.tables import Snapshot
-from conformance.observe.worker_clock import WORKER_CLOCK
+from conformance.observe.worker_clock import ITERATION_IDS, WORKER_CLOCK
 from conformance.problems import UsageProblem
 
 FROZEN_CLOCK_RULES: tuple[CanonicalRule, ...] = (
@@ -43,7 +43,7 @@ FROZEN_CLOCK_RULES: tuple[CanonicalRule, ...] = (
 )
 """For participants whose clocks the kit has set: times are compared exactly. In the order of application."""
 
-DEFAULT_RULES: tuple[CanonicalRule, ...] = (*FROZEN_CLOCK_RULES, WORKER_CLOCK)
+DEFAULT_RULES: tuple[CanonicalRule, ...] = (*FROZEN_CLOCK_RULES, WORKER_CLOCK, ITERATION_IDS)
 """For participants of which at least one has no settable clock."""
 
 ALL_RULES: tuple[CanonicalRule, ...] = (*DEFAULT_RULES, WORKER_TRACES)

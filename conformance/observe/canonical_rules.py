@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import count
 from typing import Any
@@ -48,12 +48,14 @@ class CanonicalRule:
     """One named normalisation. `reason`: why two conforming clients may differ here.
 
     Applying a rule to its own result changes nothing, and a value that does not fit the rule stays as it is, so that it
-    shows up as a difference.
+    shows up as a difference. `relative`: the rule judges a value by other values of the same side, so that the same
+    value may fit on one side only; `observe.diff.compare` then compares it as it was read.
     """
 
     name: str
     reason: str
     transform: Transform = field(repr=False)
+    relative: bool = False
 
     def apply(self, snapshot: Snapshot, context: CanonicalContext) -> Snapshot:
         """The snapshot with this one normalisation."""
@@ -105,10 +107,15 @@ def _map_value(value: Any, change: Callable[[str], str]) -> Any:
 
 def _own_prefix(snapshot: Snapshot, _: CanonicalContext) -> Snapshot:
     """Replace the prefix wherever a key name starts with it, also inside JSON text."""
-    if snapshot.prefix == PREFIX_LABEL:
-        return snapshot
+    return snapshot if snapshot.prefix == PREFIX_LABEL else with_prefixes_named(snapshot, [snapshot.prefix])
+
+
+def with_prefixes_named(snapshot: Snapshot, prefixes: Iterable[str]) -> Snapshot:
+    """The snapshot with PREFIX_LABEL for each of these prefixes wherever a key name starts with it."""
     # Only where a key name starts: user data may contain the same word inside another one.
-    key_start = re.compile(rf"(?<![\w<-]){re.escape(snapshot.prefix)}:")
+    # One prefix may be the start of another: the longer one must be tried first.
+    longest_first = sorted(set(prefixes), key=lambda prefix: (-len(prefix), prefix))
+    key_start = re.compile(rf"(?<![\w<-])(?:{'|'.join(map(re.escape, longest_first))}):")
     changed = map_texts(snapshot, lambda text: key_start.sub(lambda _: f"{PREFIX_LABEL}:", text))
     return replace(changed, prefix=PREFIX_LABEL)
 
@@ -166,6 +173,9 @@ def ids_by_appearance(snapshot: Snapshot) -> Iterator[str]:
         yield job.id
     for dependency in sorted(snapshot.dependencies, key=lambda row: (row.queue, row.parent, row.kind)):
         yield dependency.child.rpartition(":")[2]
+    # Rows that may outlive their job.
+    for rows in (snapshot.locks, snapshot.logs, snapshot.deduplications):
+        yield from (row.job for row in rows)
 
 
 OWN_PREFIX = CanonicalRule(
@@ -178,6 +188,7 @@ LOCK_TOKEN = CanonicalRule(
     name="lock-token",
     reason="A worker makes up its tokens; only whether two locks share one is protocol.",
     transform=_lock_tokens,
+    relative=True,
 )
 LIBRARY_VERSION = CanonicalRule(
     name="library-version",
@@ -312,11 +323,13 @@ DEDUPLICATION_TTL = CanonicalRule(
     name="dedup-ttl",
     reason="A deduplication key's time to live runs down; it must lie in (0, ttl], or not expire at all.",
     transform=_deduplication_ttl,
+    relative=True,
 )
 LIMITER_TTL = CanonicalRule(
     name="limiter-ttl",
     reason="The rate window's time to live runs down; it must lie in (0, duration].",
     transform=_limiter_ttl,
+    relative=True,
 )
 STALLED_CHECK_TTL = CanonicalRule(
     name="stalled-check-ttl",

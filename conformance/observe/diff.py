@@ -2,13 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from conformance.observe.canonical import canonicalise
+from conformance.observe.canonical_rules import (
+    GENERATED_UUIDS,
+    OWN_PREFIX,
+    UUID,
+    CanonicalContext,
+    CanonicalRule,
+    ids_by_appearance,
+    with_prefixes_named,
+    with_uuids_named,
+)
 from conformance.observe.compare_jobs import JobPresence, compare_events, compare_jobs, compare_memberships, presence_of
 from conformance.observe.differences import Difference, compare_fields, compare_json, difference, same, sort_key
 from conformance.observe.keyspace import is_reserved, split_key
 from conformance.observe.tables import Dependency, Snapshot
+
+
+def compare(
+    expected: Snapshot, actual: Snapshot, rules: Sequence[CanonicalRule], context: CanonicalContext | None = None
+) -> list[Difference]:
+    """The differences between two snapshots as they were read, by these canonical rules.
+
+    Equal values are never a difference. A relative rule may mask such a value on one side only, because it judges it by
+    other values of that side: then the other values differ, and this one does not.
+    """
+    expected, actual = _with_common_uuids(expected, actual, rules)
+    found = diff(canonicalise(expected, rules, context), canonicalise(actual, rules, context))
+    return confirmed(found, *as_read(expected, actual, rules, context)) if found else []
+
+
+def as_read(
+    expected: Snapshot, actual: Snapshot, rules: Sequence[CanonicalRule], context: CanonicalContext | None = None
+) -> tuple[Snapshot, Snapshot]:
+    """Both sides with common names for the same keys, and no value masked by a relative rule."""
+    kept = [rule for rule in rules if not rule.relative]
+    if OWN_PREFIX in rules:
+        # Both prefixes on both sides: a text that mentions one of them would else have it named on one side only.
+        prefixes = (expected.prefix, actual.prefix)
+        expected, actual = with_prefixes_named(expected, prefixes), with_prefixes_named(actual, prefixes)
+    return canonicalise(expected, kept, context), canonicalise(actual, kept, context)
+
+
+def confirmed(found: Iterable[Difference], expected: Snapshot, actual: Snapshot) -> list[Difference]:
+    """Those of the differences whose values differ as read as well. `expected`, `actual`: see `as_read`."""
+    places = {_place(difference) for difference in diff(expected, actual)}
+    return [difference for difference in found if _place(difference) in places]
+
+
+def _place(found: Difference) -> tuple[str, str, str]:
+    # The same text in another spelling is the same place.
+    return found.where.removesuffix(".text"), found.key, found.field
+
+
+def _with_common_uuids(
+    expected: Snapshot, actual: Snapshot, rules: Sequence[CanonicalRule]
+) -> tuple[Snapshot, Snapshot]:
+    """Both sides with a name for each uuid that is the id of a job on both: it is not generated twice by chance."""
+    if GENERATED_UUIDS not in rules:
+        return expected, actual
+    ids = [{job for job in ids_by_appearance(side) if UUID.fullmatch(job)} for side in (expected, actual)]
+    names = {uuid: f"<{uuid}>" for uuid in ids[0] & ids[1]}
+    return with_uuids_named(expected, names), with_uuids_named(actual, names)
 
 
 def diff(expected: Snapshot, actual: Snapshot) -> list[Difference]:

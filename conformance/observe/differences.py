@@ -125,7 +125,12 @@ class Difference:
 
 
 def difference(kind: str, where: str, key: str, expected: Any, actual: Any, *, field: str = "") -> Difference:
-    """Make a difference: look its severity up, and write both values as short texts that show where they part."""
+    """Make a difference: look its severity up, and write both values as short texts that show where they part.
+
+    Raises AssertionError for equal values: no client is at fault for a difference that is none.
+    """
+    if type(expected) is type(actual) and expected == actual:
+        raise AssertionError(f"the kit reports a difference of {where} at {key}, but both sides have {expected!r}")
     left, right = summarise_pair(expected, actual)
     return Difference(
         kind=kind, severity=severity_of(where, kind), where=where, key=key, field=field, expected=left, actual=right

@@ -62,6 +62,11 @@ class Job:
         """The options as parsed from the field `opts`; empty where that is missing or is not a JSON object."""
         return dict(_parsed_options(self.fields.get("opts")))
 
+    @property
+    def is_iteration(self) -> bool:
+        """Whether a job scheduler made it: then the field `rjk` names the scheduler. An empty text names none."""
+        return bool(self.fields.get("rjk"))
+
     def number(self, field: str) -> float | None:
         """A field as a number; None where it is missing or is not a number."""
         return as_number(self.fields.get(field))

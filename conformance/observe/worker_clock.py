@@ -50,7 +50,6 @@ _MOST_DOUBLINGS = 64
 
 TIMESTAMP = "<timestamp>"
 AFTER_TIMESTAMP = "<timestamp or later>"
-AFTER_PROCESSED = "<processedOn or later>"
 FINISHED = "<finishedOn>"
 DUE_TIME = "<due time of a delayed job>"
 SOME_TIME = "<time>"
@@ -65,7 +64,7 @@ _ITERATION = re.compile(r"repeat:(?P<scheduler>.*):(?P<ms>\d{12,14})")
 def chosen_timestamp(job: Job) -> float | None:
     """The job's timestamp where the user chose it (option `timestamp`); None where the client's clock did."""
     timestamp = job.number("timestamp")
-    return timestamp if "rjk" not in job.fields and timestamp == as_number(job.opts.get("timestamp")) else None
+    return timestamp if not job.is_iteration and timestamp == as_number(job.opts.get("timestamp")) else None
 
 
 def due_label(job: Job, score: float, taken_ms: int) -> str | None:
@@ -98,7 +97,7 @@ def masked_delay(job: Job) -> str | None:
     delay, timestamp = job.number("delay"), job.number("timestamp")
     if delay is None or timestamp is None or delay in _asked_delays(job):
         return None
-    if "rjk" in job.fields:
+    if job.is_iteration:
         own_time = iteration_time(job.id)
         is_until = own_time is not None and abs(timestamp + delay - own_time) <= CLOCK_TOLERANCE_MS
         return UNTIL_OWN_TIME if is_until else None
@@ -116,7 +115,7 @@ def _asked_delays(job: Job) -> Iterator[float]:
     # Promotion sets the hash field to 0, so a job with any delay may have it.
     yield 0.0
     asked = as_number(job.opts.get("delay"))
-    if asked is not None and "rjk" not in job.fields:
+    if asked is not None and not job.is_iteration:
         yield asked
     backoff = job.opts.get("backoff")
     step = as_number(backoff.get("delay")) if isinstance(backoff, dict) else as_number(backoff)
@@ -128,7 +127,7 @@ def masked_iteration(job: Job) -> dict[str, str | None]:
     """The options of an iteration with its clock times masked; nothing for other jobs."""
     own_time = iteration_time(job.id)
     opts = parsed_json(job.fields.get("opts"))
-    if own_time is None or "rjk" not in job.fields or not isinstance(opts, dict):
+    if own_time is None or not job.is_iteration or not isinstance(opts, dict):
         return {}
     masked = {name: _masked_option(name, value, job, own_time) for name, value in opts.items()}
     return {"opts": canonical_json(masked)} if masked != opts else {}
@@ -158,17 +157,15 @@ def _masked_offset(record: Mapping[str, Any]) -> dict[str, Any]:
     return {**record, "offset": OFFSET if every is not None and offset < every else OLDER_OFFSET}
 
 
-def rename_iterations(masked: Snapshot, raw: Snapshot) -> Snapshot:
-    """Replace the times in iteration ids by their number per scheduler, everywhere, and the schedulers' next times."""
-    labels = _labels(raw)
-    schedulers = tuple(_masked_scheduler(row, labels, raw) for row in masked.schedulers)
-    masked = replace(masked, schedulers=schedulers)
+def _iteration_ids(snapshot: Snapshot, _: CanonicalContext) -> Snapshot:
+    """Replace the times in iteration ids by their number per scheduler, everywhere."""
+    labels = _labels(snapshot)
     if not labels:
-        return masked
+        return snapshot
     # One id may be the start of another: the longer one must be tried first.
     longest_first = sorted(labels, key=lambda job_id: (-len(job_id), job_id))
     known = re.compile("(?:" + "|".join(map(re.escape, longest_first)) + r")(?!\d)")
-    return map_texts(masked, lambda text: known.sub(lambda found: labels[found.group()], text))
+    return map_texts(snapshot, lambda text: known.sub(lambda found: labels[found.group()], text))
 
 
 def _labels(snapshot: Snapshot) -> dict[str, str]:
@@ -241,7 +238,8 @@ def _offset_text(fields: Mapping[str, str]) -> str | None:
 def _worker_clock(snapshot: Snapshot, _: CanonicalContext) -> Snapshot:
     """Replace every time by its relation. All relations are judged on the raw times, before any is replaced."""
     jobs = {(job.queue, job.id): job for job in snapshot.jobs}
-    masked = replace(
+    labels = _labels(snapshot)
+    return replace(
         snapshot,
         jobs=tuple(_masked_job(job, snapshot.taken_ms) for job in snapshot.jobs),
         memberships=tuple(
@@ -251,10 +249,10 @@ def _worker_clock(snapshot: Snapshot, _: CanonicalContext) -> Snapshot:
         dependencies=tuple(_masked_dependency(row, snapshot.taken_ms) for row in snapshot.dependencies),
         markers=tuple(_masked_marker(marker, snapshot) for marker in snapshot.markers),
         events=tuple(_masked_events(snapshot, jobs)),
+        schedulers=tuple(_masked_scheduler(row, labels, snapshot) for row in snapshot.schedulers),
         stalled_checks=tuple(_masked_check(row, snapshot.taken_ms) for row in snapshot.stalled_checks),
         metrics=tuple(_masked_metrics(row, snapshot.taken_ms) for row in snapshot.metrics),
     )
-    return rename_iterations(masked, snapshot)
 
 
 def _masked_job(job: Job, taken_ms: int) -> Job:
@@ -292,9 +290,13 @@ def _added(job: Job) -> float | None:
 
 
 def _masked_finish(job: Job, taken_ms: int) -> str | None:
-    """A job that was activated finishes after that; one that was not (moved by hand) after it was added."""
-    if "processedOn" in job.fields:
-        return _relation(job.fields.get("finishedOn"), job.number("processedOn"), taken_ms, AFTER_PROCESSED)
+    """A job that was activated finishes after that; one that was not (moved by hand) after it was added.
+
+    The label is the same for both: a wrong `processedOn` is a difference of its own, and not one of `finishedOn`.
+    """
+    started = job.number("processedOn")
+    if started is not None:
+        return _relation(job.fields.get("finishedOn"), started, taken_ms, AFTER_TIMESTAMP)
     return _relation(job.fields.get("finishedOn"), _added(job), taken_ms, AFTER_TIMESTAMP)
 
 
@@ -414,4 +416,10 @@ WORKER_CLOCK = CanonicalRule(
     reason="Job times come from the clock of the client. If the kit cannot set this clock, it compares the "
     "relations between the times: not before the job's timestamp, not after now, due at timestamp plus delay.",
     transform=_worker_clock,
+    relative=True,
+)
+ITERATION_IDS = CanonicalRule(
+    name="iteration-ids",
+    reason="The ids of a job scheduler's iterations contain the times that they are for; their order identifies them.",
+    transform=_iteration_ids,
 )

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from conformance.checkers.base import InvariantCheck, SnapshotView
 from conformance.observe.canonical_rules import GENERATED_UUIDS
-from conformance.observe.diff import diff
+from conformance.observe.diff import as_read
 from conformance.observe.tables import TABLES, Event, Lock, Membership, Snapshot
 from reports.diff.checks import (
     ABOUT_ALL_JOBS,
@@ -156,12 +156,25 @@ def unequal_jobs(
     rules = settings.rules("generated-uuids", "lock-token", *unneeded)
     sides = canonical_pair(raw, rules, settings.context, hidden)
     groups = [grouped(side) for side in sides]
+    read: list[Mapping[JobKey, JobRows]] = []
     for key in sorted(groups[0].keys() | groups[1].keys()):
-        expected, actual = groups[0].get(key, {}), groups[1].get(key, {})
-        if key[0] in settings.trimmed:
-            expected, actual = _with_whole_histories(expected, actual)
+        expected, actual = _rows_of(key, groups, settings)
         if _comparable(expected) != _comparable(actual):
-            yield key, SnapshotPair(expected=_snapshot(expected), actual=_snapshot(actual))
+            # Only now, because most buckets have no such job.
+            read = read or [grouped(side) for side in as_read(raw[0], raw[1], rules, settings.context)]
+            left_read, right_read = map(_snapshot, _rows_of(key, read, settings))
+            yield (
+                key,
+                SnapshotPair(expected=_snapshot(expected), actual=_snapshot(actual), as_read=(left_read, right_read)),
+            )
+
+
+def _rows_of(
+    key: JobKey, groups: Sequence[Mapping[JobKey, JobRows]], settings: DiffSettings
+) -> tuple[JobRows, JobRows]:
+    """The rows of a job on both sides."""
+    expected, actual = groups[0].get(key, {}), groups[1].get(key, {})
+    return _with_whole_histories(expected, actual) if key[0] in settings.trimmed else (expected, actual)
 
 
 def _same_options(left: Mapping[str, list[Any]], right: Mapping[str, list[Any]]) -> bool:
@@ -240,7 +253,7 @@ def _snapshot(group: JobRows) -> Snapshot:
 
 
 def _explained(key: JobKey, pair: SnapshotPair) -> Iterator[tuple[str, ...]]:
-    for found in diff(pair.expected, pair.actual):
+    for found in pair.differences():
         yield difference_row(found, pair, key[0])
 
 
@@ -304,8 +317,8 @@ def compare_group(
     rules = settings.rules(*([] if checks is None else [GENERATED_UUIDS.name]))
     for both in _matching_parts(*labelled, whole=checks is not None):
         expected, actual = canonical_pair(both, rules, settings.context, hidden, counted)
-        pair = SnapshotPair(expected=expected, actual=actual)
-        for found in diff(pair.expected, pair.actual):
+        pair = SnapshotPair(expected=expected, actual=actual, as_read=as_read(*both, rules, settings.context))
+        for found in pair.differences():
             if _is_wanted(found.where, has_jobs=checks is not None):
                 explained.add(found.key)
                 yield difference_row(found, pair, queue)

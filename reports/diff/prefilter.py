@@ -180,7 +180,8 @@ def _canonical_texts(field: str, texts: Sequence[str], settings: DiffSettings) -
 
 UNDERSTOOD = frozenset({
     "opts-parsed-json", "own-prefix", "generated-uuids", "lock-token", "lock-ttl", "dedup-ttl", "limiter-ttl",
-    "stalled-check-ttl", "stream-ids", "stack-trace-text", "library-version", "worker-clock", "worker-traces",
+    "stalled-check-ttl", "stream-ids", "stack-trace-text", "library-version", "worker-clock", "iteration-ids",
+    "worker-traces",
 })  # fmt: skip
 """Rules that the prefilter was written for. With any other rule, no job is certain."""
 

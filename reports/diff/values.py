@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from conformance.observe.canonical import ALL_RULES, without
 from conformance.observe.canonical_rules import CanonicalContext, CanonicalRule
+from conformance.observe.diff import confirmed, diff
 from conformance.observe.differences import Difference
 from conformance.observe.tables import Snapshot
 from reports.snapshot.rows import as_bytes
@@ -111,10 +112,18 @@ _BY_KIND = {
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotPair:
-    """The tables of both sides about one job (or about one group of keys)."""
+    """The tables of both sides about one job (or about one group of keys), in canonical form.
+
+    `as_read`: the same without values that a relative rule masks (`conformance.observe.diff.as_read`).
+    """
 
     expected: Snapshot
     actual: Snapshot
+    as_read: tuple[Snapshot, Snapshot]
+
+    def differences(self) -> list[Difference]:
+        """The gate's comparison: what differs in canonical form and also as read."""
+        return confirmed(diff(self.expected, self.actual), *self.as_read)
 
 
 def class_of(found: Difference, pair: SnapshotPair) -> str:

@@ -66,10 +66,17 @@ def test_each_ones_own_prefix_is_the_same() -> None:
     assert compare_answers(oracle, client) == []
 
 
-def test_the_prefix_of_the_other_is_a_difference() -> None:
-    oracle = participant(RecordedCall("queue.getJob", "ok", {"parent_key": "bc1:q:1"}), prefix="bc1")
-    client = participant(RecordedCall("queue.getJob", "ok", {"parent_key": "bc1:q:1"}), prefix="bc2")
-    assert [finding.where for finding in compare_answers(oracle, client)] == ["answer.queue.getJob.parent_key"]
+@pytest.mark.parametrize(("named", "differences"), [("bc1", 0), ("bc3", 1)], ids=["the same text", "another prefix"])
+def test_a_prefix_in_a_text_is_compared_as_it_is_on_both_sides(named: str, differences: int) -> None:
+    oracle = participant(RecordedCall("queue.getJob", "ok", {"data_raw": '"bc1:q:1"'}), prefix="bc1")
+    client = participant(RecordedCall("queue.getJob", "ok", {"data_raw": f'"{named}:q:1"'}), prefix="bc2")
+    assert len(compare_answers(oracle, client)) == differences
+
+
+def test_the_delay_of_a_job_that_only_one_side_ascribes_to_a_scheduler_is_not_compared_on_any() -> None:
+    theirs = {"job": {"delay": 5, "opts": {"repeat": {"every": 9}}}}
+    [found] = compared(theirs, {"job": {"delay": 7, "opts": {}}}, frozen=False)
+    assert found.where == "answer.queue.getJob.job.opts.repeat"
 
 
 @pytest.mark.parametrize("field", ["timestamp", "processed_on", "finished_on"])

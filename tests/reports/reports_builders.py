@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from conformance.observe.diff import diff
 from conformance.observe.differences import Difference
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.servers import RedisInstance
@@ -184,4 +183,4 @@ LOOSE = tuple(table for table in TABLES if table not in {"logs", "dependencies",
 
 def explained(pair: SnapshotPair) -> list[Difference]:
     """The gate's explanation of one unequal job."""
-    return diff(pair.expected, pair.actual)
+    return pair.differences()
