@@ -21,6 +21,7 @@ from conformance.report.summary import (
     Summary,
     finding_facts,
     open_facts,
+    reason_of,
     run_facts,
     scenario_facts,
     verdict_facts,
@@ -135,7 +136,7 @@ def _message(scenario: ScenarioSummary) -> str:
     if scenario.reported == "unsupported":
         return f"unsupported: {record.reason or 'the client does not declare what this needs'}"
     first = record.findings[0] if record.findings else None
-    return record.reason or (f"{first.requirement}: {first.message}" if first else record.title)
+    return reason_of(record) or (f"{first.requirement}: {first.message}" if first else record.title)
 
 
 def _details(record: ScenarioRecord) -> str:

@@ -98,7 +98,7 @@ class RequirementSummary:
     known: tuple[str, ...]
     """Reasons in known.toml because of which it is excused or stale."""
     reasons: tuple[str, ...]
-    """Reasons of the scenarios that did not pass."""
+    """Reasons of the scenarios that gave it its verdict without a finding against it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,14 +212,29 @@ def _requirement(
         scenarios=tuple(scenarios),
         causes=tuple(cause for cause in causes if cause.finding.requirement == requirement),
         known=_excuses(requirement, scenarios, stale),
-        reasons=tuple(
-            dict.fromkeys(
-                scenario.reason
-                for scenario in scenarios
-                if scenario.reason and verdicts_in(scenario)[requirement] != "pass"
-            )
-        ),
+        reasons=_reasons(outcome, row.level if row else None, scenarios),
     )
+
+
+def _reasons(outcome: RequirementOutcome, level: Level | None, scenarios: list[ScenarioRecord]) -> tuple[str, ...]:
+    """Return why the verdict is what it is, apart from findings.
+
+    Another scenario may have ended differently for a reason of its own: a busy machine does not explain a failure.
+    """
+    about = outcome.requirement
+    deciding = [scenario for scenario in scenarios if verdict_about(about, scenario, level) == outcome.reported]
+    return tuple(dict.fromkeys(reason for scenario in deciding if (reason := _reason_about(about, scenario))))
+
+
+def _reason_about(requirement: str, record: ScenarioRecord) -> str:
+    """Return why a scenario did not show that a requirement holds; empty if it did, or if findings show it."""
+    found = any(finding.requirement == requirement for finding in record.findings)
+    return "" if found or verdicts_in(record).get(requirement) == "pass" else record.reason
+
+
+def reason_of(record: ScenarioRecord) -> str:
+    """Return why a scenario ended with its verdict; empty if it failed, because that has findings as its reason."""
+    return "" if record.verdict in ("fail", "warn") and record.findings else record.reason
 
 
 def _home_area(requirement: str, scenarios: list[ScenarioRecord]) -> str:
@@ -348,8 +363,9 @@ def requirement_facts(requirement: RequirementSummary) -> list[LabelledValue]:
 
 
 def scenario_facts(record: ScenarioRecord) -> list[LabelledValue]:
-    """Describe a scenario: title, why it did not pass, and earlier attempts that do not count."""
-    facts = [("scenario", visible(record.title)), ("reason", visible(record.reason))]
+    """Describe a scenario: title, why it did not pass or end, and earlier attempts that do not count."""
+    label = "reason" if reason_of(record) else "left open"
+    facts = [("scenario", visible(record.title)), (label, visible(record.reason))]
     return facts + [("repeated", visible(attempt)) for attempt in record.repeated]
 
 

@@ -29,6 +29,7 @@ from conformance.report.summary import (
     Summary,
     cause_facts,
     open_facts,
+    reason_of,
     requirement_facts,
     run_facts,
     scenario_facts,
@@ -325,7 +326,7 @@ class LiveProgress:
 
 
 def _scenario_line(record: ScenarioRecord, reported: ReportedVerdict) -> Text:
-    reason = f"  {visible(record.reason, keep_newlines=False)}" if record.reason else ""
+    reason = f"  {visible(reason_of(record), keep_newlines=False)}" if reason_of(record) else ""
     return Text.assemble(
         (f"{SYMBOLS[reported]} {reported}", STYLES[reported]), f"  {visible(record.id, keep_newlines=False)}", reason
     )

@@ -416,9 +416,10 @@ def _hostile() -> Run:
     frame = scenario(
         "error<script>",
         "error",
+        "worker.hostile",
         title="<iframe src=javascript:alert(6)>",
         area="worker",
-        reason="<style>*{display:none}</style>",
+        reason="::error file=x::injected\n::set-output name=a::b <style>*{display:none}</style>",
     )
     return Run(
         header=header("hostile <b>run</b>", client=client, planned=3),

@@ -83,6 +83,16 @@ def test_junit_maps_every_word(summary_of: Callable[[str], Summary]) -> None:
     }
 
 
+def test_junit_gives_the_finding_of_a_failure_and_not_why_the_rest_stayed_open() -> None:
+    failing = sample_runs.scenario("add.a", "fail", "add.plain.waits", reason="a call hung before")
+    failing = msgspec.structs.replace(failing, findings=[sample_runs.finding("add.plain.waits", "job.opts", "1", "2")])
+    run = Run(header=sample_runs.header(planned=1), scenarios=(failing,), footer=sample_runs.footer(exit_code=1))
+    root = ET.fromstring(junit.render_junit(summarise(run, SAMPLE_ROWS, SAMPLE_PROFILES)))  # noqa: S314 - the kit's own output
+    messages = [case.get("message", "") for case in root.iter("failure")]
+    assert [message for message in messages if message.startswith("add.plain.waits: ")]
+    assert "a call hung before" not in messages
+
+
 def test_junit_of_a_cut_run_is_not_green(summary_of: Callable[[str], Summary]) -> None:
     assert junit_outcomes(summary_of("incomplete"))["run is complete"] == "error"
     assert set(junit_outcomes(summary_of("conformant")).values()) == {"passed"}

@@ -66,6 +66,16 @@ def only(summary: Summary) -> RequirementSummary:
     return requirement
 
 
+def test_a_failure_has_no_reason_from_a_scenario_that_ended_differently(build: Callable[..., Summary]) -> None:
+    busy, gone = "the machine was too busy", "the driver could not be used"
+    undecided = scenario("inconclusive", reason=busy)
+    failing = scenario("fail", findings=[finding()], reason="a hanging call was not repeated")
+    assert only(build(scenario("pass"), undecided)).reasons == (busy,)
+    assert only(build(undecided, failing)).reasons == ()
+    assert only(build(undecided, failing, scenario("error", reason=gone))).reasons == ()
+    assert only(build(undecided, scenario("error", reason=gone))).reasons == (gone,)
+
+
 @pytest.mark.parametrize(
     ("verdicts", "shown"),
     [
