@@ -2,7 +2,8 @@
 
 The first hanging call gets its full deadline. Later calls of the operation get less, and after three hangs in a row the
 kit does not call it again. It also stops calling an operation that has ended the process three times and was never
-answered: every crash costs a restart of the driver.
+answered: every crash costs a restart of the driver. Once hanging calls have used up BUDGET_MS, one hang is enough, and
+an operation that was never answered gets no more than LEAST_MS.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ MOST_HANGS = 3
 MOST_CRASHES = 3
 LEAST_MS = 4000
 """The shortest deadline of an operation that has hung."""
+BUDGET_MS = 30_000
+"""Time that hanging calls may take in the drivers of one client in one process."""
 SLOWER = 10
 """An operation that has hung gets this many times its slowest answer so far."""
 
@@ -31,24 +34,31 @@ class Breakdowns:
         self._counting = threading.Lock()
         self._hung_in_a_row: Counter[str] = Counter()
         self._has_hung: set[str] = set()
+        self._hung_ms = 0.0
         self._crashed: Counter[str] = Counter()
         self._slowest: dict[str, float] = {}
 
     def deadline_ms(self, op: str, asked_ms: int) -> int:
         """The deadline of the next call, at most `asked_ms`. Raises OperationGivenUp."""
         with self._counting:
-            if self._hung_in_a_row[op] >= MOST_HANGS:
+            in_a_row, wasteful = self._hung_in_a_row[op], self._hung_ms >= BUDGET_MS
+            if in_a_row >= MOST_HANGS:
                 raise OperationGivenUp(op, f"has hung {MOST_HANGS} times in a row")
+            if in_a_row and wasteful:
+                raise OperationGivenUp(
+                    op, f"has hung, and calls that hang have taken {self._hung_ms / 1000:.0f} s so far"
+                )
             if self._crashed[op] >= MOST_CRASHES and op not in self._slowest:
                 raise OperationGivenUp(op, f"has ended the driver {MOST_CRASHES} times, and was never answered")
             # A first hang gets the full deadline, because it is a finding and must not be a false one.
-            if op not in self._has_hung:
+            if op not in self._has_hung and not (wasteful and op not in self._slowest):
                 return asked_ms
             return min(asked_ms, max(LEAST_MS, int(SLOWER * self._slowest.get(op, 0.0))))
 
-    def hung(self, op: str) -> None:
-        """Record a call without an answer in time."""
+    def hung(self, op: str, after_ms: float = 0.0) -> None:
+        """Record a call without an answer within `after_ms`."""
         with self._counting:
+            self._hung_ms += after_ms
             self._hung_in_a_row[op] += 1
             self._has_hung.add(op)
 

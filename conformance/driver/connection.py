@@ -283,7 +283,7 @@ class DriverSession(ABC):
         ending = self._ending()
         # A driver that ended while the kit waited did not hang: a crash is reported instead.
         if ending is None:
-            self.breakdowns.hung(op)
+            self.breakdowns.hung(op, deadline_ms)
             # Before the kill: the log then shows where the driver hangs.
             self._request_stacks()
         return self._give_up(ending or DriverHung(op, deadline_ms))

@@ -7,6 +7,9 @@ wait of the client ends early, with the same finding, if all of this holds:
 - the oracle's wait held;
 - much more time has passed than the oracle, or the client when its wait held, ever needed.
 
+A client that does nothing fails another wait in every scenario. Once its waits have taken BUDGET_MS in vain, a wait
+that never held is hopeless the first time, also if there is no oracle's wait to compare with.
+
 The history of waits is kept per process.
 """
 
@@ -33,6 +36,10 @@ LEAST_SLACK_MS = 400
 """Less starvation than this excuses no wait, however slow the oracle was."""
 TIMES_ANYWHERE = 2
 """A wait that never held is hopeless in every scenario after running out this many times."""
+BUDGET_MS = 40_000
+"""Time that the client's waits of one process may take in vain before all others are shortened."""
+SHARE_OF_DEADLINE = 4
+"""Once the budget is used up, a wait without an oracle's wait to compare with gets its deadline divided by this."""
 
 
 class WaitHistory:
@@ -42,6 +49,7 @@ class WaitHistory:
         self._slowest: dict[tuple[Waiter, str], float] = {}
         self._ran_out: Counter[tuple[str, int]] = Counter()
         self._ran_out_in: set[tuple[str, str, int]] = set()
+        self._in_vain_ms = 0.0
 
     def held(self, who: Waiter, sentence: str, after_ms: float) -> None:
         """Record that a wait held."""
@@ -49,6 +57,7 @@ class WaitHistory:
 
     def ran_out(self, scenario: str, sentence: str, within_ms: int) -> None:
         """Record that a wait of the client did not hold within its whole deadline."""
+        self._in_vain_ms += within_ms
         self._ran_out[sentence, within_ms] += 1
         self._ran_out_in.add((scenario, sentence, within_ms))
 
@@ -56,9 +65,16 @@ class WaitHistory:
         """The longest time until the wait held; None if it never held."""
         return self._slowest.get((who, sentence))
 
+    @property
+    def is_budget_used(self) -> bool:
+        """Whether the client's waits have taken so much time in vain that further ones get less."""
+        return self._in_vain_ms >= BUDGET_MS
+
     def is_hopeless(self, scenario: str, sentence: str, within_ms: int) -> bool:
         """Whether the client has failed the wait before, so that it will probably fail again."""
         never_held = self.slowest_ms("client", sentence) is None
+        if never_held and self.is_budget_used:
+            return True
         # Twice, because a single failure may come from the scenario; a wait that ever held can hold again.
         anywhere = never_held and self._ran_out[sentence, within_ms] >= TIMES_ANYWHERE
         return anywhere or (scenario, sentence, within_ms) in self._ran_out_in
@@ -158,9 +174,11 @@ class WaitLimits:
         if who == "oracle" or not self._history.is_hopeless(self._scenario, sentence, within_ms):
             return None
         oracle_ms = self._oracle_ms(sentence, number)
-        # Without the oracle's time there is no measure of "much longer", so the wait gets its whole deadline.
         if oracle_ms is None:
-            return None
+            # Without the oracle's time there is no measure of "much longer", so the wait gets its whole deadline while
+            # the client has not wasted too many of them. If the oracle's own wait goes on, it may still hold.
+            shortened = self._history.is_budget_used and not self._sides
+            return max(LEAST_MS, within_ms / SHARE_OF_DEADLINE) if shortened else None
         before_ms = self._history.slowest_ms("client", sentence) or 0.0
         # The largest of the three: shortening may save time, but must never change a verdict.
         return max(LEAST_MS, SLOWER_THAN_ORACLE * oracle_ms, SLOWER_THAN_BEFORE * before_ms)

@@ -59,6 +59,16 @@ def test_after_three_times_in_a_row_it_is_given_up(breakdowns: Breakdowns) -> No
         breakdowns.deadline_ms("close", 8000)
 
 
+def test_a_client_that_hangs_everywhere_has_a_budget(breakdowns: Breakdowns, clock: Clock) -> None:
+    answers_after(breakdowns, clock, "queue.add", 0.1)
+    for op in ("queue.pause", "queue.resume", "close"):
+        breakdowns.hung(op, 10_000)
+    with pytest.raises(OperationGivenUp, match=r"queue\.pause has hung, and calls that hang have taken 30 s so far"):
+        breakdowns.deadline_ms("queue.pause", 8000)
+    assert breakdowns.deadline_ms("queue.drain", 35_000) == LEAST_MS
+    assert breakdowns.deadline_ms("queue.add", 8000) == 8000, "it has been answered"
+
+
 def test_an_answer_in_between_is_a_reason_to_go_on(breakdowns: Breakdowns, clock: Clock) -> None:
     for _ in range(MOST_HANGS):
         breakdowns.hung("close")

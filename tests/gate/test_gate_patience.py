@@ -8,7 +8,14 @@ import pytest
 
 from conformance.findings import Timing
 from conformance.participants.expect import Mismatch
-from conformance.participants.wait_limits import LEAST_MS, LEAST_SLACK_MS, Waiter, WaitHistory, WaitLimits
+from conformance.participants.wait_limits import (
+    LEAST_MS,
+    LEAST_SLACK_MS,
+    SHARE_OF_DEADLINE,
+    Waiter,
+    WaitHistory,
+    WaitLimits,
+)
 
 SENTENCE = "the worker hands a job over"
 WITHIN_MS = 15_000
@@ -74,6 +81,27 @@ def test_what_has_held_elsewhere_is_waited_for(scenes: Scenes) -> None:
     for name in ("one", "two"):
         scenes.differential(name)
     scenes.holds(scenes.patience("three"), "client", 30)
+    assert scenes.differential("four") == WITHIN_MS
+
+
+def test_a_client_that_waits_in_vain_everywhere_has_a_budget(scenes: Scenes) -> None:
+    def in_vain(number: int, *, sides: bool, oracle_ms: float | None) -> float:
+        sentence = f"{number} jobs are completed"
+        patience = scenes.patience(f"scenario {number}", sides=sides)
+        if oracle_ms is not None:
+            scenes.holds(patience, "oracle", oracle_ms, sentence)
+        return scenes.runs_out(patience, sentence)
+
+    assert [in_vain(number, sides=True, oracle_ms=20) for number in range(4)] == [*3 * [WITHIN_MS], LEAST_MS]
+    assert in_vain(4, sides=True, oracle_ms=500) == 5000, "as long as it may take much more time than the oracle"
+    assert in_vain(5, sides=False, oracle_ms=None) == WITHIN_MS / SHARE_OF_DEADLINE // 500 * 500
+    assert in_vain(6, sides=True, oracle_ms=None) == WITHIN_MS, "the oracle's own wait may still hold"
+
+
+def test_a_wait_that_has_held_is_outside_the_budget(scenes: Scenes) -> None:
+    scenes.holds(scenes.patience(), "client", 30)
+    for name in ("one", "two", "three"):
+        scenes.runs_out(scenes.patience(name), f"another of {name}")
     assert scenes.differential("four") == WITHIN_MS
 
 
