@@ -45,9 +45,7 @@ class Picture:
 
 
 PICTURES = (
-    Picture(
-        "report-wide.png", 1280, 1080, "The report at the width of a desk: the sentence, profiles, the first cause"
-    ),
+    Picture("report-wide.png", 1280, 1080, "The report at the width of a desk: the sentence and the first cause"),
     Picture("report-narrow.png", 500, 1080, "The same report at the width of a telephone"),
 )
 

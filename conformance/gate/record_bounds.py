@@ -19,8 +19,8 @@ from conformance.pages.text import clip, clip_split, escaped_surrogates, split_d
 
 LONGEST_TEXT = 1200
 """Characters that a record keeps of one text."""
-LONGEST_SIDE = 300
-"""Characters kept on each side of the difference between two long texts."""
+SHORT_TEXT = 200
+"""Characters of a text in a record whose kinds of findings the run has shown before."""
 MOST_EXAMPLES = 3
 """Findings of one kind that a record keeps; the others are counted."""
 MOST_KINDS = 40
@@ -48,7 +48,7 @@ def kind_of(finding: Finding) -> Kind:
 def readable(record: AnyRecord) -> AnyRecord:
     """Return a record that is valid UTF-8 and without long texts; of two long texts, the parts that differ are kept."""
     if isinstance(record, ScenarioRecord):
-        record = msgspec.structs.replace(record, findings=[_around_difference(item) for item in record.findings])
+        record = msgspec.structs.replace(record, findings=[_around_difference(finding) for finding in record.findings])
     converted: AnyRecord = msgspec.convert(_bounded(plain(record)), type(record))
     return converted
 
@@ -90,18 +90,19 @@ def _most_important(kinds: dict[Kind, list[Finding]]) -> list[list[Finding]]:
 
 
 class RecordedEvidence:
-    """Removes steps and readings from records whose findings a run has shown often enough."""
+    """Shortens records whose kinds of findings a run has shown often enough."""
 
     def __init__(self) -> None:
         self._shown: Counter[Kind] = Counter()
         self._bytes = 0
 
     def thinned(self, record: ScenarioRecord) -> ScenarioRecord:
-        """Return the record for the run file. Call it once for each record, in the order of the run."""
-        kinds = {kind_of(finding) for finding in record.findings}
+        """Return the record for the run file: verdicts stay. Call it once for each record, in the order of the run."""
+        # Without the requirement: the same mistake shows in many scenarios, each about another one.
+        kinds = {kind_of(finding)[1:] for finding in record.findings}
         most = 1 if self._bytes > MOST_EVIDENCE else EVIDENCE_TWICE
         if kinds and all(self._shown[kind] >= most for kind in kinds):
-            return msgspec.structs.replace(_without_readings(record, kept=0), steps=[], log=record.log[-FEWEST_STEPS:])
+            return _short(record)
         self._shown.update(kinds)
         self._bytes += len(encode(record))
         return record
@@ -112,10 +113,21 @@ def _without_readings(record: ScenarioRecord, *, kept: int) -> ScenarioRecord:
     return msgspec.structs.replace(record, findings=findings)
 
 
-def _around_difference(finding: Finding) -> Finding:
-    if max(len(finding.expected), len(finding.actual)) <= LONGEST_TEXT:
+def _short(record: ScenarioRecord) -> ScenarioRecord:
+    """Return the record without steps, readings and log, and with short texts."""
+    findings = [
+        msgspec.structs.replace(
+            _around_difference(finding, SHORT_TEXT), redis=[], message=clip(finding.message, SHORT_TEXT)
+        )
+        for finding in record.findings
+    ]
+    return msgspec.structs.replace(record, findings=findings, steps=[], log=[], reason=clip(record.reason, SHORT_TEXT))
+
+
+def _around_difference(finding: Finding, longest: int = LONGEST_TEXT) -> Finding:
+    if max(len(finding.expected), len(finding.actual)) <= longest:
         return finding
-    sides = [clip_split(split, LONGEST_SIDE) for split in split_difference(finding.expected, finding.actual)]
+    sides = [clip_split(split, longest // 4) for split in split_difference(finding.expected, finding.actual)]
     return msgspec.structs.replace(finding, expected="".join(sides[0]), actual="".join(sides[1]))
 
 

@@ -1,4 +1,4 @@
-"""Causes: findings grouped by requirement, locator and kind, the most severe first."""
+"""Causes: findings grouped by the mistake behind them, the most severe first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Literal, Protocol, get_args
 
 from conformance.findings import Finding, Severity
 from conformance.gate.records import Level, ScenarioRecord
-from conformance.pages.text import count, shape
+from conformance.pages.text import count
+from conformance.report.roots import Root, root_of
 from conformance.report.steps import steps_of_client
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
@@ -29,8 +30,20 @@ WHY: dict[Severity, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class Violation:
+    """The part of a cause that is about one requirement: a finding, their number, and the scenarios that show it."""
+
+    finding: Finding
+    occurrences: int
+    scenarios: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cause:
-    """One thing that is wrong. `finding` is an example from `example`, the simplest scenario that shows it."""
+    """One thing that is wrong. `finding` is an example from `example`, the simplest scenario that shows it.
+
+    `violations`: by requirement, that of the example first.
+    """
 
     number: int
     """Position in the order of severity, from 1."""
@@ -39,9 +52,15 @@ class Cause:
     level: Level | None
     finding: Finding
     example: ScenarioRecord
+    violations: Mapping[str, Violation]
     occurrences: int
     scenarios: tuple[str, ...]
     """Ids of the scenarios that show it, each once, in the order of the run."""
+
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        """All requirements that it violates, that of the example first."""
+        return tuple(self.violations)
 
     @property
     def met(self) -> str:
@@ -64,25 +83,17 @@ class LevelRow(Protocol):
 
 
 Met = tuple[Finding, ScenarioRecord]
-CauseKey = tuple[str, ...]
 
 
 def fold(scenarios: Iterable[ScenarioRecord], rows: Mapping[str, LevelRow]) -> tuple[Cause, ...]:
     """Group all findings of a run: lost jobs first, cosmetic differences later, entries of known.toml last."""
-    met: dict[CauseKey, list[Met]] = {}
+    met: dict[Root, list[Met]] = {}
     for scenario in scenarios:
         for finding in scenario.findings:
-            met.setdefault(cause_key(finding), []).append((finding, scenario))
-    causes = [_cause(occurrences, rows) for occurrences in met.values()]
+            met.setdefault(root_of(finding), []).append((finding, scenario))
+    causes = [_cause(root, occurrences, rows) for root, occurrences in met.items()]
     ordered = sorted(causes, key=_rank)
     return tuple(_numbered(cause, number) for number, cause in enumerate(ordered, start=1))
-
-
-def cause_key(finding: Finding) -> CauseKey:
-    """Return what identifies a cause: requirement, locator and kind; for assertions also the message."""
-    # The message decides only where no locator tells assertions apart.
-    stated = shape(finding.message) if finding.source in ("assertion", "protocol") else ""
-    return (finding.requirement, finding.where, finding.kind, stated)
 
 
 def _rank(cause: Cause) -> tuple[bool, int, int, int]:
@@ -96,25 +107,50 @@ def _numbered(cause: Cause, number: int) -> Cause:
     return Cause(**{**values, "number": number})
 
 
-def _cause(occurrences: list[Met], rows: Mapping[str, LevelRow]) -> Cause:
+def _cause(root: Root, occurrences: list[Met], rows: Mapping[str, LevelRow]) -> Cause:
+    verdicts = [_verdict(finding, scenario, rows) for finding, scenario in occurrences]
+    # The worst one: a single occurrence that fails makes it a failure.
+    verdict = min(verdicts, key=CAUSE_VERDICTS.index)
     # The easiest example to reproduce, because it is the one that people repeat.
-    finding, example = min(occurrences, key=_difficulty)
+    shown = [each for each, word in zip(occurrences, verdicts, strict=True) if word == verdict]
+    finding, example = min(shown, key=_difficulty)
     row = rows.get(finding.requirement)
-    # All of them: one occurrence that is not excused keeps the cause a failure.
-    excused = all(finding.requirement in scenario.known for _, scenario in occurrences)
+    violated: dict[str, list[Met]] = {finding.requirement: []}
+    for other, scenario in occurrences:
+        violated.setdefault(other.requirement, []).append((other, scenario))
     return Cause(
         number=0,
-        title=title_of(finding, jobs=len({(scenario.id, other.key) for other, scenario in occurrences})),
-        verdict="expected-fail" if excused else _verdict(finding, row.level if row else None),
+        title=root.title or title_of(finding, jobs=_jobs(occurrences)),
+        verdict=verdict,
         level=row.level if row else None,
         finding=finding,
         example=example,
-        occurrences=len(occurrences),
-        scenarios=tuple(dict.fromkeys(scenario.id for _, scenario in occurrences)),
+        violations={requirement: _violation(met) for requirement, met in violated.items()},
+        occurrences=sum(other.times for other, _ in occurrences),
+        scenarios=_ids(occurrences),
     )
 
 
-def _verdict(finding: Finding, level: Level | None) -> CauseVerdict:
+def _violation(occurrences: list[Met]) -> Violation:
+    number = sum(finding.times for finding, _ in occurrences)
+    return Violation(finding=occurrences[0][0], occurrences=number, scenarios=_ids(occurrences))
+
+
+def _ids(occurrences: list[Met]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(scenario.id for _, scenario in occurrences))
+
+
+def _jobs(occurrences: list[Met]) -> int:
+    """Return the number of jobs that findings are about: those that are kept, and those that were folded into them."""
+    kept = {(scenario.id, finding.key) for finding, scenario in occurrences}
+    return len(kept) + sum(finding.times - 1 for finding, _ in occurrences)
+
+
+def _verdict(finding: Finding, scenario: ScenarioRecord, rows: Mapping[str, LevelRow]) -> CauseVerdict:
+    row = rows.get(finding.requirement)
+    level = row.level if row else None
+    if finding.requirement in scenario.known:
+        return "expected-fail"
     if level == "MAY":
         return "info"
     return "warn" if level == "SHOULD" or finding.severity == "cosmetic" else "fail"
@@ -131,6 +167,9 @@ def _difficulty(met: Met) -> tuple[bool, bool, int]:
 
 _NUMBER_OF_COMMAND = re.compile(r"^#\d+ ")
 """Traffic checks number the commands, and the numbers differ between runs."""
+
+_WHICH_DRIVER = re.compile(r"^driver `[^`]*`: ")
+"""Its command differs between machines."""
 
 _OF_KIND: dict[str, str] = {
     "missing-field": "{where} is missing",
@@ -161,7 +200,8 @@ def title_of(finding: Finding, *, jobs: int = 1) -> str:
     if finding.severity == "lost-jobs":
         return f"{count(jobs, 'job')} lost"
     if finding.source in ("assertion", "protocol"):
-        return f"does not hold: {finding.message}" if finding.source == "assertion" else finding.message.splitlines()[0]
+        first_line = _WHICH_DRIVER.sub("", finding.message).partition("\n")[0]
+        return f"does not hold: {finding.message}" if finding.source == "assertion" else first_line
     if finding.source == "answer":
         return f"{finding.where.removeprefix('answer.')} is a different answer"
     if finding.kind in _OF_KIND and finding.source in ("snapshot", "events"):

@@ -13,7 +13,7 @@ from conformance.gate.conclusion import Conclusion, ConclusionState
 from conformance.gate.outcomes import REPORTED_VERDICTS, ReportedVerdict
 from conformance.gate.profile_status import ProfileState, ProfileStatus, named
 from conformance.gate.records import Level, Party, RedisInfo, StepRecord, Verdict
-from conformance.pages.text import visible
+from conformance.pages.text import clip, visible
 from conformance.report.bug_report import FOLDER, MOST_REPORTS, file_name
 from conformance.report.causes import Cause, CauseVerdict
 from conformance.report.summary import Counts, RequirementSummary, ScenarioSummary, Summary
@@ -22,6 +22,15 @@ SUMMARY_FORMAT = 2
 """Within a format, fields are added but never renamed, removed or given another meaning. Every reported verdict is a
 key of every count, so that a reader needs no defaults. Since 2 the findings of a requirement are grouped by cause, and
 `example` is from the simplest scenario; before, only equal findings were grouped, with the first as the example."""
+
+
+STEPS_OF_CAUSE = 20
+CAUSES_WITH_STEPS = 20
+FINDINGS_OF_REQUIREMENT = 2
+LONGEST_SIDE = 60
+"""Characters of each text in the findings of a requirement; `causes` has them in full."""
+MOST_REASONS = 3
+LONGEST_REASON = 200
 
 
 class JsonRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,14 +94,16 @@ class JsonProfile(msgspec.Struct, frozen=True, kw_only=True):
 class JsonCause(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong, with all its occurrences.
 
-    `number`: position in the order of severity. `verdict`: the verdict that it gives its requirement. `example`: the
-    finding in the simplest scenario that shows it; `steps`: the steps of that scenario. `bug_report`: file in the same
-    folder with a text for a bug tracker; empty beyond the first 200 causes.
+    `number`: position in the order of severity. `requirement`: of the example; `requirements`: all that it violates.
+    `verdict`: the verdict that it gives its requirement. `example`: the finding in the simplest scenario that shows it;
+    `steps`: the last 20 steps of that scenario, for the first 20 causes; run.jsonl has all. `bug_report`: file in the
+    same folder with a text for a bug tracker; empty beyond the first 200 causes.
     """
 
     number: int
     title: str
     requirement: str
+    requirements: list[str]
     verdict: CauseVerdict
     example: Finding
     occurrences: int
@@ -103,7 +114,10 @@ class JsonCause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JsonFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings of one cause. `example`: one of them. `scenarios`: ids of the scenarios that show it."""
+    """The findings of one cause that are about one requirement. `example`: one of them, with short texts.
+
+    `scenarios`: ids of the scenarios that show it.
+    """
 
     example: Finding
     occurrences: int
@@ -115,7 +129,7 @@ class JsonRequirement(msgspec.Struct, frozen=True, kw_only=True):
     """One requirement over all its scenarios.
 
     `verdict`: as recorded. `shown`: after level and known.toml. `blocks`: it makes the run fail. `level` is null and
-    texts are empty if the ledger lacks the id.
+    texts are empty if the ledger lacks the id. `findings`: the first 2, the most severe first; `causes` has all.
     """
 
     id: str
@@ -184,7 +198,7 @@ def render_json(summary: Summary) -> str:
 
     It is ASCII: readers get the exact texts, and a terminal that it is printed to gets no control characters.
     """
-    return json.dumps(msgspec.to_builtins(document(summary)), indent=2) + "\n"
+    return json.dumps(msgspec.to_builtins(document(summary)), indent=1) + "\n"
 
 
 def schema() -> dict[str, Any]:
@@ -279,9 +293,9 @@ def _requirement(requirement: RequirementSummary) -> JsonRequirement:
         shown=requirement.reported,
         blocks=requirement.blocks,
         known=list(requirement.known),
-        reasons=list(requirement.reasons),
+        reasons=[clip(reason, LONGEST_REASON) for reason in requirement.reasons[:MOST_REASONS]],
         scenarios=[scenario.id for scenario in requirement.scenarios],
-        findings=[_finding(cause) for cause in requirement.causes],
+        findings=[_finding(cause, requirement.id) for cause in requirement.causes[:FINDINGS_OF_REQUIREMENT]],
     )
 
 
@@ -290,21 +304,26 @@ def _cause(cause: Cause) -> JsonCause:
         number=cause.number,
         title=cause.title,
         requirement=cause.finding.requirement,
+        requirements=list(cause.requirements),
         verdict=cause.verdict,
         example=cause.finding,
         occurrences=cause.occurrences,
         scenarios=list(cause.scenarios),
-        steps=cause.example.steps,
+        steps=cause.example.steps[-STEPS_OF_CAUSE:] if cause.number <= CAUSES_WITH_STEPS else [],
         reproduce=cause.example.reproduce,
         bug_report=f"{FOLDER}/{file_name(cause)}" if cause.number <= MOST_REPORTS else "",
     )
 
 
-def _finding(cause: Cause) -> JsonFinding:
+def _finding(cause: Cause, requirement: str) -> JsonFinding:
+    violation = cause.violations[requirement]
+    finding = violation.finding
+    texts = {name: clip(getattr(finding, name), LONGEST_SIDE) for name in ("expected", "actual", "message")}
     return JsonFinding(
-        example=cause.finding,
-        occurrences=cause.occurrences,
-        scenarios=list(cause.scenarios),
+        # Readings and long texts are in `causes`, once for all requirements.
+        example=msgspec.structs.replace(finding, redis=[], **texts),
+        occurrences=violation.occurrences,
+        scenarios=list(violation.scenarios),
         reproduce=cause.example.reproduce,
     )
 
@@ -320,7 +339,7 @@ def _scenario(scenario: ScenarioSummary) -> JsonScenario:
         shown=scenario.reported,
         unattributed=scenario.unattributed,
         requirements=record.requirements,
-        reason=record.reason,
+        reason=clip(record.reason, LONGEST_REASON),
         reproduce=record.reproduce,
         timings_ms=record.timings_ms,
         repeated=record.repeated,

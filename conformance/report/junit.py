@@ -14,7 +14,7 @@ from junitparser import Error, Failure, Skipped
 
 from conformance.gate.records import ScenarioRecord
 from conformance.pages.junit import JunitCase, JunitProblem, JunitResult, JunitSuite, junit_document
-from conformance.pages.text import visible
+from conformance.pages.text import clip, visible
 from conformance.report.summary import (
     LabelledValue,
     ScenarioSummary,
@@ -29,6 +29,9 @@ from conformance.report.summary import (
 
 CAUSES = 100
 """Causes that are listed as properties of the run."""
+LONGEST_MESSAGE = 300
+"""Characters of the message of a test case."""
+LOG_LINES = 10
 
 _RESULTS: dict[str, JunitResult] = {
     "fail": Failure,
@@ -95,7 +98,7 @@ def _run_case(name: str, result: JunitResult, message: str, kind: str) -> JunitC
 
 def _case(scenario: ScenarioSummary, summary: Summary) -> JunitCase:
     record = scenario.record
-    problem = _problem(scenario)
+    problem = _problem(scenario, summary)
     return JunitCase(
         name=record.id,
         class_name=f"conformance.{record.area}",
@@ -103,8 +106,8 @@ def _case(scenario: ScenarioSummary, summary: Summary) -> JunitCase:
         properties=list(_properties(scenario, summary)),
         problem=problem,
         # A warning passes, so its findings are the output of a test that succeeded.
-        output=_details(record) if record.findings and problem is None else "",
-        log="\n".join(record.log),
+        output=_details(record, summary) if record.findings and problem is None else "",
+        log="\n".join(record.log[-LOG_LINES:]) if _is_example(record, summary) else "",
     )
 
 
@@ -119,13 +122,14 @@ def _properties(scenario: ScenarioSummary, summary: Summary) -> Iterator[Labelle
         yield "reproduce", record.reproduce
 
 
-def _problem(scenario: ScenarioSummary) -> JunitProblem | None:
+def _problem(scenario: ScenarioSummary, summary: Summary) -> JunitProblem | None:
     reported = scenario.reported
     if reported not in _RESULTS:
         return None
     result = _RESULTS[reported]
-    details = "" if result is Skipped else _details(scenario.record)
-    return JunitProblem(result=result, message=_message(scenario), kind=reported, details=details)
+    details = "" if result is Skipped else _details(scenario.record, summary)
+    message = clip(_message(scenario), LONGEST_MESSAGE)
+    return JunitProblem(result=result, message=message, kind=reported, details=details)
 
 
 def _message(scenario: ScenarioSummary) -> str:
@@ -139,8 +143,22 @@ def _message(scenario: ScenarioSummary) -> str:
     return reason_of(record) or (f"{first.requirement}: {first.message}" if first else record.title)
 
 
-def _details(record: ScenarioRecord) -> str:
-    """Write all findings of a scenario and how to reproduce it, one labelled value per line."""
-    blocks = [[("requirement", finding.requirement), *finding_facts(finding)] for finding in record.findings]
+def _is_example(record: ScenarioRecord, summary: Summary) -> bool:
+    """Whether the scenario is the only one that shows its details: of a cause, or without any."""
+    return not record.findings or any(cause.example.id == record.id for cause in summary.causes)
+
+
+def _details(record: ScenarioRecord, summary: Summary) -> str:
+    """Write the findings of a scenario and how to reproduce it, one labelled value per line.
+
+    Each cause is written in full in one scenario; the others that show it refer to that one, because a client that
+    fails everything has the same few causes in a thousand scenarios.
+    """
+    blocks: list[list[LabelledValue]] = []
+    for cause in summary.causes_of(record):
+        if cause.example.id == record.id:
+            blocks.append([("requirement", cause.finding.requirement), *finding_facts(cause.finding)])
+        else:
+            blocks.append([(f"cause {cause.number}", f"{clip(cause.title, LONGEST_MESSAGE)} (see {cause.example.id})")])
     blocks.append([*scenario_facts(record), ("reproduce", record.reproduce)])
     return "\n\n".join("\n".join(f"{label}: {visible(value)}" for label, value in facts if value) for facts in blocks)

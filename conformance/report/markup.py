@@ -11,7 +11,7 @@ from conformance.gate.outcomes import REPORTED_VERDICTS
 from conformance.pages.page import asset, html_page, script_hash
 from conformance.pages.text import clip, count, split_difference, visible
 from conformance.report.bug_report import FOLDER, MOST_REPORTS, file_name
-from conformance.report.causes import Cause
+from conformance.report.causes import WHY, Cause
 from conformance.report.steps import step_lines
 from conformance.report.summary import (
     LabelledValue,
@@ -46,6 +46,8 @@ def render_html(summary: Summary) -> str:
         symbols=SYMBOLS,
         meaning=MEANING,
         most_causes=CAUSES_OF_REQUIREMENT,
+        most_requirements=REQUIREMENTS_OF_CAUSE,
+        severities=WHY,
         causes_on_page=CAUSES_ON_PAGE,
         steps_of=_steps_of,
         bug_report_of=_bug_report_of,
@@ -56,6 +58,7 @@ def render_html(summary: Summary) -> str:
 
 CAUSES_ON_PAGE = 120
 CAUSES_OF_REQUIREMENT = 10
+REQUIREMENTS_OF_CAUSE = 12
 STEPS_ON_PAGE = 30
 """The page stays below 2 MB for a client that fails everything: causes and steps are bounded."""
 

@@ -6,6 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from conformance.findings import Finding
@@ -148,6 +149,18 @@ class Summary:
         """Run-wide problems that the gate wrote into the footer."""
         return tuple(self.run.footer.problems) if self.run.footer else ()
 
+    @cached_property
+    def _causes_by_scenario(self) -> Mapping[str, tuple[Cause, ...]]:
+        shown: dict[str, list[Cause]] = {}
+        for cause in self.causes:
+            for scenario in cause.scenarios:
+                shown.setdefault(scenario, []).append(cause)
+        return {scenario: tuple(causes) for scenario, causes in shown.items()}
+
+    def causes_of(self, record: ScenarioRecord) -> tuple[Cause, ...]:
+        """Return the causes that a scenario shows, the most severe first."""
+        return self._causes_by_scenario.get(record.id, ())
+
     def troubled(self) -> tuple[RequirementSummary, ...]:
         """Return all requirements that did not pass and are not unsupported, the worst first."""
         troubled = [
@@ -210,7 +223,7 @@ def _requirement(
         reported=outcome.reported,
         blocks=outcome.blocks,
         scenarios=tuple(scenarios),
-        causes=tuple(cause for cause in causes if cause.finding.requirement == requirement),
+        causes=tuple(cause for cause in causes if requirement in cause.requirements),
         known=_excuses(requirement, scenarios, stale),
         reasons=_reasons(outcome, row.level if row else None, scenarios),
     )
@@ -291,6 +304,8 @@ def _count(verdicts: Iterable[ReportedVerdict]) -> Counts:
 LabelledValue = tuple[str, str]
 """A label and its value. Values are visible text, not yet escaped for any format."""
 
+MOST_VIOLATED = 8
+"""Requirements of a cause that are named."""
 WORTH_LOCATING = 24
 """Characters; in shorter texts a difference is easy to see."""
 
@@ -388,6 +403,8 @@ def cause_facts(cause: Cause, *, limit: int = 160) -> list[LabelledValue]:
     first = ", ".join(cause.scenarios[:3])
     more = f" and {len(cause.scenarios) - 3} more" if len(cause.scenarios) > 3 else ""
     facts = [("requirement", f"{cause.finding.requirement} ({cause.level or 'level unknown'})")]
+    if len(cause.requirements) > 1:
+        facts.append(("violates too", _some(cause.requirements[1:], MOST_VIOLATED)))
     facts += finding_facts(cause.finding, limit=limit)
     for reading in cause.finding.redis[:3]:
         command = " ".join(reading.command)

@@ -40,11 +40,93 @@ def test_one_place_and_kind_is_one_cause_however_often_it_is_met() -> None:
     [
         finding("meta.paused"),
         finding(kind="missing-field"),
-        finding(requirement=SHOULD),
+        finding(severity="lost-jobs"),
     ],
 )
-def test_another_place_kind_or_requirement_is_another_cause(other: Finding) -> None:
+def test_another_place_or_kind_is_another_cause(other: Finding) -> None:
     assert len(fold([met("a", finding(), other)], SAMPLE_ROWS)) == 2
+
+
+def test_one_place_and_kind_is_one_cause_however_many_requirements_it_violates() -> None:
+    (cause,) = fold([met("a", finding(requirement=SHOULD)), met("b", finding(), finding(requirement=MAY))], SAMPLE_ROWS)
+    assert (cause.requirements, cause.verdict) == ((MUST, SHOULD, MAY), "fail"), "the example is one that fails"
+    assert (cause.finding.requirement, cause.level, cause.scenarios) == (MUST, "MUST", ("a", "b"))
+    (excused,) = fold([met("a", finding(), known={MUST: "later"}), met("b", finding(requirement=SHOULD))], SAMPLE_ROWS)
+    assert excused.verdict == "warn"
+
+
+def test_repetitions_that_a_record_folded_are_counted() -> None:
+    many = msgspec.structs.replace(finding("job", kind="missing-job", severity="lost-jobs"), times=40)
+    (cause,) = fold([met("a", many)], SAMPLE_ROWS)
+    assert cause.line == "40 jobs lost, 40 times in 1 scenario"
+
+
+def stated(message: str, expected: str = "1", actual: str = "2", **changes: Any) -> Finding:
+    changes = {"source": "assertion", "kind": "assertion", **changes}
+    return msgspec.structs.replace(finding("scenario"), message=message, expected=expected, actual=actual, **changes)
+
+
+SAME_ROOT = {
+    "times are in seconds, not in ms": [
+        msgspec.structs.replace(finding("job.timestamp"), expected='"1700000000000"', actual='"1700000000"'),
+        msgspec.structs.replace(
+            finding("event.delayed", kind="event-field"), expected="1700000005123", actual="1700000005"
+        ),
+        stated("a delayed job is due", "6963200000000000", "6963200000000"),
+    ],
+    "the marker that wakes idle workers is missing": [
+        finding("marker.base", kind="missing-key"),
+        finding("invariant.base-marker", kind="base-marker"),
+        stated("a marker wakes the worker", "0", "null"),
+    ],
+    "a handle that the kit still uses is gone": [
+        stated("resolve failed (other): there is no handle worker-3", source="protocol", kind="operation-failed"),
+        stated(
+            "close failed (other): no handle is called w1", source="protocol", kind="operation-failed", place="close"
+        ),
+    ],
+    "calls are accepted that must be refused with invalid-argument": [
+        stated("repeat options {'every': 1} are refused", "refused with invalid-argument", "accepted"),
+        stated("an endDate in the past is refused", "refused with invalid-argument", "accepted", where="answer"),
+        msgspec.structs.replace(
+            finding("answer.queue.add.outcome", source="answer"), expected="invalid-argument", actual="ok"
+        ),
+    ],
+    "does not hold: 200 jobs are completed": [
+        stated("200 jobs are completed"),
+        stated("1 jobs are completed", requirement=SHOULD),
+    ],
+    "queue.add failed (other): job 1 of q cannot be read": [
+        stated("queue.add failed (other): job 1 of q cannot be read", source="protocol", kind="operation-failed"),
+        stated("queue.add failed (other): job x of q2 cannot be read", source="protocol", kind="operation-failed"),
+    ],
+    "the answer to queue.add does not fit the schema": [
+        stated("driver `a`: the answer to queue.add does not fit the schema", source="protocol", kind="driver-broken"),
+        stated("driver `b`: the answer to queue.add does not fit, 3", source="protocol", kind="driver-broken"),
+    ],
+}
+
+
+@pytest.mark.parametrize("title", SAME_ROOT)
+def test_findings_with_one_root_are_one_cause(title: str) -> None:
+    (cause,) = fold([met(f"s{number}", item) for number, item in enumerate(SAME_ROOT[title])], SAMPLE_ROWS)
+    assert cause.title == title
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (stated("the job waits", "1000", "1"), stated("the job is active", "1000", "1")),
+        (stated("a marker wakes", "0", "5"), finding("marker.base", kind="missing-key")),
+        (stated("x", "refused with missing-job", "accepted"), stated("x", "refused with invalid-argument", "accepted")),
+        (
+            stated("queue.add failed (other): TypeError: x", source="protocol", kind="operation-failed"),
+            stated("queue.add failed (other): timeout", source="protocol", kind="operation-failed"),
+        ),
+    ],
+)
+def test_other_roots_are_other_causes(one: Finding, other: Finding) -> None:
+    assert len(fold([met("a", one, other)], SAMPLE_ROWS)) == 2
 
 
 def test_statements_are_distinguished_by_their_content() -> None:

@@ -16,7 +16,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from conformance.gate.records import ScenarioRecord
+from conformance.gate.record_bounds import RecordedEvidence, compact, readable
+from conformance.gate.records import ScenarioRecord, encode
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.report import json_summary, junit, markup, output, terminal
 from conformance.report.output import FORMATS, write_reports
@@ -233,7 +234,7 @@ def test_a_huge_run_stays_below_the_limit_of_a_step_summary(run_path: Callable[[
         finding = msgspec.structs.replace(
             example, requirement=f"lock.r{number}", expected="x" * 9000, actual="y" * 9000
         )
-        wheres = [msgspec.structs.replace(finding, where=f"job.f{place}") for place in range(10)]
+        wheres = [msgspec.structs.replace(finding, where=f"job.f{number}-{place}") for place in range(10)]
         requirements = {f"lock.r{number}": "fail"}
         broken.append(msgspec.structs.replace(lock, id=f"s{number}", requirements=requirements, findings=wheres))
     text = markup.render_markdown(summarise(Run(header=run.header, scenarios=tuple(broken), footer=run.footer)))
@@ -306,6 +307,33 @@ def test_rendering_twice_gives_the_same(summary_of: Callable[[str], Summary]) ->
 
 LIMIT_OF_PAGE = 2_000_000
 """Bytes that a page may have, however much is wrong with a client."""
+LIMIT_OF_RUN = 6_000_000
+"""The same for its run file: a thousand records of a few kB, and examples with steps."""
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_report_of_the_worst_client_can_still_be_opened(name: str, run_path: Callable[[str], Path]) -> None:
+    """1,100 scenarios fail, in 88 places; records are as the gate writes them."""
+    run = read_run(run_path("full"))
+    options = next(scenario for scenario in run.scenarios if scenario.id == "add.options")
+    example, *_ = options.findings
+    evidence, records = RecordedEvidence(), []
+    for number in range(1100):
+        requirement = f"area{number % 30}.requirement-{number % 330}"
+        finding = msgspec.structs.replace(example, requirement=requirement, expected="x" * 9000, actual="y" * 9000)
+        broken = msgspec.structs.replace(
+            options,
+            id=f"area{number % 30}/a_scenario_with_quite_a_long_name[{number}]",
+            requirements={requirement: "fail"},
+            findings=[msgspec.structs.replace(finding, where=f"job.field-{number % 44}-{place}") for place in range(2)],
+            reason="the driver broke: " + "z" * 5000,
+            log=["a line of a log " * 20] * 200,
+            steps=options.steps * 25,
+        )
+        records.append(evidence.thinned(compact(readable(broken))))
+    assert sum(len(encode(record)) for record in records) < LIMIT_OF_RUN
+    text = FORMATS[name].render(summarise(Run(header=run.header, scenarios=tuple(records), footer=run.footer)))
+    assert len(text.encode()) < LIMIT_OF_PAGE
 
 
 def test_the_worst_page_can_still_be_opened(run_path: Callable[[str], Path]) -> None:

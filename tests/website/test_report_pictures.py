@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from website.report_pictures import (
     PAGE,
     PICTURES,
     REQUIRED,
+    TIMEOUT_S,
     NoPictures,
     Picture,
     illustrate,
@@ -66,6 +70,33 @@ def test_a_browser_takes_a_picture_of_the_size_that_was_asked_for(pages: Path, m
         with_chromium(report_path(SAMPLE, "html"), pages / picture.name, picture)
         header = (pages / picture.name).read_bytes()[16:24]
         assert (int.from_bytes(header[:4]), int.from_bytes(header[4:])) == (picture.width, picture.height)
+
+
+SCREENS = 2
+WIDTH, HEIGHT = 390, 844
+"""A telephone, in px."""
+FRAME = """<iframe id="page" width="{width}" height="{height}" srcdoc="{page}"></iframe><p id="top"></p><script>
+const page = document.getElementById("page");
+page.onload = () => {{
+  const first = page.contentDocument.querySelector("details.finding > summary");
+  document.getElementById("top").textContent = `first cause at ${{Math.round(first.getBoundingClientRect().top)}} px`;
+}};
+</script>"""
+
+
+def test_on_a_telephone_the_first_cause_is_on_the_first_two_screens(tmp_path: Path, missing: Missing) -> None:
+    if not shutil.which(CHROMIUM):
+        missing(CHROMIUM, f"there is no {CHROMIUM}")
+    # A frame, because a window of Chromium is never narrower than 500 px.
+    page = html.escape(report_path("full", "html").read_text("utf-8"))
+    framed = tmp_path / "framed.html"
+    framed.write_text(FRAME.format(width=WIDTH, height=HEIGHT, page=page), "utf-8")
+    words = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
+    words += ["--virtual-time-budget=10000", "--dump-dom", framed.as_uri()]
+    dom = subprocess.run(words, capture_output=True, text=True, check=False, timeout=TIMEOUT_S).stdout
+    seen = re.search(r"first cause at (\d+) px", dom)
+    assert seen is not None, dom[-500:]
+    assert int(seen[1]) < SCREENS * HEIGHT
 
 
 def test_a_browser_that_takes_none_is_told(pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
