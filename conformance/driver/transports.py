@@ -31,6 +31,9 @@ from conformance.driver.messages import MAX_LINE_BYTES, excerpt
 from conformance.driver.serve import END_OF_STACKS
 
 CAPACITY_LINES = 200
+COPIED_BYTES = 10_000_000
+"""Bytes of one driver's log that its file gets: a driver that logs each command must not fill the disk."""
+END_OF_COPY = b"(the driver logged more than this file keeps)\n"
 LINE_BYTES = 4096
 CLOSE_SECONDS = 10.0
 
@@ -256,8 +259,8 @@ def _ending_text(code: int) -> str:
 class DriverLog:
     """Reads stderr in a separate thread, so that a full pipe never blocks a driver that logs much.
 
-    `copy_to` gets every byte (appended). If it cannot be written, the copy is skipped silently: the log is not
-    evidence.
+    `copy_to` gets every byte up to COPIED_BYTES (appended). If it cannot be written, the copy is skipped silently: the
+    log is not evidence.
     """
 
     def __init__(self, stderr: IO[bytes], *, copy_to: Path | None = None) -> None:
@@ -304,6 +307,7 @@ class DriverLog:
         with contextlib.ExitStack() as stack:
             stack.enter_context(stderr)
             copy: BinaryIO | None = None
+            left = COPIED_BYTES
             # Limited: a driver that logs without newlines must not fill the memory.
             while line := stderr.readline(LINE_BYTES):
                 # Only now, so that a silent driver leaves no file.
@@ -313,9 +317,10 @@ class DriverLog:
                 self._lines.append(text)
                 if self._answer is not None and len(self._answer) < ANSWER_LINES:
                     self._answer.append(text)
-                if copy is not None:
+                if copy is not None and left > 0:
+                    left -= len(line)
                     with contextlib.suppress(OSError):
-                        copy.write(line)
+                        copy.write(line if left > 0 else END_OF_COPY)
 
     def _open_copy(self, stack: contextlib.ExitStack) -> BinaryIO | None:
         if self._copy_to is None:

@@ -13,6 +13,7 @@ import msgspec
 from conformance.fuzz.comparison import DifferenceClass, KnownDifferences, StepDifference
 from conformance.fuzz.steps import Mode, Step, as_record, from_record
 from conformance.fuzz.target import FuzzTarget
+from conformance.pages.text import escaped_surrogates
 from conformance.problems import UsageProblem
 
 FORMAT = 1
@@ -172,7 +173,10 @@ def _without_empty(record: dict[str, Any]) -> dict[str, Any]:
 
 def _difference_record(difference: StepDifference) -> dict[str, str]:
     fields = {name: getattr(difference, name) for name in ("where", "kind", "key", "expected", "actual")}
-    return {name: value for name, value in fields.items() if value} | {"severity": difference.severity}
+    # A client may leave any bytes in Redis; they are shown, and not needed for the replay.
+    return {name: escaped_surrogates(value) for name, value in fields.items() if value} | {
+        "severity": difference.severity
+    }
 
 
 def _difference(op: str, record: Any) -> StepDifference:

@@ -293,6 +293,22 @@ ready(); hang()
     assert copy.read_bytes().startswith(b"line 0\nline 1\n")
 
 
+def test_the_copy_of_an_endless_log_ends(
+    mini: Any, tmp_path: Path, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transports, "COPIED_BYTES", 100)
+    body = """
+for number in range(500):
+    print("line", number, file=sys.stderr)
+sys.stderr.flush(); ready(); hang()
+"""
+    copy = tmp_path / "driver.log"
+    connection = mini(body, log_file=copy)
+    eventually(lambda: "499" in str(connection.log_tail(1)), seen=connection.log_tail)
+    assert len(copy.read_bytes()) < 100 + len(transports.END_OF_COPY)
+    assert copy.read_bytes().endswith(b"\n" + transports.END_OF_COPY)
+
+
 @pytest.fixture
 def patient_kit(monkeypatch: pytest.MonkeyPatch) -> float:
     """For how many seconds the kit now waits for a driver that says nothing: longer than any machine is busy."""

@@ -137,6 +137,13 @@ def test_the_difference_is_shown_next_to_its_step(tmp_path: Path) -> None:
     assert [number for number, line in enumerate(lines) if "differs" in line] == [len(STEPS)]
 
 
+def test_a_difference_in_bytes_that_are_not_utf_8_is_written(tmp_path: Path) -> None:
+    odd = replace(DIFFERENCE, actual="\udcff", key="\ud800")
+    write_replay(Replay(HEADER, tuple(STEPS), (odd,)), tmp_path / "odd.jsonl")
+    (kept,) = read_replay(tmp_path / "odd.jsonl").differences
+    assert (kept.actual, kept.key) == (r"\udcff", r"\ud800")
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
