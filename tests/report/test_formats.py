@@ -20,6 +20,7 @@ from conformance.gate.record_bounds import RecordedEvidence, compact, readable
 from conformance.gate.records import ScenarioRecord, encode
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.report import json_summary, junit, markup, output, terminal
+from conformance.report.causes import WHY
 from conformance.report.output import FORMATS, write_reports
 from conformance.report.run_file import Run, read_run
 from conformance.report.summary import RequirementRows, Summary, summarise
@@ -303,6 +304,26 @@ def test_what_is_written_is_what_is_compared(tmp_path: Path, monkeypatch: pytest
 def test_rendering_twice_gives_the_same(summary_of: Callable[[str], Summary]) -> None:
     for chosen in FORMATS.values():
         assert chosen.render(summary_of("full")) == chosen.render(summary_of("full"))
+
+
+def test_the_page_starts_with_causes_and_folds_profiles_that_are_not_declared(run_path: Callable[[str], Path]) -> None:
+    run = read_run(run_path("full"))
+    poor = msgspec.structs.replace(run.header.client, ops=[], capabilities=[])
+    header = msgspec.structs.replace(run.header, client=poor)
+    # Of flows and of workers, nothing is decided.
+    scenarios = tuple(record for record in run.scenarios if record.area == "add")
+    summary = summarise(Run(header=header, scenarios=scenarios, footer=run.footer), SAMPLE_ROWS, SAMPLE_PROFILES)
+    page = markup.render_html(summary)
+    undeclared = [status for status in summary.conclusion.profiles if status.state == "not-declared"]
+    assert undeclared
+    listed = ", ".join(f"{status.name} ({status.requirements})" for status in undeclared)
+    assert f"Not declared by the driver: {listed}." in page
+    assert '<tr class="not-declared">' not in page
+    parts = [
+        page.index(text) for text in ('id="causes-title"', 'class="finding', 'id="profiles-title"', 'id="matrix-title"')
+    ]
+    assert parts == sorted(parts)
+    assert all(meaning in html.unescape(page) for meaning in WHY.values())
 
 
 LIMIT_OF_PAGE = 2_000_000
