@@ -156,6 +156,9 @@ func (w *Worker) Run() {
 			return
 		case slots <- struct{}{}:
 		}
+		if w.isStopping() { // if both were ready
+			return
+		}
 		job := w.next()
 		if job == nil { // stopping
 			return
