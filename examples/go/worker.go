@@ -32,6 +32,7 @@ type WorkerOptions struct {
 	MaxStalledCount    int           // a job that was recovered more often fails
 	MaxStartedAttempts int           // a job that was started more often fails; 0: no limit
 	DrainDelay         time.Duration // an idle worker looks again after this time, even if nothing wakes it
+	RunRetryDelay      time.Duration // between two tries while Redis cannot be reached, or refuses to hand out jobs
 	RemoveOnComplete   any           // for jobs without an option of their own; as BullMQ's: bool, number, {count, age}
 	RemoveOnFail       any
 	SkipStalledCheck   bool
@@ -47,20 +48,19 @@ type Event struct {
 	Err  error  // of failed and error
 }
 
-// DefaultWorkerOptions are BullMQ's defaults.
+// DefaultWorkerOptions are BullMQ's defaults, except that RunRetryDelay is shorter than its 15 s.
 func DefaultWorkerOptions() WorkerOptions {
 	return WorkerOptions{
 		Concurrency: 1, LockDuration: 30 * time.Second, StalledInterval: 30 * time.Second, MaxStalledCount: 1,
-		DrainDelay: 5 * time.Second, OnEvent: func(Event) {}, Now: time.Now,
+		DrainDelay: 5 * time.Second, RunRetryDelay: time.Second, OnEvent: func(Event) {}, Now: time.Now,
 	}
 }
 
 const (
-	longestBlock  = 10 * time.Second       // waiting for a delayed job; a lost connection would go unnoticed for longer
-	shortestBlock = 2 * time.Millisecond   // Redis before 7.0.8 rounds less to 0, which blocks forever
-	longestPause  = 30 * time.Second       // during a rate limit
-	betweenTries  = 500 * time.Millisecond // while Redis cannot be reached, or refuses to hand out jobs
-	interruptWait = time.Second            // for a blocked Redis to let go, before the socket is closed
+	longestBlock  = 10 * time.Second     // waiting for a delayed job; a lost connection would go unnoticed for longer
+	shortestBlock = 2 * time.Millisecond // Redis before 7.0.8 rounds less to 0, which blocks forever
+	longestPause  = 30 * time.Second     // during a rate limit
+	interruptWait = time.Second          // for a blocked Redis to let go, before the socket is closed
 )
 
 // Worker runs the jobs of a queue.
@@ -92,8 +92,8 @@ func NewWorker(ctx context.Context, queue string, process Processor, options Wor
 		return nil, err
 	case options.Concurrency < 1:
 		return nil, invalid("Concurrency must be at least 1, not %d", options.Concurrency)
-	case options.StalledInterval <= 0 || options.DrainDelay <= 0 || options.LockDuration <= 0:
-		return nil, invalid("StalledInterval, DrainDelay and LockDuration must be more than 0")
+	case options.StalledInterval <= 0 || options.DrainDelay <= 0 || options.LockDuration <= 0 || options.RunRetryDelay <= 0:
+		return nil, invalid("StalledInterval, DrainDelay, LockDuration and RunRetryDelay must be more than 0")
 	case options.MaxStalledCount < 0 || options.MaxStartedAttempts < 0:
 		return nil, invalid("MaxStalledCount and MaxStartedAttempts must be at least 0")
 	}
@@ -236,7 +236,7 @@ func (w *Worker) next() *Job {
 		switch {
 		case err != nil:
 			w.report(err)
-			w.pause(betweenTries)
+			w.pause(w.options.RunRetryDelay)
 		case limit > 0:
 			w.pause(min(limit, longestPause))
 		default:
@@ -325,7 +325,7 @@ func (w *Worker) waitForMarker(due float64) bool {
 				if !isOutage(err) {
 					w.report(err)
 				}
-				w.pause(betweenTries)
+				w.pause(w.options.RunRetryDelay)
 			}
 			return false
 		}
@@ -430,7 +430,7 @@ func (w *Worker) persist(make func() (scriptCall, error)) (any, error) {
 			reply, err = w.send(w.abandoned, call)
 		}
 		if isOutage(err) && !w.isStopping() {
-			w.pause(betweenTries)
+			w.pause(w.options.RunRetryDelay)
 			continue
 		}
 		if err != nil {

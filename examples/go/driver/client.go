@@ -156,6 +156,7 @@ func (d *driver) openWorker(name string, opened *handle, args openArgs, connecti
 		"name": &options.Name, "concurrency": &options.Concurrency, "autorun": &autorun,
 		"lockDuration": &ms{&options.LockDuration, 1}, "lockRenewTime": &ms{&options.LockRenewTime, 1},
 		"stalledInterval": &ms{&options.StalledInterval, 1}, "drainDelay": &ms{&options.DrainDelay, 1000},
+		"runRetryDelay":   &ms{&options.RunRetryDelay, 1},
 		"maxStalledCount": &options.MaxStalledCount, "maxStartedAttempts": &options.MaxStartedAttempts,
 		"removeOnComplete": &options.RemoveOnComplete, "removeOnFail": &options.RemoveOnFail,
 		"skipStalledCheck": &options.SkipStalledCheck, "skipLockRenewal": &options.SkipLockRenewal,
