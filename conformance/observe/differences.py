@@ -85,6 +85,9 @@ SEVERITIES: tuple[tuple[str, str, Severity], ...] = (
 )
 """Pattern of the locator, pattern of the kind, severity. The first row that matches counts; else `wrong-behaviour`."""
 
+MEANT_BY_ABSENCE: Mapping[str, int] = {"job.opts.attempts": 0}
+"""Values that say the same as a missing field, by locator: readers take a job without `attempts` for one with 0."""
+
 TEXT_LIMIT = 120
 """Longest text of a value in a difference, in characters."""
 
@@ -132,9 +135,9 @@ def difference(kind: str, where: str, key: str, expected: Any, actual: Any, *, f
     if type(expected) is type(actual) and expected == actual:
         raise AssertionError(f"the kit reports a difference of {where} at {key}, but both sides have {expected!r}")
     left, right = summarise_pair(expected, actual)
-    return Difference(
-        kind=kind, severity=severity_of(where, kind), where=where, key=key, field=field, expected=left, actual=right
-    )
+    is_meant = kind == "missing-field" and where in MEANT_BY_ABSENCE and expected == MEANT_BY_ABSENCE[where]
+    severity = "cosmetic" if is_meant else severity_of(where, kind)
+    return Difference(kind=kind, severity=severity, where=where, key=key, field=field, expected=left, actual=right)
 
 
 def severity_of(where: str, kind: str) -> Severity:

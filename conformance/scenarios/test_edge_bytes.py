@@ -13,6 +13,8 @@ from conformance.scenarios.support.edge_values import BYTES
 from conformance.scenarios.support.steps import wait_for_finished
 
 TEN_MEGABYTES = 10 * 1024 * 1024
+SHOWN = "text.ill-formed"
+"""Locator of the way in which a reader shows such bytes."""
 
 
 def _seen(bad: bytes) -> str:
@@ -23,22 +25,28 @@ def _seen(bad: bytes) -> str:
 # No UTF-8.
 
 
-@scenario("edge.invalid-utf8")
+# Clients may show the bytes in other ways and store what they have read, so the states are not compared.
+@scenario("edge.invalid-utf8", "edge.invalid-utf8.shown", compare=False)
 def test_ill_formed_fields_are_read(client: Participant) -> None:
     """Every text field of such a job is shown, and the job can fail and be run again."""
     queue, worker = client.queue(), client.worker()
+    shown, wanted = [], []
     for bad in BYTES.values():
         job = queue.add("fields", {}, attempts=2)
         for field, value in _fields(bad).items():
             queue.redis.set_field(job, field, value)
-        seen = queue.job(job)
-        fields = (seen.name, seen.failed_reason, seen.progress_raw, seen.opts.get("note")) if seen else None
+        with client.transcript.not_compared():
+            seen = queue.job(job)
+        shown.append((seen.name, seen.failed_reason, seen.progress_raw, seen.opts.get("note")) if seen else None)
         text = _seen(bad)
-        equal(fields, (f"<{text}>", f"<{text}>", f'"{text}"', text), "the fields have replacement characters")
+        wanted.append((f"<{text}>", f"<{text}>", f'"{text}"', text))
         for message in ("first", "second"):
-            worker.claim_one()
+            with client.transcript.not_compared():
+                worker.claim_one()
             worker.fail(job, message)
         equal(queue.redis.state(job), ["failed"], "the job has been run twice")
+    # Last, because the way in which a client shows such bytes must not hide whether it goes on.
+    equal(shown, wanted, "the fields have replacement characters", where=SHOWN)
 
 
 def _fields(bad: bytes) -> dict[str, bytes]:
@@ -53,7 +61,7 @@ def _fields(bad: bytes) -> dict[str, bytes]:
     }
 
 
-@scenario("edge.invalid-utf8", clock="real")
+@scenario("edge.invalid-utf8", clock="real", compare=False)
 def test_ill_formed_data_is_run(client: Participant) -> None:
     """A worker runs such jobs, and the next one."""
     queue = client.queue()
@@ -61,10 +69,7 @@ def test_ill_formed_data_is_run(client: Participant) -> None:
         queue.redis.set_field(queue.add("ill-formed"), "data", b'{"text":"x' + bad + b'y"}')
     queue.add("next", {"text": "next"})
     client.worker("echo")
-    view = wait_for_finished(client, len(BYTES) + 1)
-    results = [view.json(str(number), "returnvalue")["text"] for number in range(1, len(BYTES) + 2)]
-    wanted = [f"x{_seen(bad)}y" for bad in BYTES.values()]
-    equal(results, [*wanted, "next"], "the data had replacement characters")
+    wait_for_finished(client, len(BYTES) + 1)
 
 
 @scenario("edge.invalid-utf8.events")
@@ -78,9 +83,9 @@ def test_ill_formed_events_are_read(client: Participant) -> None:
         queue.redis.append_event(event=b"custom-" + bad, jobId=b"1")
     queue.add("after")
     reader = client.events(lastEventId="0-0")
-    for bad in BYTES.values():
-        equal(reader.wait_for("progress").fields.get("data"), _seen(bad), "progress has replacement characters")
-        equal(reader.wait_for("failed").fields.get("failedReason"), _seen(bad), "the reason has them too")
+    for _ in BYTES:
+        reader.wait_for("progress")
+        reader.wait_for("failed")
     equal(reader.wait_for("added", "2").fields.get("name"), "after", "what comes afterwards is read")
 
 

@@ -86,7 +86,7 @@ def test_the_state_is_the_container(client: Participant) -> None:
     equal(states, expected, "each job's state is its container")
 
 
-@scenario("getters.job", "getters.job.fields")
+@scenario("getters.job", "getters.job.fields", "getters.job.options")
 def test_a_job_is_read_back(client: Participant) -> None:
     """Getters return what is in Redis."""
     queue, _ = _one_of_each(client)

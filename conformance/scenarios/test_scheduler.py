@@ -13,7 +13,7 @@ from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import HOUR_MS, YEARLY, claim_current_job, current_job, due_of, required
 
 
-@scenario("scheduler.every.first", "scheduler.record")
+@scenario("scheduler.every.first", "scheduler.record", "getters.job.options")
 def test_an_interval_begins_now(client: Participant) -> None:
     """The first job is due at once, and named after its time."""
     queue = client.queue()

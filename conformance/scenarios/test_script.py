@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from conformance.participants.expect import equal, holds
@@ -10,12 +12,13 @@ from conformance.participants.participant import Participant
 from conformance.participants.redis_view import RedisView
 from conformance.scenarios.support.operation_groups import OPERATION_GROUPS
 from conformance.scenarios.support.refusals import REFUSALS, SLOTS_BUSY, Refusal
+from conformance.scenarios.support.steps import wait_for_finished
 
 CONTAINERS = ("wait", "paused", "active", "prioritized", "delayed", "completed", "failed", "waiting-children")
 
 
 @pytest.mark.parametrize("group", OPERATION_GROUPS)
-@scenario("script.keys", "script.arguments", "script.atomic", "script.harmless")
+@scenario("script.keys", "script.arguments", "script.atomic", "script.harmless", "script.by-hash")
 def test_everything_that_is_sent_is_in_order(client: Participant, group: str) -> None:
     """Every operation sends commands in the form that Node sends them (the traffic checks decide that)."""
     OPERATION_GROUPS[group](client, "q")
@@ -44,6 +47,17 @@ def test_forgotten_scripts_are_sent_again(client: Participant) -> None:
         "no job is lost",
     )
     equal(queue.redis.string("id"), "4", "every job was added once")
+
+
+@scenario("script.loading", clock="real")
+def test_a_running_worker_survives_forgotten_scripts(client: Participant) -> None:
+    """Its loop goes on, without a restart: it runs the jobs that are added meanwhile and later."""
+    queue = client.queue()
+    client.worker("noop", drainDelay=1)
+    for number, forgotten in enumerate((False, True, True, False), start=1):
+        with client.tap.forgotten_scripts() if forgotten else nullcontext():
+            queue.add("job")
+            wait_for_finished(client, number)
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=str)

@@ -104,7 +104,7 @@ CASES: list[tuple[str, Snapshot, tuple[str, str, str, str]]] = [
         field_changed("1", opts='{"attempts":false}'),
         ("wrong-type", "breaks-others", "job.opts.attempts", "q:1"),
     ),
-    ("option missing", field_changed("1", opts="{}"), ("missing-field", "missing", "job.opts.attempts", "q:1")),
+    ("option missing", field_changed("1", opts="{}"), ("missing-field", "cosmetic", "job.opts.attempts", "q:1")),
     (
         "option too many",
         field_changed("1", opts='{"attempts":0,"x":{"y":1}}'),
@@ -340,6 +340,16 @@ def test_one_event_too_many_is_no_less_one_because_another_like_it_has_moved() -
         ("missing-event", "q:2"),
         ("wrong-event-order", "q:events"),
     ]
+
+
+def test_a_missing_field_that_means_its_default_is_cosmetic() -> None:
+    def severity(expected: str, actual: str) -> str:
+        return only(field_changed("1", opts=expected), field_changed("1", opts=actual)).severity
+
+    assert severity('{"attempts":0}', "{}") == "cosmetic"
+    assert severity('{"attempts":3}', "{}") == "missing"
+    assert severity('{"attempts":0}', '{"attempts":3}') == "wrong-behaviour"
+    assert severity('{"attempts":0,"delay":0}', '{"attempts":0}') == "missing"
 
 
 def test_long_values_are_cut_around_the_first_difference() -> None:

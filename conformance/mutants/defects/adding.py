@@ -260,10 +260,16 @@ def defaults_ignored(damage: Damage) -> None:
     damage.replace(Queue, "_default_options", lambda _queue: {})
 
 
-@mutant("add.attempts-missing", kills=("add.options.attempts-default",))
+@mutant("add.attempts-missing", kills=(), warns=("add.options.attempts-default",))
 def attempts_missing(damage: Damage) -> None:
     """Options without `attempts` are stored without."""
     _edit_stored(damage, lambda stored: {name: value for name, value in stored.items() if value or name != "attempts"})
+
+
+@mutant("add.one-attempt", kills=("add.options.attempts-default",))
+def one_attempt(damage: Damage) -> None:
+    """A job is stored with one attempt, however many it is given."""
+    _edit_stored(damage, lambda stored: {**stored, "attempts": 1} if stored.get("attempts") else stored)
 
 
 @mutant("add.backoff-bare", kills=("add.options.backoff-number",))

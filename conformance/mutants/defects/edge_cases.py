@@ -176,13 +176,13 @@ def worker_name_insisted_on(damage: Damage) -> None:
 # Bytes.
 
 
-@mutant("edge.ill-formed-refused", kills=("edge.invalid-utf8",))
+@mutant("edge.ill-formed-refused", kills=("edge.invalid-utf8", "edge.invalid-utf8.events"))
 def ill_formed_refused(damage: Damage) -> None:
     """A reply that is not UTF-8 is an error."""
     damage.replace(connection_module, "texts", lambda reply: _texts(reply, "strict"))
 
 
-@mutant("edge.ill-formed-dropped", kills=("edge.invalid-utf8", "edge.invalid-utf8.events"))
+@mutant("edge.ill-formed-dropped", kills=("edge.invalid-utf8.shown",))
 def ill_formed_dropped(damage: Damage) -> None:
     """Bytes that are not UTF-8 are left out."""
     damage.replace(connection_module, "texts", lambda reply: _texts(reply, "ignore"))

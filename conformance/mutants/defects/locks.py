@@ -156,7 +156,7 @@ def lost_after_one_failure(damage: Damage) -> None:
     damage.replace(LockKeeper, "_emit_failure", emit_and_forget)
 
 
-@mutant("lock.lost-stops-worker", kills=("lock.lost.handler-goes-on",))
+@mutant("lock.lost-stops-worker", kills=("lock.lost.worker-goes-on",))
 def lost_stops_worker(damage: Damage) -> None:
     """A worker that could not renew a lock takes no other job."""
 
@@ -167,7 +167,7 @@ def lost_stops_worker(damage: Damage) -> None:
     damage.replace(LockKeeper, "_emit_failure", emit_and_stop)
 
 
-@mutant("lock.renewal-revives", kills=("lock.lost.handler-goes-on",))
+@mutant("lock.renewal-revives", kills=("lock.lost.worker-goes-on",))
 def renewal_revives(damage: Damage) -> None:
     """A worker creates a lock again that is gone."""
     damage.commands(

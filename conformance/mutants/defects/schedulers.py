@@ -19,6 +19,7 @@ from conformance.reference_impl.repeat import Repeat
 from conformance.reference_impl.scripts.add import SchedulerIteration, ScheduleScripts
 from conformance.reference_impl.scripts.manage import JobScripts
 from conformance.reference_impl.workers.fetching import ScheduleContinuation
+from conformance.reference_impl.workers.worker import Worker
 
 _RECORD = 'command[1] == "HMSET" and at(command, "ic")'
 """Lua condition: the command that stores a scheduler."""
@@ -110,6 +111,38 @@ def not_put_off(damage: Damage) -> None:
         damage.witness.note()
 
     damage.replace(ScheduleContinuation, "_put_off", nothing)
+
+
+@mutant("scheduler.returned-without-options", kills=("getters.job.options",))
+def returned_without_options(damage: Damage) -> None:
+    """The job that an upsert returns has no options."""
+
+    def broken(upsert: Function) -> Function:
+        async def upsert_without_options(*arguments: Any, **named: Any) -> Any:
+            job = await upsert(*arguments, **named)
+            if job is not None:
+                job.opts = {}
+            return job
+
+        return upsert_without_options
+
+    damage.around(Queue, "upsertJobScheduler", broken)
+
+
+@mutant("scheduler.stops-its-worker", kills=("scheduler.next.worker-goes-on",))
+def stops_its_worker(damage: Damage) -> None:
+    """A worker that could not make a successor takes no other job."""
+
+    def broken(put_off: Function) -> Function:
+        async def put_off_and_stop(schedules: ScheduleContinuation, job: Any) -> None:
+            worker: Worker = vars(schedules)["_worker"]
+            worker.paused = True
+            damage.witness.note()
+            await put_off(schedules, job)
+
+        return put_off_and_stop
+
+    damage.around(ScheduleContinuation, "_put_off", broken)
 
 
 @mutant("scheduler.successor-unnamed", kills=("scheduler.next",))

@@ -79,7 +79,7 @@ def lists_all_keys(damage: Damage) -> None:
     damage.around(Connection, "ready", broken)
 
 
-@mutant("script.always-by-text", kills=("script.loading",))
+@mutant("script.always-by-text", kills=("script.by-hash",))
 def always_by_text(damage: Damage) -> None:
     """The text of a script is sent with every call."""
     damage.replace(ScriptRunner, "_by_digest", ScriptRunner._by_text)  # noqa: SLF001  (its inside is what is broken)
