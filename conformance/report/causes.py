@@ -206,6 +206,8 @@ def title_of(finding: Finding, *, jobs: int = 1) -> str:
         return f"{finding.where.removeprefix('answer.')} is a different answer"
     if finding.kind in _OF_KIND and finding.source in ("snapshot", "events"):
         return _OF_KIND[finding.kind].format(where=finding.where, name=finding.where.partition(".")[2])
+    if finding.source == "oracle-health":
+        return f"Node's {finding.where.removeprefix('oracle.')} cannot read the client's queue"
     if finding.source in ("invariant", "traffic"):
         return _NUMBER_OF_COMMAND.sub("", finding.actual)
     return f"{finding.where}: {finding.kind}"

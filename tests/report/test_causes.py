@@ -177,6 +177,10 @@ def test_the_simplest_scenario_is_the_example() -> None:
             "queue.getJob.job is a different answer",
         ),
         (
+            {"kind": "oracle-getters", "source": "oracle-health", "where": "oracle.getters"},
+            "Node's getters cannot read the client's queue",
+        ),
+        (
             {"kind": "argument-count", "source": "traffic", "actual": "#31 pause: 1 arguments instead of 2"},
             "pause: 1 arguments instead of 2",
         ),
