@@ -29,6 +29,7 @@ from conformance.gate.attribution import Attribution
 from conformance.gate.timing import (
     SHORTEST_MS,
     depends_on_speed,
+    is_measured,
     is_written_once,
     runs_by_itself,
     shortest_ms,
@@ -39,7 +40,7 @@ from conformance.ledger.operations import WORKER_RUN, load_operations
 from conformance.observe.canonical import ALL_RULES, DEFAULT_RULES, FROZEN_CLOCK_RULES, without
 from conformance.observe.canonical_rules import WORKER_TRACES, CanonicalContext, CanonicalRule
 from conformance.observe.diff import compare
-from conformance.observe.differences import Difference, same_reading
+from conformance.observe.differences import ABOUT_TOLERANCE_MS, Difference, same_reading
 from conformance.observe.tables import Snapshot
 from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.expect import Mismatch, value_text
@@ -129,6 +130,8 @@ class Judge:
         if is_written_once(finding, self._steps):
             return finding
         timing = self.timing(compared=compared)
+        if is_measured(finding) and not self.client.clock.frozen:
+            timing = timing_of(ABOUT_TOLERANCE_MS, both_sides=True)
         if depends_on_speed(finding) and (self._is_shared or runs_by_itself(self._steps)):
             timing = timing_of(SHORTEST_MS, both_sides=True)
         return msgspec.structs.replace(finding, timing=timing)

@@ -34,6 +34,8 @@ BY_SPEED = ("event.*", "membership.*.order")
 """Locators of states that depend on the order of independent processes."""
 WRITTEN_ONCE = ("job.name", "job.data", "job.parent*", "job.opts", "job.opts.*")
 """Locators of fields that the operation writes which adds a job, and no time changes."""
+MEASURED = ("membership.delayed.score", "marker.delay")
+"""Locators of times that are compared with a tolerance if the client's clock runs (`observe/worker_clock.py`)."""
 _DECIDES_WHAT_IS_ADDED = frozenset({"every", "pattern", "cron", "ttl"})
 
 
@@ -55,6 +57,11 @@ def is_written_once(finding: Finding, steps: Iterable[RecordedCall | KitAct]) ->
     # With these, time decides which job is added, or whether one is.
     names = {name for step in steps if isinstance(step, RecordedCall) for name, _ in _arguments(step.args)}
     return not names & _DECIDES_WHAT_IS_ADDED
+
+
+def is_measured(finding: Finding) -> bool:
+    """Whether the finding may be about two times that are only compared approximately."""
+    return any(fnmatchcase(finding.where, pattern) for pattern in MEASURED)
 
 
 def depends_on_speed(finding: Finding) -> bool:

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from conformance.findings import Finding, Timing
+from conformance.gate.judge import Judge
 from conformance.gate.timing import depends_on_speed, is_written_once, runs_by_itself, shortest_ms, timing_of
+from conformance.ledger.loader import load_ledger
 from conformance.participants.marks import Scenario
 from conformance.participants.transcript import KitAct, RecordedCall
 
@@ -88,6 +90,19 @@ def test_the_order_of_a_loop_and_the_steps_depends_on_their_speed() -> None:
     assert depends_on_speed(finding(where="event.drained"))
     assert depends_on_speed(finding(where="membership.wait.order"))
     assert not depends_on_speed(finding(where="membership.state"))
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "timing"),
+    [(("clock",), None), ((), Timing(within_ms=2000, slack_ms=800, both_sides=True))],
+)
+def test_a_due_time_is_only_approximate_on_a_running_clock(
+    capabilities: tuple[str, ...], timing: Timing | None, bench_of: BenchOf, mini: MiniatureDrivers
+) -> None:
+    bench = bench_of(mini(), mini(capabilities=capabilities))
+    client = bench.participant("client", bench.names("client"), bench.clock(frozen=bool(capabilities)))
+    judge = Judge(PAUSES, load_ledger(), client)
+    assert judge.with_timing(finding(where="membership.delayed.score"), compared=True).timing == timing
 
 
 # In a trial.
