@@ -66,7 +66,7 @@ def test_the_client_of_the_page_passes_its_tests_and_its_gate(folder: Path) -> N
 
 def not_passed(run: Path) -> Iterator[dict[str, str]]:
     """The scenarios of a run that say something against the client, or leave a question open."""
-    for line in run.read_text("utf-8").splitlines():
+    for line in run.read_bytes().splitlines():
         record = json.loads(line)
         if record["type"] == "scenario" and record["verdict"] not in ("pass", "warn", "unsupported"):
             yield record

@@ -111,7 +111,7 @@ def test_a_good_driver_passes(client: ForeignClient, tmp_path: Path) -> None:
 
 def not_passed(run: Path) -> list[str]:
     """The scenarios of a run that say something against its client, or leave a question open on a calm machine."""
-    records = [json.loads(line) for line in run.read_text("utf-8").splitlines()]
+    records = [json.loads(line) for line in run.read_bytes().splitlines()]
     return [
         f"{record['id']}: {record['verdict']} {record['reason']}"
         for record in records

@@ -226,7 +226,7 @@ def test_no_report_carries_control_characters(render: Callable[[Summary], str], 
 
 def test_json_keeps_the_exact_text(hostile: Summary, run_path: Callable[[str], Path]) -> None:
     document = json.loads(json_summary.render_json(hostile))
-    records = [json.loads(line) for line in run_path("hostile").read_text().splitlines()]
+    records = [json.loads(line) for line in run_path("hostile").read_bytes().splitlines()]
     (requirement,) = [
         requirement for requirement in document["requirements"] if requirement["id"] == "add.options.encoding"
     ]
