@@ -26,12 +26,14 @@ class RedisReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The replies of both sides to a read-only command, right after the scenario.
 
     `command`: its words, keys start with PREFIX. `expected`: the reply on the oracle's prefix, empty if the two
-    clients shared one; `actual`: on the client's. A reply is a text as it is, `(nil)`, or JSON for several.
+    clients shared one; `actual`: on the client's. If the client stopped early, `expected` is empty and `at_end` is the
+    reply on the oracle's prefix after its remaining steps. A reply is a text as it is, `(nil)`, or JSON for several.
     """
 
     command: list[str]
     expected: str = ""
     actual: str = ""
+    at_end: str = ""
 
 
 Evidence = Literal["certain", "timed"]

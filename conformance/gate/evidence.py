@@ -78,7 +78,8 @@ def _alone(side: Role, step: RecordedCall | KitAct, prefix: str) -> StepRecord:
     if isinstance(step, KitAct):
         return _done_by_kit(step, prefix)
     args = {name: value for name, value in step.args.items() if step.op != "open" or name not in OWN_ARGUMENTS}
-    record = StepRecord(by=side, do=step.op, on=step.handle, args=without_prefix(args, prefix))
+    replaced = step.by == "stand-in"
+    record = StepRecord(by=side, do=step.op, on=step.handle, args=without_prefix(args, prefix), stand_in=replaced)
     return msgspec.structs.replace(record, **{side: _ending(step, prefix)})
 
 
@@ -165,15 +166,16 @@ def _overview(key: str) -> list[Place]:
 
 
 class RedisLook:
-    """Reads Redis for findings, on both sides. `expected`: None if both clients shared one prefix.
+    """Reads Redis for findings, on both sides. `oracle`: None if both clients shared one prefix.
 
+    `in_step`: whether both have taken the same steps; otherwise the oracle's state is that at the end of the scenario.
     Keys and values use the scenario's names; they are translated to and from the names in Redis.
     """
 
-    def __init__(self, redis: Any, expected: Names | None, actual: Names) -> None:
+    def __init__(self, redis: Any, oracle: Names | None, actual: Names, *, in_step: bool = True) -> None:
         self._redis = redis
-        self._expected, self._actual = expected, actual
-        self._sides = [side for side in (expected, actual) if side is not None]
+        self._oracle, self._actual, self._in_step = oracle, actual, in_step
+        self._sides = [side for side in (oracle, actual) if side is not None]
         self._seen: dict[Place, RedisReading | None] = {}
 
     def with_readings(self, original: Sequence[Finding]) -> list[Finding]:
@@ -226,9 +228,11 @@ class RedisLook:
         if kind == "none":
             return None
         before, after = reading_words(kind, field)
+        theirs = self._reply(self._oracle, name, before, after) if self._oracle is not None else ""
         return RedisReading(
             command=[*before, f"{PREFIX}:{name}", *after],
-            expected=self._reply(self._expected, name, before, after) if self._expected is not None else "",
+            expected=theirs if self._in_step else "",
+            at_end="" if self._in_step else theirs,
             actual=self._reply(self._actual, name, before, after),
         )
 

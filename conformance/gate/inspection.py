@@ -161,6 +161,6 @@ class Inspection:
             else steps_in_order({other.role: other.transcript, "client": client.transcript}, client.prefix)
         )
         # If the client stopped early, Node went on, and its keys no longer show the same moment.
-        expected = other.names if paired and self._endings.in_step else None
-        look = RedisLook(self._bench.redis, expected, client.names)
+        oracle = other.names if paired else None
+        look = RedisLook(self._bench.redis, oracle, client.names, in_step=self._endings.in_step)
         self._result.findings = look.with_readings(self._result.findings)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
+from conformance.driver.client_language import FILE, language_file, language_text
 from conformance.environment.clients import client_folders
 from conformance.environment.prepare import EnvironmentOptions
 from conformance.gate.known_failures import list_for, list_name
@@ -83,6 +84,10 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
     fail_fast: Annotated[bool, Option("Start no further scenario after the first failure.")] = False
     out: Annotated[str, Option("Folder for the run file and the reports.")] = ""
     format: Annotated[Sequence[str], Option("Report to write to --out; repeatable, default: all.")] = ()
+    reproduction: Annotated[
+        str,
+        Option("reproduction.toml for the scripts of bug reports, or its folder; default: the one next to the driver."),
+    ] = ""
     invocation: Sequence[str] = ()
     """The command line."""
 
@@ -104,6 +109,14 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
         folder = None if self.no_known or self.command else client_folders().get(self.client)
         own = folder / list_name(self.oracle_version) if folder else None
         return own if own and own.exists() else None
+
+    @property
+    def reproduction_text(self) -> str:
+        """The text of the client's `reproduction.toml`, empty without one. Raises UsageProblem for an invalid file."""
+        path = Path(self.reproduction) if self.reproduction else language_file(self.command) if self.command else None
+        if path is None and not self.command and (folder := client_folders().get(self.client.partition("@")[0])):
+            path = folder / FILE if (folder / FILE).is_file() else None
+        return language_text(path) if path else ""
 
     @property
     def written_list(self) -> Path | None:

@@ -140,6 +140,7 @@ class GatePlugin:
         # Checked at the start: an invalid option must not cost the time of a set-up.
         check_names(config.no_rule)
         check_demands(config)
+        self._reproduction = config.reproduction_text
         file = load_known_file(config.known_path, load_ledger())
         self.known, self.unsteady = file.known, file.unsteady
         self.records: list[ScenarioRecord] = []
@@ -367,6 +368,7 @@ class GatePlugin:
             options=recorded(self.config),
             not_run=requirements_not_run(self.config, load_ledger(self.config.oracle_version)),
             partner=_partner_in(environment),
+            reproduction=self._reproduction,
         )
         self._send(self._header)
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from conformance.findings import Finding
-from conformance.gate.records import Record, ScenarioRecord, encode, plain
+from conformance.gate.records import Record, RunHeader, ScenarioRecord, encode, plain
 from conformance.pages.text import clip, clip_split, escaped_surrogates, split_difference
 
 LONGEST_TEXT = 1200
@@ -50,6 +50,9 @@ def readable(record: AnyRecord) -> AnyRecord:
     if isinstance(record, ScenarioRecord):
         record = msgspec.structs.replace(record, findings=[_around_difference(finding) for finding in record.findings])
     converted: AnyRecord = msgspec.convert(_bounded(plain(record)), type(record))
+    if isinstance(record, RunHeader):
+        # Templates, which a cut would break. The run has checked their size, and that they are UTF-8.
+        return msgspec.structs.replace(converted, reproduction=record.reproduction)
     return converted
 
 

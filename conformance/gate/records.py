@@ -93,7 +93,7 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     """First line of a run. Times are Unix ms. `options`: those that differ from their defaults.
 
     `not_run`: examined requirements that no scenario of this run covers, with the reason. `partner`: the second client
-    on shared queues; None if that was the oracle.
+    on shared queues; None if that was the oracle. `reproduction`: the text of the client's `reproduction.toml`.
     """
 
     format: int
@@ -112,6 +112,7 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     options: dict[str, Any] = {}
     not_run: dict[str, str] = {}
     partner: Party | None = None
+    reproduction: str = ""
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -120,7 +121,8 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `do`: the operation; for the kit `clock` (`args.ms` pass), `wait` (for `args.what`), `network` (`args.what` happens
     between the client and Redis) or `redis` (`args.words`, a command). `on`: the handle. `args`: arguments of the call
     without the side's own Redis URL, and with PREFIX for its prefix. `oracle`, `client`, `partner`: the result on that
-    side as text; empty if the side took no part.
+    side as text; empty if the side took no part. `stand_in`: the oracle did it on the client's keys, because the driver
+    does not declare it.
     """
 
     by: Literal["both", "oracle", "client", "partner", "kit"]
@@ -130,6 +132,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     oracle: str = ""
     client: str = ""
     partner: str = ""
+    stand_in: bool = False
 
 
 class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="scenario"):
@@ -224,6 +227,10 @@ HIDDEN = "***"
 
 _PASSWORD = re.compile(r"(?P<before>[a-z][a-z0-9+.-]*://[^:@/?#]*:).*@", re.DOTALL | re.IGNORECASE)
 """User and password of a URL, up to the last `@`: a password that was not percent-encoded may contain any character."""
+
+
+SYSTEM_FOLDERS = ("/usr/", "/bin/", "/opt/")
+"""Folders that are the same on other machines, so their names stay in commands that others read."""
 
 
 def redacted(words: Sequence[str]) -> list[str]:

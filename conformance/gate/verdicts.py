@@ -15,7 +15,7 @@ from conformance.findings import Finding
 from conformance.gate.known_failures import KnownFailure, excuse
 from conformance.gate.options import RunConfig
 from conformance.gate.record_bounds import compact, readable
-from conformance.gate.records import ScenarioRecord, Verdict, redacted, worst
+from conformance.gate.records import SYSTEM_FOLDERS, ScenarioRecord, Verdict, redacted, worst
 from conformance.gate.selection import area_of, scenario_id, tier_of_item
 from conformance.gate.trial_result import TrialResult
 from conformance.ledger.loader import Ledger
@@ -132,9 +132,6 @@ def reproduce_line(scenario: str, config: RunConfig) -> str:
     words += [word for option in options_of(RunConfig) if option.reproduce for word in option.words(config)]
     words += ["--", *config.command] if config.command else ["--client", config.client]
     return shlex.join(redacted([without_local_folder(word) for word in words]))
-
-
-SYSTEM_FOLDERS = ("/usr/", "/bin/", "/opt/")
 
 
 def without_local_folder(word: str) -> str:

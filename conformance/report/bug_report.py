@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from conformance.findings import PREFIX
+from conformance.gate.records import SYSTEM_FOLDERS, RunHeader
 from conformance.pages.text import clip, visible
 from conformance.report.causes import WHY, Cause
 from conformance.report.reproduction import (
@@ -37,12 +39,12 @@ def file_name(cause: Cause) -> str:
 
 def render_bug_report(cause: Cause, summary: Summary) -> str:
     """Render title, versions, expected and actual values, a script, why it matters, and the steps of both sides."""
-    return "\n\n".join(_parts(cause, summary)) + "\n"
+    return without_local_folders("\n\n".join(_parts(cause, summary)) + "\n", summary.run.header)
 
 
 def _parts(cause: Cause, summary: Summary) -> Iterator[str]:
     header, finding = summary.run.header, cause.finding
-    yield f"# {_line(cause.title)}"
+    yield f"# {_sentence(cause.title)}"
     yield f"{_line(header.client.text)}, compared with {_line(oracle_text(header))}"
     versions = {**header.oracle.packages, **header.environment}
     around = ", ".join(_line(f"{name} {versions[name]}") for name in ("node", "ioredis", "os") if name in versions)
@@ -50,14 +52,16 @@ def _parts(cause: Cause, summary: Summary) -> Iterator[str]:
     yield f"{_line(around)}; {_line(kit)}" if around else _line(kit)
     yield "## Expected and actual"
     yield _fenced("", _sides(cause))
+    if any(reading.at_end for reading in finding.redis):
+        yield "Node's state is from the end of the scenario, because the client stopped before it."
     reproduction = reproduction_of(cause, header)
     yield "## Reproduction"
     yield from _how(reproduction)
-    yield _fenced(reproduction.language, reproduction.script)
     yield "## Why it matters"
     row = next((row for row in summary.requirements if row.id == finding.requirement), None)
     if row is not None and row.statement:
-        yield f"{_line(row.statement)} ({_line(row.level or 'level unknown')}, {_line(row.source)})"
+        # The ledger's own words, which are Markdown.
+        yield f"{row.statement} ({row.level or 'level unknown'}, {row.source})"
     yield WHY[finding.severity]
     if cause.example.steps:
         yield "## Steps of both sides"
@@ -68,12 +72,18 @@ def _parts(cause: Cause, summary: Summary) -> Iterator[str]:
 
 
 def _how(reproduction: Reproduction) -> Iterator[str]:
-    if not reproduction.run:
-        yield "The kit cannot write a script for this cause. These are the calls, and commands to inspect Redis."
+    if reproduction.obstacle:
+        yield f"No script: {_sentence(reproduction.obstacle)}. These are the calls, and commands that read Redis."
+        yield _fenced(reproduction.language, reproduction.script)
         return
     yield "In an empty folder, with a Redis on 127.0.0.1:6379:"
-    yield _fenced("sh", "\n".join(reproduction.prepare))
+    if reproduction.prepare:
+        yield _fenced("sh", "\n".join(reproduction.prepare))
     yield f"Save this as `{reproduction.file}` and run `{reproduction.run}`:"
+    yield _fenced(reproduction.language, reproduction.script)
+    if reproduction.look:
+        yield "Then read Redis:"
+        yield _fenced("sh", reproduction.look.lstrip("\n"))
 
 
 def _sides(cause: Cause) -> str:
@@ -85,7 +95,7 @@ def _sides(cause: Cause) -> str:
     ]
     for reading in finding.redis:
         lines += ["", " ".join(reading.command)]
-        sides = [("Node", reading.expected), ("client", reading.actual)]
+        sides = [("Node", reading.expected or reading.at_end), ("client", reading.actual)]
         lines += [f"  {side:8}  {text}" for side, text in sides if text]
     return "\n".join(visible(clip(line, LONGEST)) for line in lines).replace(PREFIX, REPRODUCTION_PREFIX)
 
@@ -99,5 +109,37 @@ def _fenced(language: str, text: str) -> str:
 
 def _line(text: str) -> str:
     """Return foreign text as one line of Markdown, with all special characters escaped."""
+    return _escaped(clip(visible(text, keep_newlines=False), 300))
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"[\\`*_<>\[\]|#@&]", lambda found: f"&#{ord(found.group())};", text)
+
+
+_CODE = re.compile(r"`([^`]*[^`\s][^`]*)`")
+
+
+def _sentence(text: str) -> str:
+    """Return a sentence of the kit with foreign names in it as one line of Markdown.
+
+    Text between two backticks is code, in which nothing else is special; the rest is escaped.
+    """
     plain = clip(visible(text, keep_newlines=False), 300)
-    return re.sub(r"[\\`*_<>\[\]|#@&]", lambda found: f"&#{ord(found.group())};", plain)
+    # Split by a pattern with one group: every second part is the content of a pair of backticks.
+    parts = _CODE.split(plain)
+    return "".join(f"`{part}`" if number % 2 else _escaped(part) for number, part in enumerate(parts))
+
+
+def without_local_folders(text: str, header: RunHeader) -> str:
+    """Replace the folders of this machine in a text: those above the driver, and those above the current folder."""
+    words = [word.rpartition("=")[2] for word in (*header.client.command, *header.oracle.command, *header.command)]
+    folders = {str(PurePath(word).parent) for word in words if PurePath(word).is_absolute()}
+    for folder in sorted(folders, key=len, reverse=True):
+        # The root and system folders are the same on other machines.
+        if folder != "/" and not f"{folder}/".startswith(SYSTEM_FOLDERS):
+            text = text.replace(f"{folder}/", "path/to/")
+    return _ABOVE.sub("path/to/", text)
+
+
+_ABOVE = re.compile(r"(?<![\w./-])(?:\.\./)+(?:[^\s/'\"]+/)*")
+"""A path that leads out of the current folder, up to the name of the file."""

@@ -157,10 +157,11 @@ def _verdict(finding: Finding, scenario: ScenarioRecord, rows: Mapping[str, Leve
 
 
 def _difficulty(met: Met) -> tuple[bool, bool, int]:
-    """Sort key for how hard a finding is to reproduce: worst without steps, then with a second client."""
+    """Sort key for how hard a finding is to reproduce: worst without steps, then with a second client or a stand-in."""
     _, scenario = met
     steps = steps_of_client(scenario)
-    return (not steps, any(step.by in ("oracle", "partner") for step in steps), len(steps))
+    others = any(step.by in ("oracle", "partner") or step.stand_in for step in steps)
+    return (not steps, others, len(steps))
 
 
 # Titles.

@@ -1,29 +1,28 @@
 """Reproduction of a finding without the kit: a script in the client's language, or its calls and redis-cli commands.
 
-`reproduction.toml` in a client's folder has a template for each operation. Clients without it, and scenarios that need
-more than one client, get the calls as text.
+The client's `reproduction.toml` (`conformance.driver.client_language`) has a template for each operation. Clients
+without it, and scenarios that need more than one client, get the calls as text.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
 import shlex
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
-import msgspec
-from jinja2 import Environment, StrictUndefined, UndefinedError
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from conformance.driver.client_language import FILE, ClientLanguage, read_language
 from conformance.findings import PREFIX, Finding, RedisReading
 from conformance.gate.records import RunHeader, StepRecord
 from conformance.pages.text import visible
 from conformance.report.causes import Cause
+from conformance.report.literals import LITERALS, NotWritable
 from conformance.report.steps import step_line, steps_of_client
 
 REPRODUCTION_PREFIX = "bullmq-repro"
@@ -38,39 +37,21 @@ SETTLE_SECONDS = 2
 _ITERATION_ID = re.compile(r'"id": ?"(?P<id>repeat:[^"]+:\d{12,14})"')
 """The id of a scheduler's job in a recorded answer. It contains the time of the run, so it differs each time."""
 
-FOLDERS: Mapping[str, str] = {"node": "conformance.node_harness", "reference": "conformance.reference_impl"}
-"""Packages with a `reproduction.toml` outside of `conformance/clients`."""
-
-
-class ClientLanguage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`reproduction.toml`, all of it templates: `calls` by operation, `open` by role, and the script around them.
-
-    `prepare`: shell lines that install the client in an empty folder. `run`: the one that starts the script, saved as
-    `file`. `start`: what lets seconds pass, `redis`: what sends a command to Redis. `step`: the `line` of a step, what
-    `declare`s a variable, and the id that an earlier step (`number`) was `answered` with.
-    """
-
-    language: str
-    file: str
-    prepare: list[str]
-    run: str
-    start: str
-    redis: str
-    script: str
-    step: dict[str, str]
-    open: dict[str, str]
-    calls: dict[str, str]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """Instructions for a cause. `prepare` and `run` are empty if `script` is not a program but text and commands."""
+    """Instructions for a cause. `look`: shell commands that read Redis afterwards, empty if the script does that.
+
+    `obstacle`: why `script` is not a program but text and commands; `prepare` and `run` are empty then.
+    """
 
     language: str
     file: str
     prepare: tuple[str, ...]
     run: str
     script: str
+    look: str = ""
+    obstacle: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,46 +61,32 @@ class _IdOfAnswer:
     number: int
 
 
-class NotWritable(Exception):
-    """A step for which the client's folder has no template, or that a script cannot do."""
-
-
 def reproduction_of(cause: Cause, header: RunHeader) -> Reproduction:
     """Return how to reproduce a cause without the kit."""
-    language = language_of(header.client.folder)
-    if language is not None:
-        try:
-            return _in_language(cause, header, language)
-        # A client without a template for one of the steps gets them as text.
-        except NotWritable:
-            pass
-    return in_words(cause, header)
+    if not header.reproduction:
+        return in_words(cause, header, f"the client has no `{FILE}`")
+    try:
+        return _in_language(cause, header, _language_in(header.reproduction))
+    except NotWritable as obstacle:
+        return in_words(cause, header, str(obstacle))
+    # The run has checked the file, but a run file may come from another version of the kit.
+    except ValueError:
+        return in_words(cause, header, f"this version of the kit cannot read the client's `{FILE}`")
 
 
-@lru_cache(maxsize=8)
-def language_of(folder: str) -> ClientLanguage | None:
-    """Return the templates for the operations of one of the kit's clients; None for other clients."""
-    # `client@version` has the templates of the client.
-    name = folder.partition("@")[0]
-    if not name:
-        return None
-    package = FOLDERS.get(name)
-    place = files(package) if package else files("conformance.clients").joinpath(name.replace("-", "_"))
-    described = place.joinpath("reproduction.toml")
-    if not described.is_file():
-        return None
-    return msgspec.convert(tomllib.loads(described.read_text("utf-8")), ClientLanguage)
+_language_in = lru_cache(maxsize=8)(read_language)
 
 
 # In the client's own language.
 
 
 def _in_language(cause: Cause, header: RunHeader, language: ClientLanguage) -> Reproduction:
-    writer = _Writer(language)
     taken = steps_of_client(cause.example)
+    _refuse_undeclared(taken, header)
+    writer = _Writer(language)
     steps = [line for number, step in enumerate(taken, start=1) for line in writer.lines(number, step)]
     if not steps:
-        raise NotWritable("nothing was recorded")
+        raise NotWritable("no step was recorded")
     if _opens_loop(taken[-1]):
         # What is wrong comes from what it does next: no step of the scenario has waited for that.
         steps.append(writer.pause(writer.settling_ms() / 1000))
@@ -136,14 +103,33 @@ def _in_language(cause: Cause, header: RunHeader, language: ClientLanguage) -> R
         processors=any(_opens_loop(step) for step in taken),
         uses=lambda *names: any(operation.startswith(names) for operation in operations),
     )
-    install = {"version": client.version, "packages": client.packages}
+    install = {"version": client.version, "packages": client.packages, "prefix": REPRODUCTION_PREFIX}
     return Reproduction(
         language=language.language,
         file=language.file,
         prepare=tuple(writer.render(line, **install) for line in language.prepare),
         run=language.run,
         script=script.rstrip() + "\n",
+        look="" if language.looks_itself else "\n".join(_look(cause.finding)),
     )
+
+
+def _refuse_undeclared(taken: list[StepRecord], header: RunHeader) -> None:
+    """Raises NotWritable for a step that the driver does not declare: a user of the client could not call it."""
+    for step in taken:
+        if step.by not in ("kit", "oracle", "partner") and (step.stand_in or step.do not in header.client.ops):
+            raise NotWritable(f"the driver does not declare `{step.do}`, so Node.js or its worker's loop does it")
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """The environment of templates. They come from a run file, which may be a stranger's."""
+
+    # A product of two short operands can fill the memory.
+    intercepted_binops = frozenset(["*", "**"])
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:  # noqa: ARG002  (Jinja's signature)
+        """Raises NotWritable."""
+        raise NotWritable(f"the operator {operator} is not allowed in `{FILE}`")
 
 
 class _Writer:
@@ -152,7 +138,7 @@ class _Writer:
     def __init__(self, language: ClientLanguage) -> None:
         self.language = language
         # Strict: a template that lacks a value would write a script with a hole.
-        self.environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # noqa: S701  (it writes programs, where every text goes through `literal`)
+        self.environment = _Sandbox(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
         literal = LITERALS[language.language]
         self.environment.filters["literal"] = lambda value: (
             self._id_of(value) if isinstance(value, _IdOfAnswer) else literal(value)
@@ -165,16 +151,17 @@ class _Writer:
         """Time until the last of the delayed jobs is due, from the previous step on."""
 
     def render(self, template: str, **values: Any) -> str:
-        """Fill in a template. Raises NotWritable if it lacks a value."""
+        """Fill in a template. Raises NotWritable if that is not possible."""
         try:
             return self.environment.from_string(template).render(**values)
-        except (UndefinedError, KeyError, TypeError) as error:
-            raise NotWritable(str(error)) from error
+        # A template may do anything that Jinja can, so any of Python's usual errors can come out of it.
+        except (TemplateError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+            raise NotWritable(f"a template of `{FILE}` cannot be filled in ({error})") from error
 
     def lines(self, number: int, step: StepRecord) -> Iterator[str]:
         """Yield the lines of one step. Raises NotWritable."""
         if step.by in ("oracle", "partner"):
-            raise NotWritable("Node takes part")
+            raise NotWritable("Node.js takes part in it")
         if step.by == "kit":
             yield self._of_kit(step)
             return
@@ -185,7 +172,7 @@ class _Writer:
             return
         template = self.language.calls.get(step.do)
         if template is None:
-            raise NotWritable(step.do)
+            raise NotWritable(f"the client's `{FILE}` has no line for `{step.do}`")
         if step.on and step.on not in self._roles:
             raise NotWritable(f"the opening of {step.on} was not kept")
         call = self.render(template, **values, role=self._roles.get(step.on, ""))
@@ -199,29 +186,29 @@ class _Writer:
         referenced = {name: value for name, value in args.items() if isinstance(value, str) and value in self._answered}
         others = json.dumps([value for name, value in args.items() if name not in referenced])
         if any(known in others for known in self._answered):
-            raise NotWritable("an id with the time of the run in it")
+            raise NotWritable("an id contains the time of the run")
         return {**args, **{name: _IdOfAnswer(self._answered[value]) for name, value in referenced.items()}}
 
     def _id_of(self, answer: _IdOfAnswer) -> str:
         template = self.language.step.get("answered")
         if template is None:
-            raise NotWritable("the id of an answer")
+            raise NotWritable("an id comes from an earlier answer")
         return self.render(template, number=answer.number)
 
     def _open(self, step: StepRecord, values: dict[str, Any]) -> str:
         template = self.language.open.get(step.args["role"])
         if template is None:
-            raise NotWritable(f"open {step.args['role']}")
+            raise NotWritable(f"the client's `{FILE}` has no line for a {step.args['role']}")
         return self.render(template, **values)
 
     def _of_kit(self, step: StepRecord) -> str:
         if step.do == "redis":
             return self.render(self.language.redis, words=_own_prefix(step.args["words"]))
         if step.do == "network":
-            raise NotWritable("the network is disturbed")
+            raise NotWritable("the kit disturbs the network")
         milliseconds = step.args["ms"] if step.do == "clock" else self.settling_ms()
         if milliseconds > LONGEST_WAIT_MS:
-            raise NotWritable(f"{milliseconds} ms pass")
+            raise NotWritable(f"{milliseconds} ms pass in it")
         self._due_ms = max(0.0, self._due_ms - milliseconds)
         return self.pause(milliseconds / 1000)
 
@@ -257,6 +244,7 @@ def _own(reading: RedisReading) -> RedisReading:
     return RedisReading(
         command=_own_prefix(reading.command),
         expected=_own_prefix(reading.expected),
+        at_end=_own_prefix(reading.at_end),
         actual=_own_prefix(reading.actual),
     )
 
@@ -291,55 +279,32 @@ def _parsed(text: str, literal: Callable[[Any], str]) -> str:
         raise NotWritable(f"{text!r} is not JSON") from error
 
 
-def python_literal(value: Any) -> str:
-    """A JSON value in Python."""
-    _refuse_infinite(value)
-    return ascii(msgspec.to_builtins(value))
-
-
-def javascript_literal(value: Any) -> str:
-    """A JSON value in JavaScript."""
-    _refuse_infinite(value)
-    return json.dumps(msgspec.to_builtins(value), ensure_ascii=True)
-
-
-def rust_literal(value: Any) -> str:
-    """Return the JSON text of a value as a raw string in Rust, for serde; `"#` would end the string."""
-    return f'r#"{javascript_literal(value).replace("#", chr(92) + "u0023")}"#'
-
-
-def _refuse_infinite(value: Any) -> None:
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _refuse_infinite(item)
-    if isinstance(value, float) and not math.isfinite(value):
-        raise NotWritable("a number that JSON does not have")
-
-
-LITERALS: Mapping[str, Callable[[Any], str]] = {
-    "python": python_literal,
-    "javascript": javascript_literal,
-    "rust": rust_literal,
-}
-
 # In words.
 
 
-def in_words(cause: Cause, header: RunHeader) -> Reproduction:
-    """Return the calls as text, and the commands that read Redis, as shell lines."""
+def in_words(cause: Cause, header: RunHeader, obstacle: str) -> Reproduction:
+    """Return the calls as text, and the commands that read Redis, as shell lines. `obstacle`: see Reproduction."""
     lines = [f"# {visible(line, keep_newlines=False)}" for line in remarks(cause, header)]
     lines += ["#", f"# With your client, on the key prefix {REPRODUCTION_PREFIX}:"]
     lines += [
         f"# {number:3} {visible(_own_prefix(step_line(step)), keep_newlines=False)}"
         for number, step in enumerate(steps_of_client(cause.example), start=1)
     ]
-    statement = statement_of(cause.finding)
+    lines += _look(cause.finding)
+    script = "\n".join(lines) + "\n"
+    return Reproduction(language="sh", file="reproduction.sh", prepare=(), run="", script=script, obstacle=obstacle)
+
+
+def _look(finding: Finding) -> Iterator[str]:
+    """Yield the commands that read Redis, with the replies of the run as comments."""
+    statement = statement_of(finding)
     if statement:
-        lines += ["#", *(f"# {visible(line, keep_newlines=False)}" for line in statement.strip().splitlines())]
-    for reading in map(_own, cause.finding.redis):
-        lines += ["", f"redis-cli {shlex.join(visible(word, keep_newlines=False) for word in reading.command)}"]
-        sides = [("expected", reading.expected), ("actual", reading.actual)]
-        lines += [f"#   {side:8}  {visible(text, keep_newlines=False)}" for side, text in sides if text]
-    return Reproduction(language="sh", file="reproduction.sh", prepare=(), run="", script="\n".join(lines) + "\n")
+        yield from ("#", *(f"# {visible(line, keep_newlines=False)}" for line in statement.strip().splitlines()))
+    for reading in map(_own, finding.redis):
+        yield ""
+        yield f"redis-cli {shlex.join(visible(word, keep_newlines=False) for word in reading.command)}"
+        sides = [("expected", reading.expected), ("Node", reading.at_end), ("actual", reading.actual)]
+        yield from (f"#   {side:8}  {visible(text, keep_newlines=False)}" for side, text in sides if text)
 
 
 def remarks(cause: Cause, header: RunHeader) -> list[str]:

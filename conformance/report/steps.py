@@ -11,6 +11,7 @@ from conformance.gate.records import ScenarioRecord, StepRecord
 from conformance.pages.text import clip, visible
 
 WHO = {"both": "", "client": " (client alone)", "oracle": " (Node alone)", "partner": " (its partner)", "kit": ""}
+IN_PLACE_OF_CLIENT = " (Node in place of the client)"
 ANSWER = 160
 """Characters shown of an answer."""
 
@@ -40,7 +41,8 @@ def step_line(step: StepRecord) -> str:
     if step.do == "redis":
         return f"the kit sends: {shlex.join(map(str, step.args['words']))}"
     arguments = ", ".join(f"{name}={_value(value)}" for name, value in step.args.items() if not _is_nothing(value))
-    return f"{step.on}{WHO[step.by]}: {step.do}({arguments})" if step.on else f"{step.do}({arguments}){WHO[step.by]}"
+    who = IN_PLACE_OF_CLIENT if step.stand_in else WHO[step.by]
+    return f"{step.on}{who}: {step.do}({arguments})" if step.on else f"{step.do}({arguments}){who}"
 
 
 def _lines(number: int, step: StepRecord) -> Iterator[str]:

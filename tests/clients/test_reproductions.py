@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance.driver.client_language import language_text
 from conformance.environment.python_environments import PythonPackages, ensure_python_environment
 from conformance.findings import RedisReading
 from conformance.gate.records import StepRecord
@@ -42,7 +43,9 @@ WAIT = RedisReading(command=["LRANGE", "<prefix>:q:wait", "0", "-1"], expected="
 def test_the_pasted_script_shows_the_difference(steps: list[StepRecord], reading: RedisReading, tmp_path: Path) -> None:
     found = finding("add.plain.waits", "meta.version", reading.expected, reading.actual, redis=[reading])
     record = scenario("a", "fail", "add.plain.waits", findings=[found], steps=steps)
-    run = Run(header=header(client=party(folder="python-official")), scenarios=(record,), footer=footer())
+    client = party(ops=["open", "queue.add", "queue.pause"])
+    shown = header(client=client, reproduction=language_text(FOLDER))
+    run = Run(header=shown, scenarios=(record,), footer=footer())
     [text] = bug_reports(summarise(run, SAMPLE_ROWS)).values()
     [script] = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     (tmp_path / "reproduction.py").write_text(script, "utf-8")

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,25 +18,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from conformance.driver.authoring import SKELETONS, write_skeleton
+from conformance.driver.client_language import language_text, read_language
+from conformance.driver.ops import REGISTRY
 from conformance.environment.clients import client_folders
 from conformance.findings import Finding, RedisReading
 from conformance.gate.records import StepRecord
 from conformance.report.bug_report import bug_reports, file_name, render_bug_report
 from conformance.report.causes import Cause
 from conformance.report.json_summary import document
-from conformance.report.reproduction import (
-    SETTLE_SECONDS,
-    NotWritable,
-    javascript_literal,
-    language_of,
-    python_literal,
-    reproduction_of,
-    rust_literal,
-)
+from conformance.report.literals import NotWritable, javascript_literal, python_literal, rust_literal
+from conformance.report.reproduction import SETTLE_SECONDS, reproduction_of
 from conformance.report.run_file import Run
 from conformance.report.summary import Summary, summarise
 from tests.report.recorded import summary_of
-from tests.report.sample_runs import SAMPLE_ROWS, finding, footer, header, party, scenario
+from tests.report.sample_runs import SAMPLE_ROWS, SampleRow, finding, footer, header, party, scenario
 
 OPENED = StepRecord(by="both", do="open", on="queue-1", args={"role": "queue", "queue": "q", "options": {}})
 
@@ -45,11 +47,18 @@ ADDED = call(
 IN_REDIS = RedisReading(command=["HGET", "<prefix>:q:1", "data"], expected='{"n":1}', actual="(nil)")
 
 
-def summary(*steps: StepRecord, folder: str = "python-official", **changes: Any) -> Summary:
+def templates_of(client: str) -> str:
+    return language_text(client_folders()[client]) if client else ""
+
+
+def summary(*steps: StepRecord, templates: str | None = None, ops: Iterable[str] = REGISTRY, **changes: Any) -> Summary:
+    """A run with one finding. `templates`: a `reproduction.toml`, by default that of the official Python client."""
     found: Finding = finding("add.plain.waits", "job.data", "1", "", redis=[IN_REDIS], **changes)
     record = scenario("a", "fail", "add.plain.waits", findings=[found], steps=list(steps))
-    client = party(folder=folder, version="3.4.4", packages={"redis": "8.1.0"})
-    return summarise(Run(header=header(client=client, planned=1), scenarios=(record,), footer=footer()), SAMPLE_ROWS)
+    client = party(version="3.4.4", packages={"redis": "8.1.0"}, ops=list(ops))
+    text = templates_of("python-official") if templates is None else templates
+    run = header(client=client, planned=1, reproduction=text)
+    return summarise(Run(header=run, scenarios=(record,), footer=footer()), SAMPLE_ROWS)
 
 
 def only(shown: Summary) -> Cause:
@@ -57,8 +66,8 @@ def only(shown: Summary) -> Cause:
     return cause
 
 
-def script_of(*steps: StepRecord, folder: str = "python-official", **changes: Any) -> str:
-    shown = summary(*steps, folder=folder, **changes)
+def script_of(*steps: StepRecord, **changes: Any) -> str:
+    shown = summary(*steps, **changes)
     return reproduction_of(only(shown), shown.run.header).script
 
 
@@ -132,9 +141,96 @@ def test_where_no_script_can_take_it_from_there_the_steps_are_said_in_words() ->
     within = call("queue.add", name="n", data_raw="{}", opts={"jobId": ITERATION})
     assert "# With your client, " in script_of(OPENED, SCHEDULED, within)
     read = call("queue.getJob", job=ITERATION)
-    assert "# With your client, " in script_of(OPENED, SCHEDULED, read, folder="rust-official")
+    assert "# With your client, " in script_of(OPENED, SCHEDULED, read, templates=templates_of("rust-official"))
     other = call("queue.getJob", job="repeat:t:1795486835898")
     assert "queue_1.getJob('repeat:t:1795486835898')" in script_of(OPENED, SCHEDULED, other)
+
+
+def test_only_operations_that_the_driver_declares_are_in_a_script() -> None:
+    paused = call("queue.pause")
+    declared = ["open", "queue.add"]
+    assert "queue_1.pause()" in script_of(OPENED, paused, ops=[*declared, "queue.pause"])
+    by_stand_in = msgspec.structs.replace(paused, stand_in=True)
+    # Also if it is declared: a driver may refuse single arguments.
+    for step, ops in ((paused, declared), (by_stand_in, [*declared, "queue.pause"])):
+        shown = summary(OPENED, ADDED, step, ops=ops)
+        text = render_bug_report(only(shown), shown)
+        assert "No script: the driver does not declare `queue.pause`, so Node.js or its worker's loop does it." in text
+    assert "queue-1 (Node in place of the client): queue.pause()" in script_of(OPENED, by_stand_in)
+
+
+@pytest.mark.parametrize(
+    ("templates", "obstacle"),
+    [
+        ("", "the client has no `reproduction.toml`"),
+        ("no TOML", "this version of the kit cannot read the client's `reproduction.toml`"),
+    ],
+)
+def test_a_bug_report_without_a_script_has_the_reason(templates: str, obstacle: str) -> None:
+    shown = summary(OPENED, ADDED, templates=templates)
+    assert f"No script: {obstacle}. These are the calls" in render_bug_report(only(shown), shown)
+    shown = summary(OPENED, call("queue.getMetrics"))
+    assert "has no line for `queue.getMetrics`. These" in render_bug_report(only(shown), shown)
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{{ on.__class__ }}", "{{ 'a' * 100000 * 100000 }}", "{{ on | unheard_of }}", "{% if %}", "{{ 1 // 0 }}"],
+)
+def test_a_template_that_cannot_be_filled_in_or_must_not_be_gives_words(template: str) -> None:
+    given = templates_of("python-official").replace(
+        '"queue.pause" = "{{ on }}.pause()"', f'"queue.pause" = "{template}"'
+    )
+    assert template in given
+    assert "# With your client, " in script_of(OPENED, call("queue.pause"), templates=given)
+
+
+EXAMPLE = re.compile(r'^# (?=queue = |"queue\.add" = )', re.MULTILINE)
+"""The lines of a skeleton's templates that its author uncomments."""
+
+
+@pytest.mark.parametrize("language", list(SKELETONS))
+def test_the_templates_of_a_skeleton_make_a_script(language: str, tmp_path: Path) -> None:
+    [path] = [path for path in write_skeleton(language, tmp_path) if path.name == "reproduction.toml"]
+    shown = summary(OPENED, ADDED, templates=path.read_text("utf-8"))
+    assert "has no line for a queue" in reproduction_of(only(shown), shown.run.header).obstacle
+    uncommented, lines = EXAMPLE.subn("", path.read_text("utf-8"))
+    assert lines == 2
+    awkward = call("queue.add", name='"q" \\ $a #{b} é 😀 \x01\n', data_raw='{"n":[1,1.5,"#{x} $y"]}', opts={})
+    changed = StepRecord(by="kit", do="redis", args={"words": ["DEL", "<prefix>:q:1:lock", 5]})
+    passed = StepRecord(by="kit", do="clock", args={"ms": 250})
+    shown = summary(OPENED, ADDED, awkward, changed, passed, templates=uncommented)
+    written = reproduction_of(only(shown), shown.run.header)
+    assert written.obstacle == ""
+    assert "redis-cli HGET bullmq-repro:q:1 data" in written.look
+    assert "bullmq-repro:q:1:lock" in written.script
+    assert "Then read Redis:" in render_bug_report(only(shown), shown)
+    (tmp_path / written.file).parent.mkdir(exist_ok=True)
+    (tmp_path / written.file).write_text(written.script, "utf-8")
+    assert syntax_errors(language, tmp_path, written.file) == []
+
+
+PARSERS = {
+    "python": ["python3", "-m", "py_compile"],
+    "node": ["node", "--check"],
+    "go": ["gofmt", "-e"],
+    "rust": ["rustfmt", "--check", "--config", "error_on_line_overflow=false"],
+    "java": ["javac", "-proc:none", "-d", "out"],
+    "php": ["php", "-l"],
+    "ruby": ["ruby", "-c"],
+}
+"""Commands that read a program without running it. C# and Elixir have none."""
+
+
+def syntax_errors(language: str, folder: Path, file: str) -> list[str]:
+    """The errors of the language's own parser; none without it on this machine."""
+    command = PARSERS.get(language)
+    if command is None or shutil.which(command[0]) is None:
+        return []
+    done = subprocess.run([*command, file], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    errors = [line for line in (done.stderr + done.stdout).splitlines() if "rror" in line]
+    # The client's own names are not installed here; its author's examples are the only unknown symbols.
+    return [line for line in errors if done.returncode and "cannot find symbol" not in line and line[0].isalpha()]
 
 
 def test_a_finding_about_commands_is_shown_by_the_commands() -> None:
@@ -162,17 +258,13 @@ def test_what_no_script_can_do_is_said_in_words(step: StepRecord) -> None:
     assert '\nredis-cli HGET bullmq-repro:q:1 data\n#   expected  {"n":1}\n#   actual    (nil)' in written
 
 
-@pytest.mark.parametrize("folder", ["", "no-such-client"])
-def test_words_say_what_happens_between_the_client_and_redis_too(folder: str) -> None:
+def test_words_say_what_happens_between_the_client_and_redis_too() -> None:
     held = StepRecord(by="kit", do="network", args={"what": "hold moveToActive (after-execute)"})
-    assert "#   2 between the client and Redis: hold moveToActive (after-execute)\n" in script_of(
-        OPENED, held, folder=folder
-    )
+    assert "#   2 between the client and Redis: hold moveToActive (after-execute)\n" in script_of(OPENED, held)
 
 
-@pytest.mark.parametrize("folder", ["", "no-such-client"])
-def test_a_client_without_a_language_gets_words(folder: str) -> None:
-    call_in_words = script_of(OPENED, ADDED, folder=folder).splitlines()[5]
+def test_a_client_without_templates_gets_words() -> None:
+    call_in_words = script_of(OPENED, ADDED, templates="").splitlines()[5]
     assert call_in_words.startswith('#   2 queue-1: queue.add(name="it')
     assert call_in_words.endswith('opts={"parent":{"queue":"bullmq-repro:q"}})')
 
@@ -208,7 +300,7 @@ def test_a_number_without_a_literal_is_not_written(value: Any) -> None:
 
 @pytest.mark.parametrize("name", client_folders())
 def test_every_client_of_the_kit_says_how_its_operations_are_written(name: str) -> None:
-    assert language_of(name) is not None
+    assert "queue.add" in read_language(templates_of(name)).calls
 
 
 def fences(text: str) -> list[tuple[str, str]]:
@@ -232,11 +324,52 @@ def test_a_bug_report_has_all_that_a_stranger_needs() -> None:
     assert '\n  Node      {"n":1}\n  client    (nil)\n' in fences(text)[0][1]
 
 
-@pytest.mark.parametrize("folder", ["python-official", ""])
-def test_a_hostile_client_breaks_out_of_no_bug_report(folder: str) -> None:
+def test_nodes_state_is_shown_also_if_the_client_stopped_before_the_end() -> None:
+    reading = RedisReading(command=["HGETALL", "<prefix>:q:meta"], at_end='{"paused": "1"}', actual="{}")
+    shown = summary(OPENED, ADDED, source="assertion")
+    cause = dataclasses.replace(only(shown), finding=finding("add.plain.waits", "x", "1", "", redis=[reading]))
+    text = render_bug_report(cause, shown)
+    assert 'HGETALL bullmq-repro:q:meta\n  Node      {"paused": "1"}\n  client    {}\n' in text
+    assert "Node's state is from the end of the scenario" in text
+
+
+def test_words_of_the_kit_keep_their_markdown_and_foreign_words_do_not() -> None:
+    message = "the marker `0` is in `<i>` and *not* <b>"
+    rows = {"add.plain.waits": SampleRow("MUST", "add", "Keys `q:*` of *one* queue.", "a_b.lua")}
+    found = finding("add.plain.waits", "x", "1", "", source="assertion", message=message)
+    run = Run(
+        header=header(planned=1),
+        scenarios=(scenario("a", "fail", "add.plain.waits", findings=[found]),),
+        footer=footer(),
+    )
+    [text] = bug_reports(summarise(run, rows)).values()
+    assert "Keys `q:*` of *one* queue. (MUST, a_b.lua)" in text
+    assert text.startswith("# does not hold: the marker `0` is in `<i>` and &#42;not&#42; &#60;b&#62;\n")
+
+
+def test_no_folder_of_this_machine_is_in_a_bug_report() -> None:
+    found = finding("add.plain.waits", "x", "1", "at /home/me/secret-client/queue.py:7", message="it fails")
+    record = scenario(
+        "a",
+        "fail",
+        "add.plain.waits",
+        findings=[found],
+        reproduce="bullmq-conformance run --redis binary:../../srv/redis-server -- python ../secret-client/driver.py",
+    )
+    client = party(command=["/usr/bin/python3", "/home/me/secret-client/driver.py"])
+    run = Run(header=header(client=client, planned=1), scenarios=(record,), footer=footer())
+    [text] = bug_reports(summarise(run, SAMPLE_ROWS)).values()
+    assert "secret" not in text
+    assert "/home" not in text
+    assert "at path/to/queue.py:7" in text
+    assert "--redis binary:path/to/redis-server -- python path/to/driver.py" in text
+
+
+@pytest.mark.parametrize("client", ["python-official", ""])
+def test_a_hostile_client_breaks_out_of_no_bug_report(client: str) -> None:
     hostile = summary_of("hostile")
-    client = msgspec.structs.replace(hostile.run.header.client, folder=folder)
-    run = msgspec.structs.replace(hostile.run.header, client=client)
+    party = msgspec.structs.replace(hostile.run.header.client, ops=list(REGISTRY))
+    run = msgspec.structs.replace(hostile.run.header, client=party, reproduction=templates_of(client))
     shown = summarise(Run(header=run, scenarios=hostile.run.scenarios, footer=hostile.run.footer), SAMPLE_ROWS)
     reports = bug_reports(shown)
     assert len(reports) == len(shown.causes) == 3
