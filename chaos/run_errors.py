@@ -56,7 +56,7 @@ class RunErrors:
             yield
         except CannotRecord:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever the error is, the other faults must be injected
+        except Exception as error:  # noqa: BLE001 - after any error the other faults must be injected
             self.found.append(run_error_of(error, during))
 
 

@@ -14,7 +14,9 @@ from conformance.report.run_file import find_run
 from conformance.report.terminal import print_summary
 from reports.options import require_spark
 
-_BY = "Repetitions of one load have the same producer and workers, or the same day; `run`: there are no repetitions."
+REPETITIONS_HELP = (
+    "Repetitions of one load have the same producer and workers, or the same day; `run`: there are no repetitions."
+)
 
 
 RENDER = "render"
@@ -61,7 +63,9 @@ def render(run: Path, formats: tuple[str, ...], out: Path | None) -> None:
 
 @report.command("compare")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--by", type=click.Choice(["client", "day", "run"]), default="client", show_default=True, help=_BY)
+@click.option(
+    "--by", type=click.Choice(["client", "day", "run"]), default="client", show_default=True, help=REPETITIONS_HELP
+)
 @click.option(
     "--tolerance", type=click.FloatRange(0), default=10.0, show_default=True, help="Change that counts, in %."
 )
