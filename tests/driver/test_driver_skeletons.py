@@ -172,6 +172,21 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         write_skeleton("node", tmp_path / "file" / "inside")
 
 
+def test_the_python_skeleton_passes_the_linter_of_the_kit(tmp_path: Path) -> None:
+    """In the tree it is linted like the kit; only its examples are code in comments, until they are filled in."""
+    write_skeleton("python", tmp_path)
+    place = ["--stdin-filename", "conformance/clients/mine/driver.py", "-"]
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--quiet", "--ignore", "ERA001", *place],
+        input=(tmp_path / "driver.py").read_text("utf-8"),
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout + done.stderr == ""
+
+
 def invoke(*arguments: str) -> Result:
     return CliRunner().invoke(driver, list(arguments))
 
