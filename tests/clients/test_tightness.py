@@ -59,6 +59,15 @@ def test_a_list_each_of_whose_entries_is_needed_is_tight() -> None:
     assert list(complaints([TWO], tight, LEDGER)) == []
 
 
+def test_a_list_of_a_client_that_leaves_requirements_undecided_can_be_tight() -> None:
+    undecided = msgspec.structs.replace(TWO.header, options={})
+    run = Run(header=undecided, scenarios=TWO.scenarios, footer=TWO.footer)
+    tight = [known(LIMIT), known(SIZE)]
+    assert judged_with(run, tight, LEDGER) == Judgement(4, frozenset())
+    assert list(complaints([run], tight, LEDGER)) == []
+    assert list(complaints([run], [*tight, known(SIZE)], LEDGER)) != []
+
+
 @pytest.mark.parametrize(
     ("entries", "superfluous"),
     [
