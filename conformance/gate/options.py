@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from conformance.driver.client_language import FILE, language_file, language_text
 from conformance.environment.clients import client_folders
 from conformance.environment.prepare import EnvironmentOptions
+from conformance.gate.client_language import FILE, language_file, language_text
 from conformance.gate.known_failures import list_for, list_name
 from conformance.gate.records import Level, redacted
 from conformance.options import Option, duration_ms, option_words, options_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from conformance.driver.client_language import Language
+from conformance.gate.client_language import Language
 
 
 class NotWritable(Exception):

@@ -1,6 +1,6 @@
 """Reproduction of a finding without the kit: a script in the client's language, or its calls and redis-cli commands.
 
-The client's `reproduction.toml` (`conformance.driver.client_language`) has a template for each operation. Clients
+The client's `reproduction.toml` (`conformance.gate.client_language`) has a template for each operation. Clients
 without it, and scenarios that need more than one client, get the calls as text.
 """
 
@@ -17,8 +17,8 @@ from typing import Any
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from conformance.driver.client_language import FILE, ClientLanguage, read_language
 from conformance.findings import PREFIX, Finding, RedisReading
+from conformance.gate.client_language import FILE, ClientLanguage, read_language
 from conformance.gate.records import RunHeader, StepRecord
 from conformance.pages.text import visible
 from conformance.report.causes import Cause
@@ -92,18 +92,18 @@ def _in_language(cause: Cause, header: RunHeader, language: ClientLanguage) -> R
         steps.append(writer.pause(writer.settling_ms() / 1000))
     client = header.client
     operations = [step.do for step in taken]
+    install = {"version": client.version, "packages": client.packages, "prefix": REPRODUCTION_PREFIX}
     script = writer.render(
         language.script.lstrip("\n"),
         remarks=[visible(line, keep_newlines=False) for line in remarks(cause, header)],
-        prefix=REPRODUCTION_PREFIX,
         steps=steps,
         statement=statement_of(cause.finding),
         readings=[_own(reading) for reading in cause.finding.redis],
         traffic=cause.finding.source == "traffic",
         processors=any(_opens_loop(step) for step in taken),
         uses=lambda *names: any(operation.startswith(names) for operation in operations),
+        **install,
     )
-    install = {"version": client.version, "packages": client.packages, "prefix": REPRODUCTION_PREFIX}
     return Reproduction(
         language=language.language,
         file=language.file,

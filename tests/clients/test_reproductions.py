@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from conformance.driver.client_language import language_text
 from conformance.environment.python_environments import PythonPackages, ensure_python_environment
 from conformance.findings import RedisReading
+from conformance.gate.client_language import language_text
 from conformance.gate.records import StepRecord
 from conformance.report.bug_report import bug_reports
 from conformance.report.run_file import Run

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from conformance.driver.authoring import write_skeleton
-from conformance.driver.client_language import FILE, language_file, language_text
+from conformance.gate.client_language import FILE, language_file, language_text
 from conformance.gate.options import RunConfig
 from conformance.problems import UsageProblem
 

@@ -143,6 +143,24 @@ def test_both_sides_of_redis_are_read(server: RedisInstance) -> None:
         assert again.redis == []
 
 
+def test_nodes_state_of_a_later_moment_is_not_the_expected_one(server: RedisInstance) -> None:
+    with server.connect() as redis:
+        oracle, client = Names(server.fresh_prefix()), Names(server.fresh_prefix())
+        redis.lpush(f"{oracle.prefix}:q:wait", "1", "2")
+        [found] = RedisLook(redis, oracle, client, in_step=False).with_readings(
+            [finding("scenario", "", source="assertion")]
+        )
+    assert [(reading.expected, reading.at_end, reading.actual) for reading in found.redis] == [("", '["2", "1"]', "[]")]
+
+
+def test_a_step_that_the_oracle_did_for_the_client_is_marked() -> None:
+    oracle, client = Transcript(), Transcript()
+    for transcript, by in ((oracle, "self"), (client, "stand-in")):
+        transcript.record(RecordedCall("queue.pause", "ok", {}, {}, "queue-1", by=by))  # type: ignore[arg-type]
+        transcript.record(RecordedCall("queue.count", "ok", {}, {}, "queue-1"))
+    assert [step.stand_in for step in steps_side_by_side(oracle, client, "bc1", "bc2")] == [True, False]
+
+
 def test_a_key_that_neither_side_has_is_not_shown(server: RedisInstance) -> None:
     with server.connect() as redis:
         look = RedisLook(redis, Names(server.fresh_prefix()), Names(server.fresh_prefix()))

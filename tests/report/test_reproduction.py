@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from conformance.driver.authoring import SKELETONS, write_skeleton
-from conformance.driver.client_language import language_text, read_language
 from conformance.driver.ops import REGISTRY
 from conformance.environment.clients import client_folders
 from conformance.findings import Finding, RedisReading
+from conformance.gate.client_language import language_text, read_language
 from conformance.gate.records import StepRecord
 from conformance.report.bug_report import bug_reports, file_name, render_bug_report
 from conformance.report.causes import Cause
@@ -214,7 +214,7 @@ PARSERS = {
     "python": ["python3", "-m", "py_compile"],
     "node": ["node", "--check"],
     "go": ["gofmt", "-e"],
-    "rust": ["rustfmt", "--check", "--config", "error_on_line_overflow=false"],
+    "rust": ["rustfmt", "--edition", "2021", "--check"],
     "java": ["javac", "-proc:none", "-d", "out"],
     "php": ["php", "-l"],
     "ruby": ["ruby", "-c"],
