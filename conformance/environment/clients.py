@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from conformance.environment.client_builds import BuildStep, ClientBuild
+from conformance.environment.node_environments import ensure_node_environment
 from conformance.environment.python_environments import PythonPackages, ensure_python_environment
 from conformance.problems import UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
@@ -62,7 +63,7 @@ NO_CLIENT = Launch("none", [])
 
 
 class ClientFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`client.toml`: `command` may use `{python}` (of its own environment), `{here}` and `{program}` (built)."""
+    """`client.toml`: `command` may use `{python}` (of its own environment), `{node}`, `{here}`, `{program}` (built)."""
 
     description: str
     command: tuple[str, ...]
@@ -70,6 +71,8 @@ class ClientFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A hashed requirements file in the same folder, installed once into its own environment."""
     package: str | None = None
     """The PyPI package whose version `NAME@VERSION` selects."""
+    npm: bool = False
+    """Whether `package-lock.json` in the same folder pins npm packages; `{here}` is a copy of the folder with them."""
     build: BuildStep | None = None
     """The build of a compiled client."""
 
@@ -189,7 +192,11 @@ class Toolchain:
             python = str(ensure_python_environment(client, packages, announce=self.announce))
         build = described.build_in(folder, client)
         program = build.ensure(self.announce) if build else ""
-        command = [part.format(python=python, here=folder, program=program) for part in described.command]
+        here = folder
+        if described.npm:
+            here = ensure_node_environment(client, folder, self.node, announce=self.announce)
+        places = {"python": python, "node": self.node.path, "here": here, "program": program}
+        command = [part.format(**places) for part in described.command]
         return Launch(f"{client}@{version}" if version else client, command)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
+import json
 import shlex
 import subprocess
 import sys
@@ -25,7 +27,7 @@ from conformance.environment.python_environments import PythonPackages, ensure_p
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.upstream import registry
 from conformance.upstream.installed_files import record_files
-from conformance.upstream.node import NodeBinary
+from conformance.upstream.node import NodeBinary, find_node
 from conformance.upstream.package import HARNESS, MODULES_VARIABLE, BullMQPackage
 
 
@@ -226,6 +228,38 @@ def test_a_folder_with_a_client_toml_is_a_client(
     assert client_names() == ["reference", "node", "some-client"]
     launch = toolchain.launch("some-client")
     assert launch.command == [sys.executable, f"{folder}/driver.py", "-v"]
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_node_client_gets_the_packages_that_its_lock_pins(
+    toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toolchain = dataclasses.replace(toolchain, node=find_node())
+    folder = tmp_path / "clients" / "some_client"
+    (folder / "helper").mkdir(parents=True)
+    (folder / "client.toml").write_text('description = "Some"\ncommand = ["{node}", "{here}/driver.mjs"]\nnpm = true\n')
+    (folder / "driver.mjs").write_text("import { answer } from 'helper'; console.log(answer);\n")
+    package = {"name": "some", "version": "1.0.0", "dependencies": {"helper": "file:helper"}}
+    (folder / "package.json").write_text(json.dumps(package))
+    (folder / "helper" / "package.json").write_text('{"name": "helper", "version": "1.0.0", "exports": "./it.mjs"}')
+    (folder / "helper" / "it.mjs").write_text("export const answer = 42;\n")
+    # A package of one file in the folder itself, so that installing it needs no network.
+    packages = {
+        "": package,
+        "helper": {"version": "1.0.0"},
+        "node_modules/helper": {"resolved": "helper", "link": True},
+    }
+    lock = {"name": "some", "version": "1.0.0", "lockfileVersion": 3, "requires": True, "packages": packages}
+    (folder / "package-lock.json").write_text(json.dumps(lock))
+    monkeypatch.setattr(clients, "files", lambda _package: folder.parent)
+
+    launches = [toolchain.launch("some-client").command for _ in range(2)]
+    assert launches[0] == launches[1]
+    assert subprocess.run(launches[0], capture_output=True, text=True, check=True).stdout == "42\n"
+    assert not (folder / "node_modules").exists()
+    (folder / "driver.mjs").write_text("console.log(43);\n")
+    changed = toolchain.launch("some-client").command
+    assert subprocess.run(changed, capture_output=True, text=True, check=True).stdout == "43\n"
 
 
 # Environments.
