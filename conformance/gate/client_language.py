@@ -72,9 +72,17 @@ def language_file(command: Sequence[str]) -> Path | None:
 
     The current folder comes last, for a command without files (`java -cp out Driver`).
     """
-    files = [Path(word).absolute() for word in command if Path(word).is_file()]
+    files = [Path(word).absolute() for word in command if _is_file(word)]
     folders = [folder for file in files for folder in list(file.parents)[: FOLDERS_ABOVE + 1]]
     return next((path for folder in [*folders, Path.cwd()] if (path := folder / FILE).is_file()), None)
+
+
+def _is_file(word: str) -> bool:
+    try:
+        return Path(word).is_file()
+    # A word may be a whole program (`python -c ...`), which is too long for a name.
+    except OSError:
+        return False
 
 
 def language_text(path: Path) -> str:

@@ -68,7 +68,7 @@ def _parts(cause: Cause, summary: Summary) -> Iterator[str]:
         yield _fenced("", "\n".join(step_lines(cause.example)).replace(PREFIX, REPRODUCTION_PREFIX))
     if cause.example.reproduce:
         yield "With the kit:"
-        yield _fenced("", visible(cause.example.reproduce, keep_newlines=False))
+        yield _fenced("", _ABOVE.sub("path/to/", visible(cause.example.reproduce, keep_newlines=False)))
 
 
 def _how(reproduction: Reproduction) -> Iterator[str]:
@@ -131,15 +131,15 @@ def _sentence(text: str) -> str:
 
 
 def without_local_folders(text: str, header: RunHeader) -> str:
-    """Replace the folders of this machine in a text: those above the driver, and those above the current folder."""
+    """Replace the folders of this machine in a text: those of the programs and files of the command lines."""
     words = [word.rpartition("=")[2] for word in (*header.client.command, *header.oracle.command, *header.command)]
     folders = {str(PurePath(word).parent) for word in words if PurePath(word).is_absolute()}
     for folder in sorted(folders, key=len, reverse=True):
         # The root and system folders are the same on other machines.
         if folder != "/" and not f"{folder}/".startswith(SYSTEM_FOLDERS):
             text = text.replace(f"{folder}/", "path/to/")
-    return _ABOVE.sub("path/to/", text)
+    return text
 
 
 _ABOVE = re.compile(r"(?<![\w./-])(?:\.\./)+(?:[^\s/'\"]+/)*")
-"""A path that leads out of the current folder, up to the name of the file."""
+"""In a command line: a path that leads out of the current folder, up to the name of the file."""

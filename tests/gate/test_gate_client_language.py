@@ -28,6 +28,7 @@ def test_it_is_found_next_to_the_driver_or_above_its_build(skeleton: Path, monke
     assert language_file(["python", "mine/driver.py", "--fast"]) == expected
     assert language_file([str(program)]) == expected
     assert language_file(["java", "-cp", "out", "Driver"]) is None
+    assert language_file(["python", "-c", "pass;" * 1000, "mine/driver.py"]) == expected
     monkeypatch.chdir(skeleton)
     assert language_file(["java", "-cp", "out", "Driver"]) == expected
 
