@@ -276,7 +276,7 @@ def _parsed(text: str, literal: Callable[[Any], str]) -> str:
     try:
         return literal(json.loads(text))
     except ValueError as error:
-        raise NotWritable(f"{text!r} is not JSON") from error
+        raise NotWritable("a text is not JSON, or the run file has only its start") from error
 
 
 # In words.
