@@ -334,7 +334,7 @@ def test_nodes_state_is_shown_also_if_the_client_stopped_before_the_end() -> Non
 
 
 def test_words_of_the_kit_keep_their_markdown_and_foreign_words_do_not() -> None:
-    message = "the marker `0` is in `<i>` and *not* <b>"
+    message = "the answer `0` is `<i>` and *not* <b>"
     rows = {"add.plain.waits": SampleRow("MUST", "add", "Keys `q:*` of *one* queue.", "a_b.lua")}
     found = finding("add.plain.waits", "x", "1", "", source="assertion", message=message)
     run = Run(
@@ -344,7 +344,7 @@ def test_words_of_the_kit_keep_their_markdown_and_foreign_words_do_not() -> None
     )
     [text] = bug_reports(summarise(run, rows)).values()
     assert "Keys `q:*` of *one* queue. (MUST, a_b.lua)" in text
-    assert text.startswith("# does not hold: the marker `0` is in `<i>` and &#42;not&#42; &#60;b&#62;\n")
+    assert text.startswith("# does not hold: the answer `0` is `<i>` and &#42;not&#42; &#60;b&#62;\n")
 
 
 def test_no_folder_of_this_machine_is_in_a_bug_report() -> None:
