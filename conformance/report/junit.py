@@ -160,5 +160,7 @@ def _details(record: ScenarioRecord, summary: Summary) -> str:
             blocks.append([("requirement", cause.finding.requirement), *finding_facts(cause.finding)])
         else:
             blocks.append([(f"cause {cause.number}", f"{clip(cause.title, LONGEST_MESSAGE)} (see {cause.example.id})")])
-    blocks.append([*scenario_facts(record), ("reproduce", record.reproduce)])
+    # Both are properties as well; a thousand test cases need not repeat them.
+    own = [*scenario_facts(record), ("reproduce", record.reproduce)] if _is_example(record, summary) else []
+    blocks += [own] if own else []
     return "\n\n".join("\n".join(f"{label}: {visible(value)}" for label, value in facts if value) for facts in blocks)
