@@ -92,6 +92,14 @@ class OperationGivenUp(Exception):
         self.op = op
 
 
+class LoopNotHeldBack(OperationGivenUp):
+    """A worker's loop, which stands for a manual worker, takes jobs that the scenario meant for other steps."""
+
+    def __init__(self, what: str) -> None:
+        Exception.__init__(self, f"the kit cannot take the steps of a manual worker with the client's loop: {what}")
+        self.op = "worker.run"
+
+
 class EventTimeout(Exception):
     """No matching event came before the deadline. `seen`: the unread events of the handle, as text."""
 

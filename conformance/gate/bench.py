@@ -121,8 +121,7 @@ class Bench:
             cancellation=cancellation,
             stand_in=self._in_place_of(role, uses_loop_workers=uses_loop_workers),
         )
-        made.uses_loop_workers = uses_loop_workers
-        return made
+        return self._with_loops(made) if uses_loop_workers else made
 
     def oracle_in_place_of_client(
         self, names: Names, clock: ParticipantClock, cancellation: Cancellation
@@ -140,8 +139,13 @@ class Bench:
             cancellation=cancellation,
             stand_in=StandIn(self.stand_in.living, address),
         )
-        made.uses_loop_workers = True
-        return made
+        return self._with_loops(made)
+
+    def _with_loops(self, participant: Participant) -> Participant:
+        """Return the participant, whose manual workers are loops that are held back in the way of the client's."""
+        participant.uses_loop_workers = True
+        participant.pauses_loops = "worker.pause" in self.client.handshake().ops
+        return participant
 
     def uses_loop_workers(self) -> bool:
         """Whether loops emulate the manual workers of both sides, because the client only has loops."""

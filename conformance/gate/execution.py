@@ -80,7 +80,7 @@ class Execution:
     def run_together(self, client: Participant, other: Participant) -> Side:
         """Run the steps once, with two participants on one prefix."""
         both = Side(
-            lambda: self._steps(self._roles(client, other)),
+            lambda: self._steps(self._roles(client, other), client, other),
             lambda: f"{client.transcript.step} (client), {other.transcript.step} ({other.role})",
         )
         self._wait(None, both)
@@ -100,7 +100,7 @@ class Execution:
         clock = self.bench.clock(frozen=False, cancellation=cancellation)
         client = self.bench.oracle_in_place_of_client(names, clock, cancellation)
         partner = self.bench.participant("oracle", names, clock, cancellation, uses_loop_workers=True)
-        side = Side(lambda: self._steps(self._roles(client, partner)), lambda: client.transcript.step)
+        side = Side(lambda: self._steps(self._roles(client, partner), client, partner), lambda: client.transcript.step)
         wait_for(None, side, self._limit, cancel=cancellation.cancel, kill=self._kill)
         self.bench.heal()
         for participant in (client, partner):
@@ -136,7 +136,7 @@ class Execution:
         One exception: an oracle of an unsupported version may refuse what the client does.
         """
         try:
-            self._steps({"client": participant})
+            self._steps({"client": participant}, participant)
         except (OperationUnsupported, OperationGivenUp) as ending:
             # An unsupported oracle may lack something that the client does correctly, so its refusal does not stop the
             # client.
@@ -144,8 +144,13 @@ class Execution:
                 self.cancellation.cancel(str(ending))
             raise
 
-    def _steps(self, roles: dict[str, Participant]) -> None:
-        self.scenario.function(**roles, **self._arguments)
+    def _steps(self, roles: dict[str, Participant], *participants: Participant) -> None:
+        try:
+            self.scenario.function(**roles, **self._arguments)
+        finally:
+            # Also after a failure, and in its place: a job that went to a worker of the kit's own can be its cause.
+            for participant in participants:
+                participant.check_closed_loops()
 
     def _roles(self, client: Participant, other: Participant) -> dict[str, Participant]:
         if self.scenario.style == "shared":

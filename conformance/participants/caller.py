@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import count
 from typing import Any, Literal, TypeVar, cast
 
@@ -15,6 +15,7 @@ from conformance.driver.connection import DriverConnection
 from conformance.driver.errors import (
     DriverBroken,
     DriverHung,
+    LoopNotHeldBack,
     OperationFailed,
     OperationUnanswered,
     OperationUnsupported,
@@ -48,6 +49,12 @@ from conformance.protocol.keys import ID_COUNTER, META
 Answer = TypeVar("Answer")
 
 Role = Literal["oracle", "client", "partner"]
+
+UNKNOWN_OPERATION = "conformance.are-you-there"
+"""A ping: every driver reports the operation as unsupported, and has by then read the lines before it."""
+
+BLOCKED_S = 0.02
+"""A blocking command without a reply after this time is really blocked, and not just on its way."""
 
 
 def json_text(value: Any) -> str:
@@ -95,6 +102,10 @@ class Caller:
         """Whether a worker's own loop ran: then the order of wake-ups depends on the machine."""
         self.used_loop_workers = False
         """Whether such loops emulated a manual worker."""
+        self.pauses_loops = True
+        """Whether the kit holds such loops back by pausing them: on both sides, if the client can do it."""
+        self.closed_loops: list[str] = []
+        """Handles of those loops that the kit itself has closed."""
         self.tokens = TokenNames()
         self._redis = redis
         self._point = point
@@ -107,6 +118,7 @@ class Caller:
         """Use the driver together with another caller: handle names stay unique, and their calls have one order."""
         self.transcript, self.performed, self.tokens = other.transcript, other.performed, other.tokens
         self._handles, self.wait_limits = other._handles, other.wait_limits
+        self.closed_loops = other.closed_loops
 
     def waiting(self, sentence: str, within_ms: int) -> AbstractContextManager[Wait]:
         """A wait for the condition that the sentence states."""
@@ -130,6 +142,28 @@ class Caller:
     def sent_since(self, mark: int) -> tuple[CommandRecord, ...]:
         """The commands that the client has sent since a mark; empty without a tap."""
         return self._point.tap.recording.commands(after=mark) if self._point.tap else ()
+
+    def is_blocked_since(self, mark: int) -> bool:
+        """Whether Redis blocks a command that waits for jobs, on a connection that is still open."""
+        if self._point.tap is None:
+            return False
+        now_s, open_now = time.monotonic(), {connection.number for connection in self._point.tap.connections()}
+        return any(sent.connection in open_now and _waits_for_a_job(sent, now_s) for sent in self.sent_since(mark))
+
+    def check_closed_loops(self) -> None:
+        """Raise LoopNotHeldBack if a loop that the kit closed has taken another job nevertheless."""
+        if not self.closed_loops:
+            return
+        with suppress(DriverBroken):
+            # Events that the driver sent before its answer have been read then.
+            self.ping(self.closed_loops[-1])
+        for handle in self.closed_loops:
+            if any(event.name == "job" for event in self.driver.take_events(handle)):
+                raise LoopNotHeldBack(f"its worker {handle} took another job while the kit held it back")
+
+    def ping(self, handle: str) -> None:
+        """Return when the driver has read all lines before this one."""
+        self.driver.call_raw(UNKNOWN_OPERATION, {}, handle=handle)
 
     def can(self, capability: str) -> bool:
         """Whether the driver declares a capability."""
@@ -328,6 +362,12 @@ class Caller:
     def _counter(self, queue: str) -> int:
         """The value of the id counter in Redis."""
         return int(self._redis.get(self.names.client_base(queue) + ID_COUNTER) or 0)
+
+
+def _waits_for_a_job(sent: CommandRecord, now_s: float) -> bool:
+    """Whether Redis blocks the command. XREAD does not count: it belongs to event readers."""
+    blocks = sent.blocking and not sent.name.startswith("XREAD")
+    return blocks and sent.reply is None and sent.sent_s is not None and now_s - sent.sent_s > BLOCKED_S
 
 
 def background_activity(opened: lifecycle.Open) -> str:

@@ -1,26 +1,37 @@
 """A manual worker that is emulated by the client's own worker loop, for clients without manual workers.
 
-Each claim opens a loop (processor `ask`), which holds its job until the scenario ends it. Just before that the kit
-closes the loop, so that it takes no second job. Operations that a loop cannot do, such as renewing a lock with a
-foreign token, are done by a manual worker of the oracle with the loop's real token.
+Each claim opens a loop (processor `ask`), which holds its job until the scenario ends it. Meanwhile the kit holds the
+loop back from further jobs: it pauses the worker, or, for clients that cannot pause one, sets the queue's concurrency
+to 0. The loop is closed only after its job has ended, because a client's `close` may return before that. If a loop
+takes another job nevertheless, the kit's own steps went wrong, and the scenario decides nothing.
+
+Operations that a loop cannot do, such as renewing a lock with a foreign token, are done by a manual worker of the
+oracle with the loop's real token.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import msgspec
 
-from conformance.driver.errors import DriverError, EventTimeout, OperationFailed
+from conformance.driver.errors import (
+    DriverError,
+    EventTimeout,
+    LoopNotHeldBack,
+    OperationFailed,
+    OperationGivenUp,
+    OperationUnsupported,
+)
 from conformance.driver.ops import Op, lifecycle, worker
 from conformance.driver.ops.base import Flag, JobView, MaybeJob, Nothing
 from conformance.driver.ops.lifecycle import JobEvent
 from conformance.findings import Timing
-from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.caller import Caller
 from conformance.participants.expect import Mismatch
 from conformance.participants.handles import WorkerHandle
@@ -47,26 +58,30 @@ STEP_BY_STEP = {"concurrency": 1, "skipStalledCheck": True, "skipLockRenewal": T
 """Options of the loop: a manual worker does no stalled check and no lock renewal by itself."""
 
 HAND_OVER_MS = 8000
-"""Limit from the claim in Redis to the call of the processor, and from the end of the job to the end of the loop."""
+"""Limit from the claim in Redis to the call of the processor, from the outcome to the end of the job, and for the loop
+to stop after its close."""
+
+ENDS_JOBS = frozenset(
+    {"moveToFinished", "retryJob", "moveToDelayed", "moveJobFromActiveToWait", "moveToWaitingChildren"}
+)
+"""The scripts that end a job: a reply without effect is a refusal."""
 
 QUIET_MS = 500
 """If nothing was claimed after this time, there was no job; a blocked command shows that earlier."""
 
 LOOK_EVERY_MS = 10
 
-BLOCKED_S = 0.02
-"""A blocking command without a reply after this time is really blocked, and not just on its way."""
-
-UNKNOWN_OPERATION = "conformance.are-you-there"
-"""A ping: every driver reports the operation as unsupported, and has by then read the lines before it."""
-
 
 @dataclass
 class JobLoop:
-    """A managed worker with at most one job. `name`: the scenario's name of its token."""
+    """A managed worker with at most one job.
+
+    `name`: the scenario's name of its token. `opened`: the position in the client's traffic when it was opened.
+    """
 
     handle: str
     name: str
+    opened: int
     job: str = ""
     token: str = ""
 
@@ -113,19 +128,41 @@ class LoopWorker(WorkerHandle):
         # Before the loop opens: a job that it claims at once must not count as active before.
         claim = ClaimWatch(self.caller, self.redis)
         handle = self.caller.open("worker", self.queue_name, processor="ask", **self._options)
-        return self._taken(JobLoop(handle, name), claim)
+        return self._taken(JobLoop(handle, name, claim.opened), claim)
 
     def _taken(self, loop: JobLoop, claim: ClaimWatch) -> JobView | None:
         """The job that the loop passes to its processor. Without one, close the loop so that it takes no later job."""
         event = self._next_job(loop, claim)
         if event is None:
-            self.caller.call(lifecycle.Close(), handle=loop.handle)
+            self._let_go(loop)
             return None
         loop.job, loop.token = event.job.id, event.token
         self.caller.tokens.learn(event.job.id, loop.name, event.token)
         with self._deciding:
             self._loops.append(loop)
         return event.job
+
+    def _let_go(self, loop: JobLoop) -> None:
+        """Close a loop without a job, and wait until it no longer asks for one: its close may return before that."""
+        if not self.caller.pauses_loops:
+            self._wait_for_rest(loop)
+        self.caller.call(lifecycle.Close(), handle=loop.handle)
+        self.caller.closed_loops.append(loop.handle)
+        try:
+            with self.caller.waiting("a closed worker asks for no job", HAND_OVER_MS) as wait:
+                while self.caller.is_blocked_since(loop.opened):
+                    if wait.left_ms <= 0:
+                        raise wait.mismatch("a closed worker asks for no job", "it is still blocked in Redis")
+                    self.caller.cancellation.sleep(LOOK_EVERY_MS / 1000)
+        except Mismatch as asks:
+            # Any job that the scenario adds from now on could go to this worker, which is not part of the scenario.
+            raise LoopNotHeldBack(str(asks)) from asks
+
+    def _wait_for_rest(self, loop: JobLoop) -> None:
+        """Wait until an idle loop is blocked in Redis: between two commands, it would survive a hasty close unseen."""
+        started_s = time.monotonic()
+        while not self.caller.is_blocked_since(loop.opened) and (time.monotonic() - started_s) * 1000 < QUIET_MS:
+            self.caller.cancellation.sleep(LOOK_EVERY_MS / 1000)
 
     def _next_job(self, loop: JobLoop, claim: ClaimWatch) -> JobEvent | None:
         deadline = time.monotonic() + HAND_OVER_MS / 1000
@@ -170,40 +207,88 @@ class LoopWorker(WorkerHandle):
             self._loops.remove(loop)
         following, claim = None, ClaimWatch(self.caller, self.redis)
         if getattr(op, "fetch_next", False):
-            self.caller.call(ending, handle=loop.handle)
-            # Until the old job has left `active`: the next claim is recognized by what is new there.
-            self._wait_for_end_of(loop)
-            following = self._taken(JobLoop(loop.handle, loop.name), claim)
+            # The next claim is recognized by what is new in `active`, so the old job must have left it.
+            self._resolve(loop, ending, held_back=False)
+            following = self._taken(JobLoop(loop.handle, loop.name, loop.opened), claim)
         else:
-            self._end_with(loop, ending)
+            with self._held_back(loop):
+                self._resolve(loop, ending, held_back=True)
+                # Before the close, which would wait for the other job.
+                self._check_held_back(loop, within_ms=QUIET_MS if claim.has_claimed() else 0)
+                self._let_go(loop)
         # After the loop has ended, so that the keys show the outcome and not a moment before it.
         self._check_moved(type(op).op, loop)
         if isinstance(op, worker.MoveToWaitingChildren):
             return Flag(value=True)
         return MaybeJob(job=following) if type(op).answer is MaybeJob else Nothing()
 
-    def _end_with(self, loop: JobLoop, ending: worker.Resolve) -> None:
-        """End the job and the loop with it."""
-        # Close first: a closing worker finishes its job and fetches no other. `Close` must reach the driver before the
-        # outcome does, so two pings make sure that the driver has read it and has started on it.
-        closing = Pending(
-            lambda: self._call_unrecorded(lifecycle.Close(), loop.handle),
+    @contextmanager
+    def _held_back(self, loop: JobLoop) -> Iterator[None]:
+        """The block in which the loop ends its job and claims no other."""
+        if not self.caller.pauses_loops:
+            with self.redis.claiming_nothing():
+                yield
+            return
+        pausing = self._pausing(loop)
+        yield
+        # A pause that waits for the running job has returned by now. Its own scenarios judge it.
+        pausing.settle(within_ms=HAND_OVER_MS)
+
+    def _pausing(self, loop: JobLoop) -> Pending[None]:
+        """The pause of the worker, which has reached it. Raises LoopNotHeldBack if the client does not pause it."""
+        # In a thread: some clients return from a pause only after the running job, whatever the argument says.
+        pausing = Pending(
+            lambda: self._call_unrecorded(worker.PauseWorker(do_not_wait_active=True), loop.handle),
             self.caller.transcript,
             self.caller.cancellation,
         )
+        # The driver reads line by line: after two pings it has read the pause and has started on it.
         for _ in range(2):
-            self.caller.driver.call_raw(UNKNOWN_OPERATION, {}, handle=loop.handle)
-        self.caller.call(ending, handle=loop.handle)
-        closing.result(within_ms=HAND_OVER_MS)
+            self.caller.ping(loop.handle)
+        if isinstance(pausing.failure, OperationFailed | OperationGivenUp | OperationUnsupported):
+            # Nothing else will do: the oracle pauses its loop, and another way leaves other events.
+            raise LoopNotHeldBack(f"its worker is not paused: {pausing.failure}") from pausing.failure
+        return pausing
 
     def _call_unrecorded(self, op: Op[Any], handle: str) -> None:
         with self.caller.transcript.unrecorded():
             self.caller.call(op, handle=handle, deadline_ms=HAND_OVER_MS)
 
-    def _wait_for_end_of(self, loop: JobLoop) -> None:
-        deadline = time.monotonic() + HAND_OVER_MS / 1000
-        while loop.job in self.redis.elements("active") and time.monotonic() < deadline:
-            self.caller.cancellation.sleep(LOOK_EVERY_MS / 1000)
+    def _check_held_back(self, loop: JobLoop, *, within_ms: int) -> None:
+        """Raise LoopNotHeldBack if the loop passes another job to its processor within this time."""
+        with suppress(EventTimeout):
+            self.caller.wait_event(loop.handle, names={"job"}, deadline_ms=within_ms, where=None)
+            raise LoopNotHeldBack(f"its worker {loop.handle} took another job while the kit held it back")
+
+    def _resolve(self, loop: JobLoop, ending: worker.Resolve, *, held_back: bool) -> None:
+        """Give the processor its outcome, and wait until the job has left `active` or Redis has refused that."""
+        mark = self.caller.sent_so_far()
+        self.caller.call(ending, handle=loop.handle)
+        refused_s = None
+        try:
+            with self.caller.waiting("the worker's loop ends its job", HAND_OVER_MS) as wait:
+                while loop.job in self.redis.elements("active"):
+                    if wait.left_ms <= 0:
+                        raise wait.mismatch("the worker's loop ends its job", "it is still active")
+                    if refused_s is None and self._was_refused(loop, mark):
+                        refused_s = time.monotonic()
+                    # A refused outcome may be followed by another attempt, such as the failure of a refused delay.
+                    if refused_s is not None and (time.monotonic() - refused_s) * 1000 > QUIET_MS:
+                        return
+                    if held_back:
+                        # The same job may be back: it is retried, and the loop has taken it again.
+                        self._check_held_back(loop, within_ms=0)
+                    self.caller.cancellation.sleep(LOOK_EVERY_MS / 1000)
+        except Mismatch:
+            # `_check_moved` reports it, with the reason that the keys show.
+            return
+
+    def _was_refused(self, loop: JobLoop, mark: int) -> bool:
+        """Whether Redis has replied to a script that ends the job, which is still active."""
+        key = self.redis.key_in_redis(loop.job).encode()
+        sent = self.caller.sent_since(mark)
+        ended = (command for command in sent if command.script in ENDS_JOBS and command.reply is not None)
+        return any(key in (*command.keys, *command.argv) for command in ended)
 
     def _check_moved(self, op: str, loop: JobLoop) -> None:
         """Raise the error that Redis returned to the loop, as read from its keys: a loop does not report errors."""
@@ -251,25 +336,17 @@ class ClaimWatch:
         self._caller = caller
         self._redis = redis
         self._before = frozenset(self._redis.elements("active"))
-        self._mark = self._caller.sent_so_far()
+        self.opened = self._caller.sent_so_far()
+        """The position in the client's traffic."""
         self._started_s = time.monotonic()
 
     def found_nothing(self) -> bool:
         """Whether the loop is blocked in Redis or has been idle for a while, and no further job is active."""
-        now_s = time.monotonic()
         # Without a tap no command can be seen, so only time decides.
-        quiet = (now_s - self._started_s) * 1000 > QUIET_MS
+        quiet = (time.monotonic() - self._started_s) * 1000 > QUIET_MS
         # Claimed is read last: a claim between the two looks must win.
-        return (quiet or any(_waits_for_a_job(sent, now_s) for sent in self._sent())) and not self._claimed()
+        return (quiet or self._caller.is_blocked_since(self.opened)) and not self.has_claimed()
 
-    def _sent(self) -> tuple[CommandRecord, ...]:
-        return self._caller.sent_since(self._mark)
-
-    def _claimed(self) -> bool:
+    def has_claimed(self) -> bool:
+        """Whether a job is active that was not."""
         return bool(set(self._redis.elements("active")) - self._before)
-
-
-def _waits_for_a_job(sent: CommandRecord, now_s: float) -> bool:
-    """Whether Redis blocks the command. XREAD does not count: it belongs to event readers."""
-    blocks = sent.blocking and not sent.name.startswith("XREAD")
-    return blocks and sent.reply is None and sent.sent_s is not None and now_s - sent.sent_s > BLOCKED_S

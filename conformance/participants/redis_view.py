@@ -7,7 +7,8 @@ become surrogate escapes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from conformance.driver.errors import OperationUnsupported
@@ -15,8 +16,19 @@ from conformance.participants.expect import Mismatch
 from conformance.participants.key_translation import key_to_client, rest_to_scenario, value_to_scenario
 from conformance.participants.names import Names
 from conformance.participants.tokens import TokenNames
-from conformance.protocol.keys import DEDUPLICATION, ID_COUNTER, PRIORITY_COUNTER, REPEAT, glob_escaped
-from conformance.protocol.states import LIST_CONTAINERS, ZSET_CONTAINERS
+from conformance.protocol.keys import (
+    DEDUPLICATION,
+    ID_COUNTER,
+    MARKER,
+    META,
+    PRIORITY_COUNTER,
+    REPEAT,
+    glob_escaped,
+)
+from conformance.protocol.states import DELAY_FACTOR, LIST_CONTAINERS, ZSET_CONTAINERS
+
+CONCURRENCY = "concurrency"
+"""The field of `meta` with the queue's global concurrency."""
 
 _TIME_AND_TTL = """
 local now = redis.call("TIME")
@@ -236,6 +248,33 @@ class RedisView:
         """ZADD, for example to put a job where it would be after earlier jobs."""
         self._report("ZADD", self.key(name), str(score), member)
         self._redis.zadd(self._at(name), {member if name == REPEAT else self._job(member): score})
+
+    @contextmanager
+    def claiming_nothing(self) -> Iterator[None]:
+        """The block in which the queue's concurrency is 0: jobs can end, and no worker gets another one.
+
+        After the block, jobs that wait have the marker that their scripts leave out meanwhile.
+        """
+        before = self.field(META, CONCURRENCY)
+        self._redis.hset(self._at(META), CONCURRENCY, "0")
+        try:
+            yield
+        finally:
+            if before is None:
+                self._redis.hdel(self._at(META), CONCURRENCY)
+            else:
+                self._redis.hset(self._at(META), CONCURRENCY, before)
+            self._restore_marker()
+
+    def _restore_marker(self) -> None:
+        if self.has_work() and not self.field(META, "paused"):
+            self._redis.zadd(self._at(MARKER), {"0": 0})
+        elif (due := self.zset("delayed")) and not self.exists(MARKER):
+            self._redis.zadd(self._at(MARKER), {"1": due[0][1] // DELAY_FACTOR})
+
+    def key_in_redis(self, name: str) -> str:
+        """The full key, in the client's names."""
+        return self._at(name)
 
     def push_left(self, name: str, element: str) -> None:
         """LPUSH of an element that is not a job, as older versions left them."""

@@ -48,12 +48,13 @@ def limited(server: DriverServer, limits: argparse.Namespace) -> DriverServer:
 
 
 def _misbehave(server: DriverServer, limits: argparse.Namespace) -> None:
-    """Operations that never come back, come late, end the process, or are said to have lost their connection."""
+    """Operations that never come back, come late, end the process, do nothing, or say that they lost the connection."""
     changes: dict[str, Callable[[Handler], Handler]] = {
         "hang": lambda _: _hang,
         "slow": lambda handler: _late(handler, limits.slow_ms / 1000),
         "crash": lambda _: _crash,
         "lose": lambda _: _lose,
+        "ignore": lambda _: _ignore,
     }
     for limit, change in changes.items():
         for name in getattr(limits, limit):
@@ -95,6 +96,10 @@ def _late(handler: Handler, seconds: float) -> Handler:
 async def _crash(_handle: str | None, _args: Json) -> Json:
     print("panic: limited driver was asked to crash\n\tat limited.go:17", file=sys.stderr, flush=True)
     os._exit(42)
+
+
+async def _ignore(_handle: str | None, _args: Json) -> Json:
+    return {}
 
 
 async def _lose(_handle: str | None, _args: Json) -> Json:
@@ -209,6 +214,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--slow", type=_words, default=[], help="operations that take --slow-ms more")
     options.add_argument("--slow-ms", type=int, default=500, help="how much more (ms)")
     options.add_argument("--crash", type=_words, default=[], help="operations that end the process")
+    options.add_argument("--ignore", type=_words, default=[], help="operations that are answered and not done")
     options.add_argument("--lose", type=_words, default=[], help="operations that lose their connection")
     return options
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -245,6 +246,58 @@ def test_a_loop_that_does_wrong_fails(limited: LimitedBench) -> None:
     evidence = tried(completes, limited(*WORKS, "--hang", "resolve"))
     assert evidence.findings
     assert not evidence.error
+
+
+@made(COMPLETE)
+def retries(client: Participant) -> None:
+    """A job is tried again while others wait, and then two of them end."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("shaky", attempts=2)
+    queue.add("next")
+    queue.add("last", delay=60_000)
+    worker.claim_one("token-a")
+    worker.fail("1", token="token-a")
+    equal(queue.redis.elements("wait"), ["1", "2"], "it waits again, and no other was taken")
+    for token in ("token-b", "token-c"):
+        worker.complete(worker.claim_one(token).id, None, token)
+    equal(worker.claim("token-d"), None, "nothing else is due")
+    queue.add("later")
+    equal(queue.redis.elements("wait"), ["4"], "no worker takes it")
+
+
+@pytest.fixture
+def hasty(server: RedisInstance, toolchain: Toolchain) -> Iterator[LimitedBench]:
+    """A bench with Node, and as client Node behind a driver that answers `close` at once and forgets the handle."""
+    with ExitStack() as stack:
+
+        def make(*arguments: str) -> Bench:
+            command = [sys.executable, "-m", "tests.gate.hasty_node", *arguments]
+            oracle, client, stand_in = (
+                RestartableDriver(launch, 1)
+                for launch in (toolchain.oracle, Launch("hasty", command), toolchain.oracle)
+            )
+            bench = Bench(server, oracle, client, {}, stand_in)
+            stack.callback(bench.close)
+            return bench
+
+        yield make
+
+
+@pytest.mark.parametrize("lacks", [[], ["--without", "worker.pause"]], ids=["pauses", "cannot-pause"])
+def test_a_loop_needs_no_close_that_waits(lacks: list[str], hasty: LimitedBench) -> None:
+    bench = hasty(*lacks)
+    for steps in (completes, retries):
+        evidence = tried(steps, bench)
+        assert said(evidence) == ([], "", frozenset())
+        assert evidence.reached_end, (evidence.unsupported, evidence.given_up)
+
+
+def test_a_loop_that_cannot_be_held_back_decides_nothing(limited: LimitedBench) -> None:
+    evidence = tried(
+        retries, limited("--only", "queue.add,resolve,worker.pause", *WORKS[2:], "--ignore", "worker.pause")
+    )
+    assert said(evidence) == ([], "", frozenset())
+    assert "took another job while the kit held it back" in evidence.given_up
 
 
 # Workers that report nothing.
