@@ -68,6 +68,8 @@ def _list_profiles(console: Console) -> None:
         needed = ", ".join((*profile.operations, *profile.capabilities)) or "nothing: it is about every client"
         console.print(f"{profile.name}: {profile.title}", style="bold")
         console.print(f"  needs         {needed}{' and a Redis Cluster' if profile.needs else ''}")
+        if profile.base:
+            console.print(f"  together with {profile.base}")
         console.print(f"  requirements  {len(rows)}: {', '.join(rows)}\n")
 
 

@@ -125,8 +125,8 @@ class RunEvidence:
 
     @property
     def demanded(self) -> tuple[str, ...]:
-        """The profiles of `--profile`."""
-        return tuple(self.header.options.get("profile", ()))
+        """The profiles of `--profile`, with their bases."""
+        return self.profiles.with_bases(self.header.options.get("profile", ()))
 
     @property
     def is_narrowed(self) -> bool:
@@ -422,7 +422,8 @@ def _the_others(evidence: RunEvidence) -> list[str]:
     asked_for = evidence.demanded or tuple(evidence.profiles)
     others = [status for status in evidence.statuses if status.is_open and status.name in asked_for]
     undecided = [
-        f"{status.name} ({status.decided} of {status.requirements} decided)" for status in named(others, {"undecided"})
+        f"{status.name} ({f'needs {status.needed}' if status.needed else status.decided_share})"
+        for status in named(others, {"undecided"})
     ]
     parts = [f"undecided as {enumeration(undecided)}"] if undecided else []
     for state, words in (
@@ -440,7 +441,9 @@ def _the_others(evidence: RunEvidence) -> list[str]:
 
 def _nearest(evidence: RunEvidence) -> tuple[str, ...]:
     """Describe what is open in the declared profile with the fewest open requirements."""
-    undecided = [status for status in named(evidence.statuses, {"undecided"}) if not status.is_common]
+    undecided = [
+        status for status in named(evidence.statuses, {"undecided"}) if not status.is_common and not status.needed
+    ]
     nearest = min(undecided, key=lambda status: status.requirements - status.decided, default=None)
     return (f"nearest is {nearest.name}: {nearest.why_open}",) if nearest else ()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from conformance.gate.outcomes import RequirementOutcome
@@ -32,7 +32,8 @@ class ProfileStatus:
     """One profile in one run. `requirements`: how many `--level` selects.
 
     `missing`: operations and capabilities that the driver does not declare. `open`: undecided requirements by reason.
-    `excused`: known failures, and requirements not reached because of them.
+    `excused`: known failures, and requirements not reached because of them. `needed`: its base, if its own requirements
+    hold and the base does not; then it is undecided.
     """
 
     name: str
@@ -45,6 +46,7 @@ class ProfileStatus:
     excused: tuple[str, ...]
     missing: tuple[str, ...]
     open: Mapping[str, tuple[str, ...]]
+    needed: str = ""
 
     @property
     def whole(self) -> bool:
@@ -59,7 +61,7 @@ class ProfileStatus:
     @property
     def remark(self) -> str:
         """The state as text, with numbers."""
-        decided = f"{self.decided} of {self.requirements} decided"
+        decided = self.decided_share
         match self.state:
             case "conformant":
                 return "conformant"
@@ -68,6 +70,8 @@ class ProfileStatus:
                 return f"conformant except {failures}"
             case "not-conformant":
                 return f"NOT conformant ({self._failures})"
+            case "undecided" if self.needed:
+                return f"undecided ({self.decided_share}; it needs {self.needed})"
             case "undecided":
                 return f"undecided ({decided}; {self.why_open})"
             case "partly-declared":
@@ -76,6 +80,11 @@ class ProfileStatus:
                 return NOT_DECLARED
             case _:
                 return f"not checked ({self.why_open})"
+
+    @property
+    def decided_share(self) -> str:
+        """How many requirements are decided."""
+        return f"{self.decided} of {self.requirements} decided"
 
     @property
     def _failures(self) -> str:
@@ -120,11 +129,20 @@ def profile_statuses(
 ) -> tuple[ProfileStatus, ...]:
     """Return the status of every profile. `asked_for`: the examined requirements at or above the run's level."""
     reasons = open_requirements(asked_for, outcomes, header)
-    return tuple(
-        _status(profiles[name], requirements, outcomes, reasons, header)
+    statuses = {
+        name: _status(profiles[name], requirements, outcomes, reasons, header)
         for name, requirements in profiles.rows_by_profile(asked_for).items()
         if requirements
-    )
+    }
+    return tuple(_with_base(status, statuses.get(profiles[status.name].base)) for status in statuses.values())
+
+
+def _with_base(status: ProfileStatus, base: ProfileStatus | None) -> ProfileStatus:
+    """Return the status, which is open while the base of the profile is not whole."""
+    # Two rules that hold say nothing about a client that fails half of what these rules build on.
+    if base is None or base.whole or not status.whole:
+        return status
+    return replace(status, state="undecided", needed=base.name)
 
 
 def _status(

@@ -121,7 +121,8 @@ def _objections(
         f"about BullMQ {' and '.join(others)}": bool(others),
         f"in tier {tier}": TIERS.index(tier) > TIERS.index(config.tier),
         f"below level {config.level}": all(LEVELS.index(row.level) > LEVELS.index(config.level) for row in rows),
-        "outside --profile": bool(config.profile) and not _profiles_of(scenario) & set(config.profile),
+        "outside --profile": bool(config.profile)
+        and not _profiles_of(scenario) & {*load_profiles().with_bases(config.profile)},
         "no hand-over": config.handovers and scenario.style != "handover",
         OUTSIDE_SELECT: bool(config.select) and not any(_matches(names, pattern) for pattern in config.select),
     }

@@ -132,7 +132,8 @@ PROFILES = """\
 
 Clients are judged per profile. Every rule that a scenario checks belongs to one profile: to the one whose behaviour it
 judges, whichever client brings its jobs into their states. A driver claims a profile by declaring all that it needs;
-`wire` needs nothing, because it is about every client, and makes no client conformant by itself.
+`wire` needs nothing, because it is about every client, and makes no client conformant by itself. A profile that adds a
+few rules to another one also needs that other one to hold.
 """
 
 
@@ -143,7 +144,9 @@ def profiles_table(ledger: Ledger, profiles: ProfileTable) -> Iterator[str]:
     yield "|---|---|---:|---|"
     for profile in profiles.values():
         needed = ", ".join(f"`{name}`" for name in (*profile.operations, *profile.capabilities))
-        where = " and a Redis Cluster" if profile.needs else ""
+        where = (" and a Redis Cluster" if profile.needs else "") + (
+            f"; conformant as {profile.base}" if profile.base else ""
+        )
         yield f"| {profile.name} | {profile.title} | {len(rows[profile.name])} | {needed}{where} |"
     yield ""
 

@@ -26,10 +26,11 @@ def declared_names(ops: Iterable[str], capabilities: Iterable[str], lacks: Colle
 
 
 class ProfileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A profile as it is written down. `rows` are glob patterns of requirement ids."""
+    """A profile as it is written down. `rows` are glob patterns of requirement ids; `base`: see `Profile`."""
 
     title: str
     rows: tuple[str, ...]
+    base: str = ""
     operations: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     needs: Literal["", "cluster"] = ""
@@ -38,7 +39,8 @@ class ProfileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class Profile(ProfileEntry, frozen=True, kw_only=True):
     """A named set of requirements, and what a driver has to declare to claim it.
 
-    `needs`: the kind of Redis on which its rows can be checked.
+    `needs`: the kind of Redis on which its rows can be checked. `base`: the profile that it adds a few requirements to;
+    a client conforms to it only if it conforms to its base as well.
     """
 
     name: str
@@ -95,6 +97,11 @@ class ProfileTable(Mapping[str, Profile]):
             raise ValueError(f"{requirement} belongs to more than one profile: {names}")
         return claiming[0] if claiming else None
 
+    def with_bases(self, names: Iterable[str]) -> tuple[str, ...]:
+        """These profiles, each after its base."""
+        bases = ((self._profiles[name].base, name) if name in self else (name,) for name in names)
+        return tuple(dict.fromkeys(name for pair in bases for name in pair if name))
+
     def rows_by_profile(self, requirements: Iterable[str]) -> dict[str, tuple[str, ...]]:
         """Sort requirements into their profiles, those without any left out; every profile is a key."""
         sorted_in: dict[str, list[str]] = {name: [] for name in self}
@@ -118,4 +125,7 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load_profiles() -> ProfileTable:
     """Read the profiles of the kit. Raises ValueError where the file is not well-formed."""
     entries = read_yaml(files("conformance.ledger") / FILE, ProfileFile).profiles
+    for name, entry in entries.items():
+        if entry.base and (entry.base not in entries or entries[entry.base].base):
+            raise ValueError(f"{FILE}: the base {entry.base!r} of {name} is not a profile without a base")
     return ProfileTable(Profile(name=name, **msgspec.structs.asdict(entry)) for name, entry in entries.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -310,3 +311,37 @@ def test_a_partner_is_named_in_the_sentence() -> None:
 
 def test_hand_overs_alone_say_nothing_of_profiles() -> None:
     assert concluded(one("pass", "add.waits", "add.kept"), handovers=True).statement.startswith("SELECTION HOLDS")
+
+
+# Profiles that add a few requirements to another one.
+
+WITH_A_BASE = ProfileTable(
+    [
+        Profile(name="producer", title="adds", operations=("queue.add",), rows=("add.*",)),
+        Profile(name="worker", title="runs", capabilities=("managed-worker",), rows=("run.moves",)),
+        Profile(name="reporter", title="tells", capabilities=("managed-worker",), rows=("run.keeps",), base="worker"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("of_the_base", "state", "remark"),
+    [
+        ("pass", "conformant", "conformant"),
+        ("fail", "undecided", "undecided (1 of 1 decided; it needs worker)"),
+        ("inconclusive", "undecided", "undecided (1 of 1 decided; it needs worker)"),
+    ],
+)
+def test_a_profile_needs_its_base(of_the_base: Verdict, state: str, remark: str) -> None:
+    scenarios = one("pass", "add.waits", "add.kept", "run.keeps"), one(of_the_base, "run.moves")
+    run = replace(evidence(*scenarios, declared=ADD_AND_RUN), profiles=WITH_A_BASE)
+    conclusion = draw_conclusion(run)
+    reporter = next(status for status in conclusion.profiles if status.name == "reporter")
+    assert (reporter.state, reporter.remark) == (state, remark)
+    assert ("needs worker" in conclusion.sentence) is (of_the_base == "fail")
+
+
+def test_a_required_profile_requires_its_base() -> None:
+    scenarios = one("pass", "run.keeps"), one("fail", "run.moves")
+    run = replace(evidence(*scenarios, declared=ADD_AND_RUN, profile=["reporter"]), profiles=WITH_A_BASE)
+    assert draw_conclusion(run).state == "not-conformant"

@@ -13,6 +13,9 @@ from conformance.ledger.loader import load_ledger
 from conformance.ledger.operations import load_operations
 from conformance.ledger.profiles import WORKER_EVENTS, Profile, ProfileTable, declared_names, load_profiles
 
+FEWEST = 3
+"""With fewer requirements, `CONFORMANT as` this profile alone would say nothing."""
+
 EXAMINED = [row.id for row in load_ledger().values() if row.examined]
 
 
@@ -32,6 +35,16 @@ def test_no_profile_is_empty_and_no_pattern_is_idle(name: str) -> None:
     rows = load_profiles().rows_by_profile(EXAMINED)[name]
     deciding = {profile.pattern_for(row) for row in rows}
     assert deciding == set(profile.rows)
+
+
+@pytest.mark.parametrize("name", load_profiles())
+def test_a_profile_of_few_requirements_has_a_base(name: str) -> None:
+    enough = len(load_profiles().rows_by_profile(EXAMINED)[name]) >= FEWEST
+    assert enough or load_profiles()[name].base
+
+
+def test_a_profile_follows_its_base() -> None:
+    assert load_profiles().with_bases(["worker-events", "pause", "worker"]) == ("worker", "worker-events", "pause")
 
 
 @pytest.mark.parametrize("name", load_profiles())
