@@ -5,6 +5,7 @@ Each method is one operation of the driver protocol, documented in `conformance/
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -47,8 +48,13 @@ class ParticipantHandle:
         """Any operation of the protocol on this handle."""
         return self.caller.call(op, handle=self.handle, deadline_ms=deadline_ms)
 
-    def close(self, *, force: bool = False, within_ms: int = 35_000) -> None:
-        """Close as the client's user would. Raises Mismatch if it does not end within `within_ms`, in any scenario."""
+    def close(self, *, force: bool = False, within_ms: int = 35_000, at_most_ms: int | None = None) -> None:
+        """Close as the client's user would.
+
+        Raises Mismatch if it does not end within `within_ms`, in any scenario; or if it took more than `at_most_ms`.
+        This second limit is checked afterwards, because a call that exceeds its own limit ends the driver.
+        """
+        started_s = time.monotonic()
         try:
             self.call(lifecycle.Close(force=force), deadline_ms=within_ms)
         # A close that hangs is a finding about the client, not a broken driver.
@@ -59,6 +65,9 @@ class ParticipantHandle:
             if unknown.error.code != "timeout":
                 raise
             raise _never_closed(within_ms, unknown) from unknown
+        took_ms = round((time.monotonic() - started_s) * 1000)
+        if at_most_ms is not None and took_ms > at_most_ms:
+            raise _never_closed(at_most_ms, f"after {took_ms} ms")
 
     def _wait(
         self, names: set[str], what: str, within_ms: int, where: Callable[[DriverEvent], bool] | None = None
@@ -335,7 +344,7 @@ class FlowHandle(ParticipantHandle):
         return self.call(flow.GetFlow(job=job_id, queue=queue, depth=depth)).flow
 
 
-def _never_closed(within_ms: int, seen: Exception) -> Mismatch:
+def _never_closed(within_ms: int, seen: object) -> Mismatch:
     return Mismatch(
         "close ends",
         expected=f"within {within_ms} ms",

@@ -85,6 +85,22 @@ def close_hangs(damage: Damage) -> None:
     damage.around(Worker, "close", broken)
 
 
+@mutant("worker.close-waits-for-poll", kills=("liveness.close-ends",))
+def close_waits_for_poll(damage: Damage) -> None:
+    """Closing an idle worker waits until its poll of Redis ends."""
+
+    def broken(close: Function) -> Function:
+        async def close_late(worker: Worker, force: bool = False) -> None:
+            if not force:
+                await worker.rest(POLL_S)
+                damage.witness.note()
+            await close(worker, force)
+
+        return close_late
+
+    damage.around(Worker, "close", broken)
+
+
 @mutant("worker.one-job-too-many", kills=("liveness.concurrency",))
 def one_job_too_many(damage: Damage) -> None:
     """A worker runs one job more than `concurrency` says."""
