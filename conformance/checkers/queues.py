@@ -298,10 +298,20 @@ def _event_jobs(view: SnapshotView) -> Iterator[ViolationDetail]:
             # Trimming is approximate and drops the oldest entries first, so additions may be missing.
             continue
         added = {event.job for event in events if event.name == "added"}
+        unknown: dict[str, list[Event]] = {}
         for event in events:
-            unknown = event.job not in added and (queue, event.job) not in view.jobs
-            if event.name in SHAPES and event.job and unknown:
-                yield _found(event, "jobId", f"is {event.job!r}, a job that was never added")
+            if event.name in SHAPES and event.job and event.job not in added and (queue, event.job) not in view.jobs:
+                unknown.setdefault(event.job, []).append(event)
+        for job, its_events in unknown.items():
+            first = its_events[0]
+            if len(its_events) == 1:
+                yield _found(first, "jobId", f"is {job!r}, a job that was never added")
+            else:
+                # Several events know the job, so it existed: what is wrong is the event that is not there.
+                message = (
+                    f"job {job!r} has {len(its_events)} events, from `{first.name}` on, and none of them is `added`"
+                )
+                yield ViolationDetail(where="event.added", key=_key(first), message=message)
 
 
 def _is_trimmed(view: SnapshotView, queue: str, events: list[Event]) -> bool:

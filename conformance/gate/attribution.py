@@ -4,7 +4,8 @@
    the call did what it was asked to do, and no row promises that the result is valid.
 2. Otherwise the row that owns the finding's locator is responsible, if the client declares one of its operations.
 3. Otherwise the operation that caused the finding is responsible: through the first of the scenario's requirements that
-   is about this operation, or the first that is about no particular operation, or the operation's own row.
+   is about this operation, or the first that is about no particular operation and owns no locators, or the operation's
+   own row. A row with locators is about these only: that all events are readable says nothing about a refused call.
 4. If the driver broke, the operation's own row is responsible, in every scenario.
 
 The scenario's first requirement is not a good default: it may be about something that worked, or that the client does
@@ -67,7 +68,8 @@ class Attribution:
             return own.id
         # An answer comes from one call; any other assertion may be about everything that was called so far.
         culprits = culprits_at(where, "", self.calls) if where.startswith("answer.") else culprits_now(self.calls)
-        concerned = self._concerned(culprits)
+        # The scenario's author wrote the assertion for its rows, so a row with locators may have written it, too.
+        concerned = self._concerned(culprits) or self._generic(self.requirements)
         owner = self._owner(where) if where and not concerned else None
         return owner.id if owner else concerned or self.operations.row_of(culprits[0])
 
@@ -103,16 +105,17 @@ class Attribution:
         return not about or bool(about & self.declared)
 
     def _answering(self, culprits: Sequence[str]) -> str:
-        return self._concerned(culprits) or self.operations.row_of(culprits[0])
+        generic = self._generic(row for row in self.requirements if not self.ledger.row(row).owns)
+        return self._concerned(culprits) or generic or self.operations.row_of(culprits[0])
 
     def _concerned(self, culprits: Sequence[str]) -> str:
-        """Return the scenario's requirement about a culprit or about no particular operation; empty if none is."""
-        about = {row: self.operations.about(row) for row in self.requirements}
-        for op in culprits:
-            for row in self.requirements:
-                if op in about[row]:
-                    return row
-        return next((row for row in self.requirements if not about[row]), "")
+        """Return the scenario's first requirement about a culprit; empty if none is."""
+        rows = (row for op in culprits for row in self.requirements if op in self.operations.about(row))
+        return next(rows, "")
+
+    def _generic(self, rows: Iterable[str]) -> str:
+        """Return the first row that is about no particular operation; empty if there is none."""
+        return next((row for row in rows if not self.operations.about(row)), "")
 
 
 def culprits_at(where: str, key: str, calls: Sequence[RecordedCall]) -> tuple[str, ...]:

@@ -146,6 +146,17 @@ def test_a_result_counts_against_its_operation(where: str, row: str) -> None:
     assert blame("pause.meta", calls=(ADD, PAUSE)).of_finding(found(where, key="")) == row
 
 
+def test_a_row_with_locators_is_about_these_only() -> None:
+    """That Node reads all events is a statement about the stream: it does not answer for a refused call."""
+    rows = ("event.readable-by-node", "script.arguments")
+    refused = blame(*rows, calls=(QUEUE,))
+    assert refused.of_call(QUEUE) == "order.meta"
+    assert refused.of_operation("queue.pause") == "pause.moves-wait"
+    assert blame(*rows, calls=(ADD,)).of_finding(found("membership.state")) == "add.plain.waits"
+    assert blame(*rows, "interop.plain", calls=(ADD,)).of_finding(found("membership.state")) == "interop.plain"
+    assert refused.of_mismatch("") == "event.readable-by-node", "the scenario's own statement"
+
+
 def test_a_statement_counts_against_what_the_scenario_says_of_the_last_call() -> None:
     two = ("lifecycle.claim.oldest-first", "lifecycle.complete.moves")
     assert blame(*two, calls=(ADD, CLAIM)).of_mismatch("") == "lifecycle.claim.oldest-first"
