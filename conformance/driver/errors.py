@@ -93,7 +93,7 @@ class OperationGivenUp(Exception):
 
 
 class LoopNotHeldBack(OperationGivenUp):
-    """A worker's loop, which stands for a manual worker, takes jobs that the scenario meant for other steps."""
+    """A worker's loop that emulates a manual worker takes jobs that the scenario needs for other steps."""
 
     def __init__(self, what: str) -> None:
         Exception.__init__(self, f"the kit cannot take the steps of a manual worker with the client's loop: {what}")

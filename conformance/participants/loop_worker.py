@@ -150,18 +150,18 @@ class LoopWorker(WorkerHandle):
         self.caller.closed_loops.append(loop.handle)
         try:
             with self.caller.waiting("a closed worker asks for no job", HAND_OVER_MS) as wait:
-                while self.caller.is_blocked_since(loop.opened):
-                    if wait.left_ms <= 0:
-                        raise wait.mismatch("a closed worker asks for no job", "it is still blocked in Redis")
+                while self.caller.is_blocked_since(loop.opened) and wait.left_ms > 0:
                     self.caller.cancellation.sleep(LOOK_EVERY_MS / 1000)
+                if wait.left_ms <= 0:
+                    raise wait.mismatch("a closed worker asks for no job", "it is still blocked in Redis")
         except Mismatch as asks:
             # Any job that the scenario adds from now on could go to this worker, which is not part of the scenario.
             raise LoopNotHeldBack(str(asks)) from asks
 
     def _wait_for_rest(self, loop: JobLoop) -> None:
         """Wait until an idle loop is blocked in Redis: between two commands, it would survive a hasty close unseen."""
-        started_s = time.monotonic()
-        while not self.caller.is_blocked_since(loop.opened) and (time.monotonic() - started_s) * 1000 < QUIET_MS:
+        deadline = time.monotonic() + QUIET_MS / 1000
+        while not self.caller.is_blocked_since(loop.opened) and time.monotonic() < deadline:
             self.caller.cancellation.sleep(LOOK_EVERY_MS / 1000)
 
     def _next_job(self, loop: JobLoop, claim: ClaimWatch) -> JobEvent | None:
@@ -267,9 +267,7 @@ class LoopWorker(WorkerHandle):
         refused_s = None
         try:
             with self.caller.waiting("the worker's loop ends its job", HAND_OVER_MS) as wait:
-                while loop.job in self.redis.elements("active"):
-                    if wait.left_ms <= 0:
-                        raise wait.mismatch("the worker's loop ends its job", "it is still active")
+                while loop.job in self.redis.elements("active") and wait.left_ms > 0:
                     if refused_s is None and self._was_refused(loop, mark):
                         refused_s = time.monotonic()
                     # A refused outcome may be followed by another attempt, such as the failure of a refused delay.
@@ -279,6 +277,8 @@ class LoopWorker(WorkerHandle):
                         # The same job may be back: it is retried, and the loop has taken it again.
                         self._check_held_back(loop, within_ms=0)
                     self.caller.cancellation.sleep(LOOK_EVERY_MS / 1000)
+                if wait.left_ms <= 0:
+                    raise wait.mismatch("the worker's loop ends its job", "it is still active")
         except Mismatch:
             # `_check_moved` reports it, with the reason that the keys show.
             return
