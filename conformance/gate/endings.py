@@ -30,6 +30,7 @@ from conformance.participants.expect import Mismatch
 from conformance.participants.participant import Participant
 from conformance.participants.stand_in import StandInBroken
 from conformance.participants.tap import TapMissing
+from conformance.participants.transcript import StepPosition
 
 
 class Endings:
@@ -40,6 +41,10 @@ class Endings:
         self._judge, self._client, self._result = judge, judge.client, result
         self.cut_short = False
         """Whether the state of the client's queue is unknown: its driver broke, or a call may still be running."""
+        self.stopped_at: StepPosition | None = None
+        """Where the client's steps stopped, if the state of its queue is known there; None at their end."""
+        self.waited_in_vain = False
+        """Whether they stopped because a wait ran out: what did not come may be on its way."""
         self._stopped_alike = False
 
     @property
@@ -78,10 +83,12 @@ class Endings:
         """Record the finding, if any, that the ending of the client's steps shows."""
         # If the oracle's minute ended, the states differ in their points, even if the client was faster.
         self._result.reached_end = failure is None and not self._result.doubt
+        self.stopped_at = self._position_of(failure)
         if failure is None or self._is_left_open(failure):
             return
         match failure:
             case Mismatch():
+                self.waited_in_vain = failure.timed
                 self._result.findings.append(self._judge.mismatch(failure))
             # MAY_BE_THE_MACHINE comes before other unknown outcomes: starvation can cause it, so the attempt is in
             # doubt.
@@ -105,6 +112,24 @@ class Endings:
             # A shared queue has no undisturbed control, so an unexpected exception may be the scenario's own defect.
             case _:
                 self._result.error = f"the scenario itself broke: {type(failure).__name__}: {failure}"
+
+    def _position_of(self, failure: BaseException | None) -> StepPosition | None:
+        """Return the position before the step that failed, if it certainly changed nothing."""
+        here = self._client.transcript.position
+        match failure:
+            # A call that was not refused, or refused too late, has changed the queue, and so has an unknown outcome.
+            case Mismatch(where="answer"):
+                return None
+            case Mismatch():
+                return here
+            case OperationFailed():
+                return StepPosition(here.steps - 1, here.checks)
+            case OperationUnanswered():
+                return None
+            case OperationUnsupported() | OperationGivenUp():
+                return here
+            case _:
+                return None
 
     def _minute_ended(self, failure: MinuteEnded) -> None:
         """Leave the scenario open, and have it repeated: a slow machine or a jump of its clock is the cause."""

@@ -11,11 +11,13 @@ from conformance.gate.trial_result import TrialResult
 from conformance.observe.tables import Snapshot
 from conformance.participants.caller import Role
 from conformance.participants.cancellation import Cancellation
+from conformance.participants.expect import counted_checks
 from conformance.participants.key_translation import read_named
 from conformance.participants.marks import ASSIGNMENT, Scenario
 from conformance.participants.names import Names
 from conformance.participants.participant import Participant
 from conformance.participants.roles import Assignment, unsupported_role
+from conformance.participants.transcript import PositionReached, StepPosition
 from conformance.participants.wait_limits import WaitLimits
 from conformance.protocol.versions import is_supported
 
@@ -109,6 +111,29 @@ class Execution:
         self.bench.clear(place for participant in (client, partner) for place in participant.places)
         return side.failure
 
+    def oracle_stopped_at(self, position: StepPosition, *, frozen: bool) -> Participant | None:
+        """Run the oracle's steps again up to a position, and return it; None if it did not stop there.
+
+        It is the state of the same moment: the first time, the oracle went on while the client stopped.
+        """
+        # Close first: open workers of the first attempt would go on in its queues, and take the machine's time.
+        self.close_handles()
+        cancellation = Cancellation()
+        clock = self.bench.clock(frozen=frozen, cancellation=cancellation)
+        uses_loop_workers = self.bench.uses_loop_workers()
+        oracle = self.bench.participant(
+            "oracle", self.bench.names("oracle"), clock, cancellation, uses_loop_workers=uses_loop_workers
+        )
+        oracle.transcript.stop_at = position
+        self._participants.append(oracle)
+        side = Side(lambda: self._steps_of(oracle), lambda: oracle.transcript.step)
+        wait_for(None, side, self._limit, cancel=cancellation.cancel, kill=self._kill)
+        self.bench.heal()
+        oracle.settle(within_ms=SETTLE_FAILED_MS)
+        self.close_handles()
+        stopped = isinstance(side.failure, PositionReached) and oracle.transcript.position == position
+        return oracle if stopped else None
+
     def close_handles(self) -> None:
         """Close all handles. An open worker would write while the kit reads Redis."""
         for driver in self.bench.every_driver:
@@ -136,7 +161,8 @@ class Execution:
         One exception: an oracle of an unsupported version may refuse what the client does.
         """
         try:
-            self._steps({"client": participant}, participant)
+            with counted_checks(participant.transcript.check_held):
+                self._steps({"client": participant}, participant)
         except (OperationUnsupported, OperationGivenUp) as ending:
             # An unsupported oracle may lack something that the client does correctly, so its refusal does not stop the
             # client.

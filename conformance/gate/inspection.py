@@ -19,6 +19,7 @@ from conformance.participants.clock import RunningClock
 from conformance.participants.key_translation import equally_trimmed
 from conformance.participants.names import Names
 from conformance.participants.participant import Participant
+from conformance.participants.transcript import StepPosition
 
 
 class Inspection:
@@ -42,13 +43,15 @@ class Inspection:
             self._check_traffic()
             (_, theirs), (left, ours) = self._execution.snapshots(oracle.names), self._execution.snapshots(client.names)
             self._check_oracle(theirs)
-            same = False
+            same, other = False, oracle
             # If ids decided an order, other ids give another order, and the steps cannot be compared.
             if self._endings.in_step and not client.names.ids_decide_order():
                 self._result.findings += self._judge.answers(oracle, client)
                 same = self._scenario.compare and self._is_same_state(oracle, client, theirs, ours, frozen=frozen)
+            elif self._endings.stopped_at is not None and not client.names.ids_decide_order():
+                other = self._compare_half_way(self._endings.stopped_at, client, ours, frozen=frozen) or oracle
             self._check_left_behind(left, ours.queues, client.names, same_as_node=same)
-            self._keep_evidence(client, oracle, paired=True)
+            self._keep_evidence(client, other, paired=True)
 
     def check_shared(self, client: Participant, other: Participant) -> None:
         """Check what two participants left on one prefix: invariants, Node's view, and lost or repeated jobs."""
@@ -101,6 +104,40 @@ class Inspection:
         different = self._judge.states(theirs, named, frozen=frozen, managed=managed)
         self._result.findings += different
         return client.names.same and not different
+
+    def _compare_half_way(
+        self, position: StepPosition, client: Participant, ours: Snapshot, *, frozen: bool
+    ) -> Participant | None:
+        """Compare what the client left where it stopped with the oracle at the same step, and return that oracle.
+
+        Otherwise a known failure, a warning or an undecided step would hide all other differences of its scenario.
+        The client does not go on in its place: its next steps would act on another state than the oracle's, and each
+        of their differences might only be a consequence. None if the oracle cannot be brought to that step.
+        """
+        # The order of parallel calls, and what a disturbance hits, are not the same twice.
+        if client.transcript.concurrent or client.transcript.disturbed or self._result.error:
+            return None
+        oracle = self._execution.oracle_stopped_at(position, frozen=frozen)
+        if oracle is None:
+            return None
+        _, theirs = self._execution.snapshots(oracle.names)
+        found = self._judge.answers(oracle, client)
+        if self._scenario.compare:
+            managed = oracle.managed or client.managed
+            theirs, named = equally_trimmed(theirs, ours, client.names)
+            moving = self._endings.waited_in_vain or managed or client.used_loop_workers
+            found += self._judge.states_half_way(theirs, named, frozen=frozen, managed=managed, moving=moving)
+        self._result.findings += [finding for finding in found if not self._is_reported(finding)]
+        return oracle
+
+    def _is_reported(self, finding: Finding) -> bool:
+        """Whether the failure that stopped the client shows this already."""
+        return any(
+            other.requirement == finding.requirement
+            or (_bare(other.expected), _bare(other.actual)) == (_bare(finding.expected), _bare(finding.actual))
+            for other in self._result.findings
+            if other.source in ("assertion", "protocol")
+        )
 
     def _check_left_behind(
         self, snapshot: Snapshot, queues: list[str], names: Names, *, same_as_node: bool = False
@@ -164,3 +201,8 @@ class Inspection:
         oracle = other.names if paired else None
         look = RedisLook(self._bench.redis, oracle, client.names, in_step=self._endings.in_step)
         self._result.findings = look.with_readings(self._result.findings)
+
+
+def _bare(text: str) -> str:
+    """A value as text, whether or not it is quoted as JSON."""
+    return text.strip('"')

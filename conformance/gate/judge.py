@@ -39,7 +39,7 @@ from conformance.ledger.loader import Ledger, Requirement
 from conformance.ledger.operations import WORKER_RUN, load_operations
 from conformance.observe.canonical import ALL_RULES, DEFAULT_RULES, FROZEN_CLOCK_RULES, without
 from conformance.observe.canonical_rules import WORKER_TRACES, CanonicalContext, CanonicalRule
-from conformance.observe.diff import compare
+from conformance.observe.diff import apart_from_moves, compare
 from conformance.observe.differences import ABOUT_TOLERANCE_MS, Difference, same_reading
 from conformance.observe.tables import Snapshot
 from conformance.observe.tap.recording import CommandRecord
@@ -236,6 +236,18 @@ class Judge:
         rules = chosen_rules(frozen=frozen, managed=managed, off=self.rules_off)
         different = [self.attributed(finding_of(difference)) for difference in compare_states(oracle, client, rules)]
         return [self.with_timing(finding, compared=True) for finding in different]
+
+    def states_half_way(
+        self, oracle: Snapshot, client: Snapshot, *, frozen: bool, managed: bool, moving: bool
+    ) -> list[Finding]:
+        """Return findings like `states` for two sides that stopped at the same step, because the client's failed.
+
+        Differences that follow from a job's being somewhere else are left out: the failure may be the reason. `moving`:
+        workers or waits were under way, so that any job may be somewhere else.
+        """
+        rules = chosen_rules(frozen=frozen, managed=managed, off=self.rules_off)
+        found = apart_from_moves(compare_states(oracle, client, rules), moving=moving)
+        return [self.with_timing(self.attributed(finding_of(difference)), compared=True) for difference in found]
 
     def invariants(self, snapshot: Snapshot) -> list[Finding]:
         """Return findings for broken invariants, except those that the scenario switches off with a reason."""

@@ -177,6 +177,7 @@ class Caller:
         """
         # Before sending: a call whose scenario is over would change Redis after the last snapshot.
         self.cancellation.check()
+        self.transcript.stop_if_reached()
         self.transcript.step = f"the call {type(op).op}"
         started = time.perf_counter()
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ from conformance.findings import Timing
 Value = TypeVar("Value")
 
 _RECORD: ContextVar[list[str] | None] = ContextVar("_RECORD", default=None)
+_ON_CHECK: ContextVar[Callable[[], None] | None] = ContextVar("_ON_CHECK", default=None)
 LONGEST_RECORDED = 300
 """Characters of a value that a record keeps."""
 
@@ -43,6 +44,11 @@ class Mismatch(AssertionError):
         self.certain = certain
         super().__init__(f"{what}: expected {self.expected}, got {self.actual}")
 
+    @property
+    def timed(self) -> bool:
+        """Whether a wait ran out: what did not come in time may still come."""
+        return self.timing is not None or self.expected.startswith("within ")
+
 
 def value_text(value: Any) -> str:
     """A short text of a value: JSON if possible, else its `repr`."""
@@ -65,8 +71,21 @@ def recorded_checks() -> Iterator[list[str]]:
         _RECORD.reset(token)
 
 
+@contextmanager
+def counted_checks(on_check: Callable[[], None]) -> Iterator[None]:
+    """Call a function for each check that holds in the block, in this thread."""
+    token = _ON_CHECK.set(on_check)
+    try:
+        yield
+    finally:
+        _ON_CHECK.reset(token)
+
+
 def record_check(what: str, seen: Any) -> None:
-    """Add a check that held to the record, if there is one."""
+    """Count a check that held, and add it to the record, if there is one."""
+    on_check = _ON_CHECK.get()
+    if on_check is not None:
+        on_check()
     record = _RECORD.get()
     if record is not None:
         text = value_text(seen)

@@ -77,6 +77,7 @@ class Participant(Caller):
 
     def meanwhile(self, work: Callable[[], Value]) -> Pending[Value]:
         """Start work in a thread, such as a call that a tap holds, and continue."""
+        self.transcript.concurrent = True
         pending = Pending(work, self.transcript, self.cancellation)
         self._pending.append(pending)
         return pending
@@ -131,12 +132,14 @@ class Participant(Caller):
             while True:
                 value = probe()
                 if until(value):
-                    record_check(what, value)
-                    return value
+                    break
                 # After the probe, so that the last poll comes at the end of the wait.
                 if wait.left_ms <= 0:
                     raise wait.mismatch(what, f"last seen: {value_text(value)}")
                 self.cancellation.sleep(_poll_delay_s(time.monotonic() - started))
+        # After the wait: a check inside it would count as often as the wait polls.
+        record_check(what, value)
+        return value
 
 
 def _poll_delay_s(waited_s: float) -> float:

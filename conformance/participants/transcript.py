@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from conformance.participants.cancellation import Cancelled
+
 PerformedBy = Literal["self", "stand-in"]
 
 
@@ -47,6 +49,21 @@ class KitAct:
     ended: float = field(default_factory=time.monotonic, compare=False)
 
 
+@dataclass(frozen=True)
+class StepPosition:
+    """A place between two steps of a scenario: the number of calls and acts of the kit, and of held checks, before it.
+
+    Disturbances of the network are left out, because they may be recorded on one side only.
+    """
+
+    steps: int
+    checks: int
+
+
+class PositionReached(Cancelled):
+    """The steps have come to the position at which they are to stop."""
+
+
 class Transcript:
     """The calls of one participant in one scenario with their outcomes, and the kit's acts between them, in order."""
 
@@ -60,6 +77,12 @@ class Transcript:
         """The call during which the driver broke."""
         self.not_refused: RecordedCall | None = None
         """The call that succeeded although the scenario expects a refusal."""
+        self.checks = 0
+        """The checks of the scenario that have held so far."""
+        self.stop_at: StepPosition | None = None
+        """Where the steps stop, to leave the state of that moment; None if they go on to the end."""
+        self.concurrent = False
+        """Whether the scenario has made calls in threads of its own: then its steps have no fixed order."""
         self.disturbed = False
         """Whether the kit has hurt its connections or its Redis, so that its complaints about them may be true."""
         self._breaking_call_started_s = 0.0
@@ -71,6 +94,28 @@ class Transcript:
     def calls(self) -> list[RecordedCall]:
         """The steps that are calls."""
         return [step for step in self.steps if isinstance(step, RecordedCall)]
+
+    @property
+    def position(self) -> StepPosition:
+        """Where the scenario is now."""
+        taken = (step for step in self.steps if not (isinstance(step, KitAct) and step.words[0] == "network"))
+        return StepPosition(sum(1 for _ in taken), self.checks)
+
+    def check_held(self) -> None:
+        """Count a check. Raises PositionReached instead if the steps are to stop before it."""
+        if not self._silent:
+            self.stop_if_reached()
+            self.checks += 1
+
+    def stop_if_reached(self) -> None:
+        """Raise PositionReached if the steps are to stop before the next call, act or check."""
+        # Polls and the inner calls of one emulated operation are no steps of the scenario.
+        inner = getattr(self._of_thread, "unrecorded", False) or hasattr(self._of_thread, "calls")
+        if self.stop_at is None or self._silent or inner:
+            return
+        here = self.position
+        if here.steps >= self.stop_at.steps and here.checks >= self.stop_at.checks:
+            raise PositionReached("the client stopped here")
 
     def record(self, call: RecordedCall) -> None:
         """Record a call; as a step, unless the scenario is only polling."""
@@ -89,6 +134,8 @@ class Transcript:
     def record_act(self, *words: str) -> None:
         """Record an act of the kit, unless the scenario is only polling."""
         if not self._silent and not getattr(self._of_thread, "unrecorded", False):
+            if words[0] != "network":
+                self.stop_if_reached()
             self.steps.append(KitAct(words))
 
     def disturb(self, disturbance: str) -> None:
