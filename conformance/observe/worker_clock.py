@@ -23,6 +23,7 @@ from conformance.observe.canonical_rules import (
     CanonicalContext,
     CanonicalRule,
     canonical_json,
+    ids_by_appearance,
     map_texts,
     with_fields,
 )
@@ -175,7 +176,7 @@ def _labels(snapshot: Snapshot) -> dict[str, str]:
     """
     times: dict[str, set[int]] = defaultdict(set)
     kept = {job.id for job in snapshot.jobs if _is_counted_from_a_date(job, snapshot.taken_ms)}
-    for job_id in _known_ids(snapshot):
+    for job_id in ids_by_appearance(snapshot):
         found = _ITERATION.fullmatch(job_id)
         if found and job_id not in kept:
             times[found["scheduler"]].add(int(found["ms"]))
@@ -191,12 +192,6 @@ def _is_counted_from_a_date(iteration: Job, taken_ms: int) -> bool:
     repeat, own_time = iteration.opts.get("repeat"), iteration_time(iteration.id)
     start = as_number(repeat.get("startDate")) if isinstance(repeat, dict) else None
     return own_time is not None and start is not None and taken_ms + CLOCK_TOLERANCE_MS < start <= own_time
-
-
-def _known_ids(snapshot: Snapshot) -> Iterator[str]:
-    yield from (job.id for job in snapshot.jobs)
-    yield from (member.job for member in snapshot.memberships)
-    yield from (event.job for event in snapshot.events)
 
 
 def _masked_scheduler(row: Scheduler, labels: Mapping[str, str], raw: Snapshot) -> Scheduler:
