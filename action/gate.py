@@ -16,10 +16,13 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 WRONG_USAGE, BROKEN = 2, 3
 
@@ -46,6 +49,11 @@ VARIABLES = frozenset({*OPTIONS, *(f"{PREFIX}{name}" for name in OTHERS)})
 
 PUBLISHED = ("run.jsonl", "summary.md", "annotations.txt", "junit.xml", "badge.json")
 """Files of an earlier run, which are removed so that they are not published as those of this one."""
+
+
+MOST_LINES = 40
+"""Lines of the kit's stderr that are kept for the reason of a failure."""
+READER_TIMEOUT_S = 5
 
 
 class GateProblem(Exception):
@@ -89,10 +97,12 @@ def main() -> int:
         program = installed(gate)
     except GateProblem as problem:
         print(f"gate: {problem}", file=sys.stderr)
+        publish_failure(str(problem), problem.exit_code, os.environ)
+        append(os.environ.get("GITHUB_OUTPUT", ""), f"exit-code={problem.exit_code}\n")
         return problem.exit_code
     forget_earlier_reports(gate.out)
-    code = run(program, gate)
-    publish(gate.out, code, os.environ)
+    code, errors = run(program, gate)
+    publish(gate.out, code, reason_in(errors), os.environ)
     return code
 
 
@@ -170,15 +180,40 @@ def forget_earlier_reports(out: Path) -> None:
         (out / name).unlink(missing_ok=True)
 
 
-def run(program: Path, gate: Gate) -> int:
-    """Run the gate and return its exit code. Signals are passed on, so that an interrupted run cleans up."""
+def run(program: Path, gate: Gate) -> tuple[int, list[str]]:
+    """Run the gate; return its exit code and its last lines on stderr, which are also printed.
+
+    Signals are passed on, so that an interrupted run cleans up.
+    """
     command = [str(program), "run", *gate.options, f"--out={gate.out}"]
     command += ["--", *gate.command] if gate.command else []
-    with commands_of_the_log_ignored(os.environ), subprocess.Popen(command, stdin=subprocess.DEVNULL) as kit:
+    errors: deque[str] = deque(maxlen=MOST_LINES)
+    with (
+        commands_of_the_log_ignored(os.environ),
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as kit,
+    ):
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda received, _frame: kit.send_signal(received))
+        # In a thread, because a process that outlives the kit may keep the pipe open.
+        reader = threading.Thread(target=_pass_on, args=(kit.stderr, errors), daemon=True)
+        reader.start()
         code = kit.wait()
-    return code if code >= 0 else 128 - code
+        reader.join(timeout=READER_TIMEOUT_S)
+    return (code if code >= 0 else 128 - code), list(errors)
+
+
+def _pass_on(pipe: IO[bytes], errors: deque[str]) -> None:
+    """Print each line on stderr, and keep the last ones."""
+    for line in pipe:
+        sys.stderr.buffer.write(line)
+        sys.stderr.buffer.flush()
+        errors.append(line.decode("utf-8", "replace").rstrip())
+
+
+def reason_in(errors: Sequence[str]) -> str:
+    """Return why the kit ended: its last error with everything after it, or else its last lines."""
+    starts = [number for number, line in enumerate(errors) if re.match(r"error: ", line, re.IGNORECASE)]
+    return "\n".join(errors[starts[-1] :] if starts else errors)
 
 
 @contextmanager
@@ -195,16 +230,33 @@ def commands_of_the_log_ignored(environment: Mapping[str, str]) -> Iterator[None
         print(f"::{token}::", flush=True)
 
 
-def publish(out: Path, code: int, environment: Mapping[str, str]) -> None:
-    """Hand the reports to GitHub: the summary of the step, annotations, outputs. Elsewhere the folder is all."""
-    summary = out / "summary.md"
-    said = f"No run was made (exit code {code}): the log of this step says why.\n"
-    append(environment.get("GITHUB_STEP_SUMMARY", ""), summary.read_text("utf-8") if summary.exists() else said)
+def publish(out: Path, code: int, reason: str, environment: Mapping[str, str]) -> None:
+    """Hand the reports to GitHub: the summary of the step, annotations, outputs. Elsewhere the folder is all.
+
+    `reason`: why the kit ended; published if there is no summary.
+    """
     append(environment.get("GITHUB_OUTPUT", ""), f"exit-code={code}\nreport={out}\n")
+    summary = out / "summary.md"
+    if not summary.exists():
+        publish_failure(reason, code, environment)
+        print(f"gate: exit code {code}; there is no report", flush=True)
+        return
+    append(environment.get("GITHUB_STEP_SUMMARY", ""), summary.read_text("utf-8"))
     annotations = out / "annotations.txt"
     if on_github(environment) and annotations.exists():
         print(annotations.read_text("utf-8"), end="", flush=True)
     print(f"gate: exit code {code}; reports are in {out}", flush=True)
+
+
+def publish_failure(reason: str, code: int, environment: Mapping[str, str]) -> None:
+    """Put the reason why no run was completed into the summary of the step and one annotation."""
+    shown = "".join(character for character in reason if character.isprintable() or character == "\n")
+    # Indented, so that nothing in it is Markdown or HTML.
+    quoted = "\n".join(f"    {line}" for line in shown.splitlines())
+    append(environment.get("GITHUB_STEP_SUMMARY", ""), f"**No run was completed (exit code {code}).**\n\n{quoted}\n")
+    if on_github(environment):
+        message = shown.replace("%", "%25").replace("\n", "%0A")
+        print(f"::error title=BullMQ gate (exit code {code})::{message}", flush=True)
 
 
 def append(path: str, text: str) -> None:

@@ -160,6 +160,63 @@ def named(variables: Mapping[str, str]) -> dict[str, str]:
     return {f"BULLMQ_GATE_{name}": value for name, value in variables.items()}
 
 
+KIT_ENDING = """\
+#!/bin/sh
+echo 'running 3 scenarios' >&2
+printf '%s\n' "$ERRORS" >&2
+exit "$CODE"
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "errors", "reason"),
+    [
+        (3, "error: driver `node d.mjs`: it ended (exit code 1)\nhint: run it\ndriver log: ::error::x 100%", None),
+        (2, "Usage: bullmq-conformance run\n\nError: No such option: --nope", "Error: No such option: --nope"),
+        (137, "Killed", "running 3 scenarios\nKilled"),
+    ],
+)
+def test_the_reason_of_a_run_that_did_not_start_is_published(
+    tmp_path: Path, code: int, errors: str, reason: str | None
+) -> None:
+    """With a program in the place of the kit: `installed` is the only part of the script that needs one."""
+    kit = tmp_path / "kit"
+    kit.write_text(KIT_ENDING)
+    kit.chmod(0o755)
+    summary, outputs = tmp_path / "summary.md", tmp_path / "outputs"
+    script = "import sys, pathlib; from action import gate; "
+    script += "gate.installed = lambda _gate: pathlib.Path(sys.argv[1]); sys.exit(gate.main())"
+    done = subprocess.run(
+        ["python3", "-c", script, str(kit)],
+        cwd=tmp_path,
+        env={
+            **without_ours(os.environ),
+            **named({"COMMAND": "d", "OUT": str(tmp_path / "out")}),
+            "PYTHONPATH": str(ROOT),
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_STEP_SUMMARY": str(summary),
+            "GITHUB_OUTPUT": str(outputs),
+            "ERRORS": errors,
+            "CODE": str(code),
+        },
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    reason = reason or errors
+    assert done.returncode == code
+    assert done.stderr == f"running 3 scenarios\n{errors}\n"
+    quoted = "\n".join(f"    {line}" for line in reason.splitlines())
+    assert summary.read_text("utf-8") == f"**No run was completed (exit code {code}).**\n\n{quoted}\n"
+    *_, annotated, last = done.stdout.splitlines()
+    message = reason.replace("%", "%25").replace("\n", "%0A")
+    assert annotated == f"::error title=BullMQ gate (exit code {code})::{message}"
+    assert last == f"gate: exit code {code}; there is no report"
+    assert f"exit-code={code}\n" in outputs.read_text("utf-8")
+    assert not (tmp_path / "out").exists(), "nothing is uploaded"
+
+
 def test_a_kit_that_is_nowhere_is_one_line_and_no_traceback(tmp_path: Path) -> None:
     done = subprocess.run(
         ["python3", str(ROOT / "action" / "gate.py")],
