@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from conformance import garbage
 from conformance.environment.prepare import announce, settled
@@ -12,9 +14,12 @@ from conformance.gate.options import RunConfig, add_options, from_pytest
 from conformance.gate.plugin import GatePlugin, Listener, runner
 from conformance.gate.ratchet import known_writers
 from conformance.problems import Problem
-from conformance.report.output import listeners_for
+from conformance.report.output import SummaryCollector, listeners_for
+from conformance.report.terminal import print_summary
 
-__all__ = ["pytest_addoption", "pytest_configure", "runner"]
+__all__ = ["pytest_addoption", "pytest_configure", "pytest_terminal_summary", "runner"]
+
+SUMMARY = pytest.StashKey[SummaryCollector]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,8 +43,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(plugin)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what `bullmq-conformance run` prints at its end; nothing if no scenario ran."""
+    collector = config.stash.get(SUMMARY, None)
+    if collector is None or collector.summary is None:
+        return
+    terminalreporter.section("BullMQ conformance")
+    console = Console(file=io.StringIO(), force_terminal=terminalreporter.hasmarkup, legacy_windows=False)
+    print_summary(collector.summary, console)
+    assert isinstance(console.file, io.StringIO)
+    terminalreporter.write(console.file.getvalue())
+
+
 def _listeners(config: pytest.Config, run: RunConfig) -> list[Listener]:
     if hasattr(config, "workerinput"):
         return []
     listeners: list[Listener] = listeners_for(Path(run.out) if run.out else None, run.format, live=False)
-    return listeners + known_writers(run, announce)
+    collector = config.stash[SUMMARY] = SummaryCollector()
+    return [*listeners, collector.record, *known_writers(run, announce)]

@@ -22,6 +22,15 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageProblem:
     return UsageProblem(f"unknown {kind} {name!r}", hint=hint)
 
 
+def names_matching(kind: str, pattern: str, known: Iterable[str]) -> list[str]:
+    """The names that a name or glob matches. Raises UsageProblem, with the closest names, if there are none."""
+    names = list(known)
+    matches = [name for name in names if fnmatchcase(name, pattern)]
+    if not matches:
+        raise unknown_name(kind, pattern, names)
+    return matches
+
+
 class Registry(Mapping[str, Entry], Generic[Entry]):
     """Entries by unique name, in the order of registration, or `by_name`.
 
@@ -54,10 +63,7 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         """
         selected: dict[str, Entry] = {}
         for pattern in filter(None, (part.strip() for part in patterns.split(","))):
-            matches = {name: entry for name, entry in self.items() if fnmatchcase(name, pattern)}
-            if not matches:
-                raise unknown_name(self.kind, pattern, self)
-            selected |= matches
+            selected |= {name: self[name] for name in names_matching(self.kind, pattern, self)}
         return list(selected.values())
 
     def __getitem__(self, name: str) -> Entry:

@@ -18,7 +18,7 @@ from conformance.environment.clients import client_entries
 from conformance.environment.prepare import EnvironmentOptions
 from conformance.gate.proof import Proof, ProofRunner, all_proofs, proof_runner
 from conformance.gate.selection import scenarios_by_requirement
-from conformance.ledger.loader import STATUSES, Ledger, Requirement, load_claims, load_ledger
+from conformance.ledger.loader import STATUSES, Ledger, Requirement, examined_rows, load_claims, load_ledger
 from conformance.ledger.overview import LedgerCoverage, coverage_of, requirements_page
 from conformance.ledger.profiles import load_profiles
 from conformance.mutants.registry import killed_rows
@@ -42,15 +42,16 @@ def list_requirements(patterns: tuple[str, ...], what: str | None) -> None:
         _list_others(console, what)
         return
     ledger = load_ledger()
+    for pattern in patterns:
+        if not any(_matches(row.id, row.area, pattern) for row in ledger.values()):
+            close = difflib.get_close_matches(pattern, [*ledger.areas, *ledger])
+            hint = f"did you mean {' or '.join(close)}?" if close else "`bullmq-conformance list` prints all"
+            raise NothingSelected(f"no requirement matches {pattern}", hint=hint)
     chosen = [
         row
         for row in ledger.values()
         if not patterns or any(_matches(row.id, row.area, pattern) for pattern in patterns)
     ]
-    if not chosen:
-        raise NothingSelected(
-            f"no requirement matches {' '.join(patterns)}", hint="`bullmq-conformance list` prints all"
-        )
     table = Table(box=None, pad_edge=False)
     for title in ("level", "requirement", "statement"):
         table.add_column(title, no_wrap=title != "statement")
@@ -62,7 +63,7 @@ def list_requirements(patterns: tuple[str, ...], what: str | None) -> None:
 def _list_profiles(console: Console) -> None:
     """Print each profile with what a driver has to declare for it, and the requirements that it consists of."""
     table = load_profiles()
-    requirements = table.rows_by_profile(row.id for row in load_ledger().values() if row.examined)
+    requirements = table.rows_by_profile(examined_rows())
     for profile in table.values():
         rows = requirements[profile.name]
         needed = ", ".join((*profile.operations, *profile.capabilities)) or "nothing: it is about every client"

@@ -57,6 +57,17 @@ class Completeness:
         return f"INCOMPLETE RUN: {self.recorded} of {count(self.planned, 'planned scenario')} recorded, {cut}."
 
 
+def completeness(header: RunHeader, scenarios: Sequence[ScenarioRecord], footer: RunFooter | None) -> Completeness:
+    """Return whether a run with these records is complete."""
+    return Completeness(
+        finished=footer is not None,
+        planned=header.planned,
+        recorded=len(scenarios),
+        stopped=footer.stopped if footer else "",
+        broke=footer.broke if footer else "",
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class DecidedShare:
     """How many of all examined requirements were decided."""
@@ -109,13 +120,7 @@ class RunEvidence:
     @property
     def completeness(self) -> Completeness:
         """Whether the run is complete."""
-        return Completeness(
-            finished=self.footer is not None,
-            planned=self.header.planned,
-            recorded=len(self.scenarios),
-            stopped=self.footer.stopped if self.footer else "",
-            broke=self.footer.broke if self.footer else "",
-        )
+        return completeness(self.header, self.scenarios, self.footer)
 
     @property
     def share(self) -> DecidedShare:
@@ -130,9 +135,10 @@ class RunEvidence:
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether options restrict the run to a part; it then shows nothing about profiles."""
+        """Whether options or pytest restrict the run to a part; it then shows nothing about profiles."""
         options = self.header.options
-        return bool(options.get("select") or options.get("handovers")) or self.header.tier == "smoke"
+        narrowed = options.get("select") or options.get("handovers") or self.header.deselected
+        return bool(narrowed) or self.header.tier == "smoke"
 
     @property
     def least_percent(self) -> float | None:
@@ -257,8 +263,16 @@ def _selection(evidence: RunEvidence) -> Conclusion | None:
     if not evidence.is_narrowed or not decided:
         return None
     of_all = f"{len(decided)} of {count(len(evidence.outcomes), 'selected requirement')}"
+    one = len(decided) == 1
     excused = any(outcome.excused for outcome in decided)
-    statement = f"SELECTION HOLDS: {of_all} {'pass or are known to fail' if excused else 'pass'}"
+    how = (
+        ("passes or is known to fail" if one else "pass or are known to fail")
+        if excused
+        else "passes"
+        if one
+        else "pass"
+    )
+    statement = f"SELECTION HOLDS: {of_all} {how}"
     return _conclusion(evidence, "holds", statement, _reservations(evidence))
 
 
@@ -459,7 +473,7 @@ def _advice(evidence: RunEvidence) -> str:
         return "Next: `bullmq-conformance driver check` lists what the driver lacks."
     if evidence.header.tier != "full" and any("tier" in reason for reason in evidence.header.not_run.values()):
         return "Next: `--tier full`."
-    return (
-        "Next: `bullmq-conformance list --profiles` lists the operations that each profile needs; "
-        "`--min-decided` accepts a smaller share."
-    )
+    advice = "Next: `bullmq-conformance list --profiles` lists the operations that each profile needs"
+    # A smaller share excuses nothing that the run should have decided.
+    helps = not _blocking(evidence) and evidence.completeness.complete
+    return f"{advice}; `--min-decided` accepts a smaller share." if helps else f"{advice}."

@@ -8,11 +8,12 @@
     message = "expected …"       # optional: only findings whose message starts like this
     scenario = "lock/lost[*]"    # optional: only in these scenarios (glob; without brackets: with any parameters)
     sometimes = true             # optional: a race that not every run triggers
+    tier = "full"                # optional: it shows only in runs of this tier; default: core
 
 A failing requirement is excused only if an entry matches each of its findings. An entry whose requirement passes is
 stale, and an entry that matches no finding although its requirement fails is useless; both fail the run, unless the
-entry has `sometimes`. An entry is judged only by runs that cover it: a whole run, or, if the entry names a scenario,
-any run of that scenario.
+entry has `sometimes`. An entry is judged only by a run that covers what the entry was made from: every scenario of its
+tier or, if the entry names a scenario, every case of that scenario in this tier.
 
 Flaky failures, which can appear in any scenario, are in another table of the file, `[[unsteady]]`
 (`conformance/gate/flaky_failures.py`).
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -34,6 +35,7 @@ import msgspec
 from conformance.findings import Finding
 from conformance.gate.flaky_failures import FlakyFailure
 from conformance.gate.records import ScenarioRecord, Verdict, worst
+from conformance.participants.marks import Tier
 from conformance.problems import UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
 
@@ -41,6 +43,10 @@ TO_DO = "TODO"
 """Start of the reason of an entry that has not been investigated yet."""
 
 _LIST_OF_ANOTHER = re.compile(r"known-(?P<version>\d+\.\d+\.\d+.*)\.toml")
+
+
+WholeRun = Callable[[Tier], Collection[str]]
+"""Returns the ids of all scenarios, with parameters, that a run of a tier takes if nothing narrows it."""
 
 
 class KnownFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -53,6 +59,7 @@ class KnownFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     message: str = ""
     scenario: str = "*"
     sometimes: bool = False
+    tier: Tier = "core"
 
     def excuses(self, finding: Finding, scenario: str) -> bool:
         """Whether this entry covers a finding of a scenario (`area/name[parameters]`)."""
@@ -70,10 +77,10 @@ class KnownFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         # Both forms, so that a pattern without brackets covers every parameter.
         return fnmatchcase(scenario, pattern) or fnmatchcase(without_parameters(scenario), pattern)
 
-    def is_judged_by(self, scenarios: Iterable[str], *, whole: bool) -> bool:
-        """Whether a run of these scenarios covers the entry. `whole`: the run left nothing out."""
-        names = set(scenarios)
-        return whole or self.scenario in names | {without_parameters(name) for name in names}
+    def is_judged_by(self, ran: Collection[str], whole_run: WholeRun) -> bool:
+        """Whether a run of these scenarios covers what the entry was made from."""
+        about = [name for name in whole_run(self.tier) if self.scenario == "*" or self.is_about(name)]
+        return bool(about) and all(name in ran for name in about)
 
 
 class KnownFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -178,11 +185,11 @@ def excuse(findings: Iterable[Finding], entries: Collection[KnownFailure], scena
 
 
 def judged_entries(
-    entries: Iterable[KnownFailure], records: Collection[ScenarioRecord], *, whole: bool
+    entries: Iterable[KnownFailure], records: Collection[ScenarioRecord], whole_run: WholeRun
 ) -> list[KnownFailure]:
-    """Return the entries that these records cover. `whole`: the run left nothing out."""
-    ran = [record.id for record in records]
-    return [entry for entry in entries if entry.is_judged_by(ran, whole=whole)]
+    """Return the entries that a run with these records may show to be stale or unused."""
+    ran = {record.id for record in records}
+    return [entry for entry in entries if entry.is_judged_by(ran, whole_run)]
 
 
 def is_stale(entry: KnownFailure, records: Iterable[ScenarioRecord]) -> bool:

@@ -152,7 +152,7 @@ def words_of(config: RunConfig) -> list[str]:
 def add_options(parser: pytest.Parser) -> None:
     """The options of `pytest conformance/`."""
     group = parser.getgroup("bullmq-conformance", "BullMQ conformance")
-    group.addoption(COMMAND_FLAG, default="", help="Command of your driver, instead of --client.")
+    group.addoption(COMMAND_FLAG, default="", help=pytest_help("Command of your driver, instead of --client."))
     for option in options_of(RunConfig):
         settings: dict[str, Any] = {"dest": option.name, "default": option.default, "help": pytest_help(option.help)}
         settings |= {"choices": option.choices} if option.choices else {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,7 @@ from conformance.gate.known_failures import (
     stale_entries,
     unexplained,
     unmatched_entries,
+    without_parameters,
 )
 from conformance.gate.options import RunConfig, recorded
 from conformance.gate.record_bounds import RecordedEvidence, readable
@@ -53,21 +54,29 @@ from conformance.gate.run_lock import RunLock
 from conformance.gate.selection import (
     NEEDS_A_CLUSTER,
     area_of,
+    area_of_module,
+    check_listed_scenarios,
+    check_patterns,
     is_selected,
     left_out,
     may_be_selected,
+    patterns_without_effect,
     requirements_not_run,
     running_order,
+    scenario_id,
     scenario_of,
+    selected_cases,
+    whole_runs,
 )
 from conformance.gate.stop_rule import StopRule
 from conformance.gate.trial import run_trial
 from conformance.gate.verdicts import conclude, make_record
 from conformance.interruption import never_dropped
-from conformance.ledger.loader import load_ledger
+from conformance.ledger.loader import examined_rows, load_ledger
 from conformance.ledger.profiles import declared_names, load_profiles
 from conformance.participants.marks import Scenario
 from conformance.problems import NothingSelected, Problem, Undecidable, UsageProblem
+from conformance.registry import unknown_name
 
 Listener = Callable[[Record], None]
 PROPERTY = "bullmq-conformance"
@@ -143,6 +152,7 @@ class GatePlugin:
         self._reproduction = config.reproduction_text
         file = load_known_file(config.known_path, load_ledger())
         self.known, self.unsteady = file.known, file.unsteady
+        check_listed_scenarios(self.known, config.known_path)
         self.records: list[ScenarioRecord] = []
         self.exit_code: int | None = None
         """The run's exit code; None if it did not finish, or had nothing to do."""
@@ -152,6 +162,8 @@ class GatePlugin:
         # Taken before the set-up, so that --budget includes it.
         self._started_ms = _now_ms()
         self._environment: Environment | None = None
+        # Whether pytest was called by a user, whose own selection (`-k`) narrows the run, and not by `run`.
+        self._is_typed = True
         self._header: RunHeader | None = None
         self._planned = 0
         self._evidence = RecordedEvidence()
@@ -161,6 +173,7 @@ class GatePlugin:
         """Run on an environment of the caller, who closes it. Raises Undecidable if a profile cannot be decided."""
         insist_on_profiles(self.config, environment)
         self._environment = environment
+        self._is_typed = False
 
     # Collection.
 
@@ -193,7 +206,7 @@ class GatePlugin:
         """Without xdist: count the scenarios and prepare the run before the first one."""
         # With xdist, the controller collects nothing itself and plans at the first report of a worker.
         if not _is_xdist_worker(session.config) and not session.config.option.collectonly:
-            self._plan(sum(1 for item in session.items if scenario_of(item)))
+            self._plan([scenario_id(item) for item in session.items if scenario_of(item)])
 
     # xdist, controller side. Optional hooks: xdist is not active in every run.
 
@@ -209,7 +222,7 @@ class GatePlugin:
         """Prepare the run at the first report; every worker collects the same scenarios."""
         # Only the first report: every further one would send another header.
         if self._header is None:
-            self._plan(sum(1 for test_id in ids if "scenarios/" in test_id.replace("\\", "/")))
+            self._plan([name for name in map(scenario_of_node, ids) if name])
 
     # Running.
 
@@ -283,8 +296,7 @@ class GatePlugin:
 
     def _finish(self, session: pytest.Session) -> None:
         left = self._planned - len(self.records)
-        # Only a whole run shows that an entry is stale: a missing scenario may still need it.
-        judged = judged_entries(self.known, self.records, whole=not self.config.is_narrowed and not left)
+        judged = judged_entries(self.known, self.records, whole_runs(self.config))
         verdicts = [record.verdict for record in self.records]
         footer = RunFooter(
             finished_ms=_now_ms(),
@@ -310,7 +322,7 @@ class GatePlugin:
 
     def _concluded(self, footer: RunFooter) -> Conclusion:
         assert self._header is not None
-        levels = {row.id: row.level for row in load_ledger(self.config.oracle_version).values() if row.examined}
+        levels = {name: row.level for name, row in examined_rows(self.config.oracle_version).items()}
         return draw_conclusion(
             RunEvidence(
                 header=self._header, scenarios=self.records, footer=footer, levels=levels, profiles=load_profiles()
@@ -338,17 +350,22 @@ class GatePlugin:
     def _prepared(self) -> Environment:
         if self._environment is None:
             try:
-                self.use(self._stack.enter_context(prepare(self.config, self.announce, prove=True)))
+                environment = self._stack.enter_context(prepare(self.config, self.announce, prove=True))
+                insist_on_profiles(self.config, environment)
+                self._environment = environment
             except Problem as problem:
                 self._stack.close()
                 pytest.exit(str(problem), returncode=problem.exit_code)
         assert self._environment is not None
         return self._environment
 
-    def _plan(self, planned: int) -> None:
-        self._planned = planned
-        if planned == 0:
+    def _plan(self, planned: Collection[str]) -> None:
+        """Send the header of a run of these scenarios (ids with parameters)."""
+        self._planned = len(planned)
+        if not planned:
             return
+        ledger = load_ledger(self.config.oracle_version)
+        by_pytest = selected_cases(self.config, ledger).difference(planned) if self._is_typed else set()
         environment = self._prepared()
         server = environment.server
         self._header = RunHeader(
@@ -364,22 +381,22 @@ class GatePlugin:
             oracle=party_of(environment.oracle, environment.handshakes["oracle"], by_name=True),
             redis=RedisInfo(source=server.source, version=server.version, mode=server.mode, settings=server.settings),
             environment={**environment.facts(), **self._not_run(), **self._known_in_use()},
-            planned=planned,
+            planned=len(planned),
             options=recorded(self.config),
-            not_run=requirements_not_run(self.config, load_ledger(self.config.oracle_version)),
+            not_run=requirements_not_run(self.config, ledger, without=_scenarios(by_pytest) - _scenarios(planned)),
+            deselected=len(by_pytest),
             partner=_partner_in(environment),
             reproduction=self._reproduction,
         )
         self._send(self._header)
 
     def _not_run(self) -> dict[str, str]:
-        """Announce scenarios that need another Redis, and return them for the header."""
-        names = left_out(self.config, load_ledger(self.config.oracle_version))
-        if not names:
+        """Announce scenarios and patterns that this run cannot take, and return them for the header."""
+        reasons = reasons_not_run(self.config)
+        if not reasons:
             return {}
-        reason = f"{', '.join(names)} {NEED_A_CLUSTER}"
-        self.announce(f"not run: {reason}")
-        return {"not run": reason}
+        self.announce(f"not run: {'; '.join(reasons)}")
+        return {"not run": "; ".join(reasons)}
 
     def _known_in_use(self) -> dict[str, str]:
         """Announce the known.toml in use, which no option may have named, and return it for the header."""
@@ -440,10 +457,11 @@ def _partner_in(environment: Environment) -> Party | None:
 
 
 def check_demands(config: RunConfig) -> None:
-    """Raise UsageProblem for an unknown profile, and for an invalid percentage."""
+    """Raise a Problem for an unknown profile, a pattern that matches nothing, and an invalid percentage."""
     unknown = [name for name in config.profile if name not in load_profiles()]
     if unknown:
-        raise UsageProblem(f"unknown profile {unknown[0]!r}", hint=f"choose from {', '.join(load_profiles())}")
+        raise unknown_name("profile", unknown[0], load_profiles())
+    check_patterns(config.select)
     try:
         percentage(config.min_decided or "0")
     except ValueError as error:
@@ -469,10 +487,25 @@ def insist_on_profiles(config: RunConfig, environment: Environment) -> None:
 def nothing_selected(config: RunConfig) -> NothingSelected:
     """Return the problem of a selection that matches nothing."""
     chosen = ", ".join(config.select) or f"tier {config.tier}, level {config.level}"
-    impossible = left_out(config, load_ledger(config.oracle_version))
-    if impossible:
-        return NothingSelected(f"no scenario of {chosen} can run", hint=f"{', '.join(impossible)} {NEED_A_CLUSTER}")
+    reasons = reasons_not_run(config)
+    if reasons:
+        return NothingSelected(f"no scenario of {chosen} can run", hint="; ".join(reasons))
     return NothingSelected(f"no scenario matches {chosen}", hint="`bullmq-conformance list` prints all scenarios")
+
+
+def reasons_not_run(config: RunConfig) -> list[str]:
+    """Return a sentence for the scenarios that need another Redis, and for each pattern that selects nothing."""
+    ledger = load_ledger(config.oracle_version)
+    names = left_out(config, ledger)
+    patterns = patterns_without_effect(config, ledger)
+    return [
+        *([f"{', '.join(names)} {NEED_A_CLUSTER}"] if names else []),
+        *(
+            f"--select {pattern}: its scenarios are {why}"
+            for pattern, why in patterns.items()
+            if why != NEEDS_A_CLUSTER
+        ),
+    ]
 
 
 def _is_xdist_worker(config: pytest.Config) -> bool:
@@ -482,6 +515,19 @@ def _is_xdist_worker(config: pytest.Config) -> bool:
 def _last_line(text: str) -> str:
     """Return the last line of a traceback, which names the error."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no message")
+
+
+def scenario_of_node(node_id: str) -> str:
+    """Return the id of the scenario that a pytest node is; empty for another test."""
+    path, _, test = node_id.partition("::")
+    folder, _, module = path.replace("\\", "/").rpartition("/")
+    if folder.rpartition("/")[2] != "scenarios":
+        return ""
+    return f"{area_of_module(Path(module).stem)}/{test.removeprefix('test_')}"
+
+
+def _scenarios(cases: Collection[str]) -> set[str]:
+    return {without_parameters(case) for case in cases}
 
 
 def _now_ms() -> int:

@@ -48,7 +48,9 @@ def all_proofs() -> Mapping[str, tuple[Proof, ...]]:
     alone = [scenario for scenario in scenarios if _needs_one_client(scenario)]
     return {
         row.id: tuple(
-            Proof(row.id, scenario, cases_of(scenario)) for scenario in alone if row.id in scenario.requirements
+            Proof(row.id, scenario, tuple(cases_of(scenario).values()))
+            for scenario in alone
+            if row.id in scenario.requirements
         )
         for row in load_ledger().values()
         if row.status == "disputed"

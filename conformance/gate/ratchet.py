@@ -9,17 +9,19 @@ from __future__ import annotations
 import glob
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 import msgspec
 
 from conformance.findings import Finding
+from conformance.gate.conclusion import completeness
 from conformance.gate.flaky_failures import FlakyFailure
 from conformance.gate.known_failures import (
     TO_DO,
     KnownFailure,
     KnownFile,
+    WholeRun,
     is_stale,
     is_unmatched,
     judged_entries,
@@ -30,8 +32,10 @@ from conformance.gate.known_failures import (
 )
 from conformance.gate.options import RunConfig
 from conformance.gate.records import Record, RunFooter, RunHeader, ScenarioRecord
+from conformance.gate.selection import whole_runs
 from conformance.gate.verdicts import verdict_of
 from conformance.ledger.loader import Ledger, load_ledger
+from conformance.participants.marks import TIERS
 from conformance.problems import UsageProblem
 
 UNLOCATED = frozenset({"scenario", "driver"})
@@ -48,36 +52,35 @@ _NO_TEXT = re.compile(r"[\ud800-\udfff]")
 class KnownWriter:
     """Listens to a run, and writes the file at its end; a broken run writes nothing.
 
-    `whole`: the run takes every scenario of its tier. `announce`: called with one line about what was written. Raises
-    UsageProblem if the path cannot be a file, or an existing file cannot be read.
+    `announce`: called with one line about what was written. Raises UsageProblem if the path cannot be a file, or an
+    existing file cannot be read.
     """
 
-    def __init__(self, path: Path, ledger: Ledger, *, whole: bool, announce: Callable[[str], None]) -> None:
-        self._path, self._ledger, self._whole, self._announce = path, ledger, whole, announce
+    def __init__(self, path: Path, ledger: Ledger, *, whole_run: WholeRun, announce: Callable[[str], None]) -> None:
+        self._path, self._ledger, self._whole_run, self._announce = path, ledger, whole_run, announce
         if path.is_dir() or not path.parent.is_dir():
             raise UsageProblem(
                 f"--write-known {path}: cannot write a file there", hint="choose a file name in an existing folder"
             )
         # Read at the start, so that an unreadable file stops the run before it takes its time.
         self._before = load_known(path, ledger) if path.exists() else ()
-        self._planned = 0
+        self._header: RunHeader | None = None
         self._records: list[ScenarioRecord] = []
 
     def __call__(self, record: Record) -> None:
         """Take the next record of the run."""
         match record:
             case RunHeader():
-                self._planned = record.planned
+                self._header = record
             case ScenarioRecord():
                 self._records.append(record)
             case RunFooter():
-                self._write()
+                assert self._header is not None
+                self._write(self._header, record)
 
-    def _write(self) -> None:
-        # An interrupted run shows nothing about entries of scenarios that it did not reach.
-        whole = self._whole and len(self._records) >= self._planned
-        kept = still_known(self._before, self._records, self._ledger, whole=whole)
-        added = list(new_entries(kept, self._records, self._ledger))
+    def _write(self, header: RunHeader, footer: RunFooter) -> None:
+        kept = still_known(self._before, self._records, self._ledger, self._whole_run)
+        added = new_entries(kept, self._records, self._ledger, header.tier)
         text = self._path.read_text("utf-8") if self._path.exists() else ""
         self._path.write_text(rewritten(text, kept, added), "utf-8")
         dropped, to_do = len(self._before) - len(kept), unexplained([*kept, *added])
@@ -85,6 +88,9 @@ class KnownWriter:
             f"{self._path}: {len(added)} entries added, {len(kept)} kept, {dropped} dropped; "
             f"{to_do} reasons to be filled in"
         )
+        ending = completeness(header, self._records, footer)
+        if not ending.complete:
+            self._announce(f"{self._path} is incomplete: {ending.sentence} Write it again with a complete run.")
 
 
 def known_writers(config: RunConfig, announce: Callable[[str], None]) -> list[Callable[[Record], None]]:
@@ -92,11 +98,11 @@ def known_writers(config: RunConfig, announce: Callable[[str], None]) -> list[Ca
     path = config.written_list
     if path is None:
         return []
-    return [KnownWriter(path, load_ledger(), whole=not config.is_narrowed, announce=announce)]
+    return [KnownWriter(path, load_ledger(), whole_run=whole_runs(config), announce=announce)]
 
 
 def still_known(
-    entries: Collection[KnownFailure], records: Collection[ScenarioRecord], ledger: Ledger, *, whole: bool
+    entries: Collection[KnownFailure], records: Collection[ScenarioRecord], ledger: Ledger, whole_run: WholeRun
 ) -> list[KnownFailure]:
     """Return the entries that this run does not show to be stale or unmatched."""
     failing = [
@@ -104,7 +110,7 @@ def still_known(
         for record in records
     ]
     # Judged by all records, but compared with failures only: warnings need no entry.
-    judged = judged_entries(entries, records, whole=whole)
+    judged = judged_entries(entries, records, whole_run)
     return [
         entry
         for entry in entries
@@ -113,17 +119,25 @@ def still_known(
 
 
 def new_entries(
-    known: Collection[KnownFailure], records: Collection[ScenarioRecord], ledger: Ledger
-) -> Iterator[KnownFailure]:
-    """Yield one entry for each cause of a failure that no entry excuses, in the order of the run."""
-    seen = list(known)
+    known: Collection[KnownFailure], records: Collection[ScenarioRecord], ledger: Ledger, tier: str
+) -> list[KnownFailure]:
+    """Return one entry for each cause of a failure that no entry excuses, in the order of the run.
+
+    `tier`: that of the run. An entry names the smallest tier, of `core` and above, in which the failure shows.
+    """
+    least = min(TIERS.index(tier), TIERS.index("core"))
+    added: dict[KnownFailure, int] = {}
     for record in records:
         for finding in record.findings:
             is_failure = record.requirements.get(finding.requirement) == "fail" and _fails(finding, ledger)
-            if is_failure and not any(entry.excuses(finding, record.id) for entry in seen):
-                # The new entry counts at once, so that one cause gets one entry however often it shows.
-                seen.append(entry_of(finding, record.id))
-                yield seen[-1]
+            if not is_failure or any(entry.excuses(finding, record.id) for entry in known):
+                continue
+            # The new entry counts at once, so that one cause gets one entry however often it shows.
+            entry = next((entry for entry in added if entry.excuses(finding, record.id)), None)
+            entry = entry or entry_of(finding, record.id)
+            # The largest: a smaller tier lacks some of the scenarios that the entry was made from.
+            added[entry] = max(added.get(entry, least), TIERS.index(record.tier))
+    return [msgspec.structs.replace(entry, tier=TIERS[rank]) for entry, rank in added.items()]
 
 
 def entry_of(finding: Finding, scenario: str) -> KnownFailure:

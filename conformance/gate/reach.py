@@ -10,7 +10,7 @@ from conformance.driver.authoring import CAPABILITY_OPS
 from conformance.driver.messages import Ready
 from conformance.driver.ops import REGISTRY
 from conformance.gate.decidability import OPENING_AND_CLOSING
-from conformance.ledger.loader import load_ledger
+from conformance.ledger.loader import examined_rows
 from conformance.ledger.operations import EVENTS_READ, WORKER_RUN, load_operations
 from conformance.participants.loop_worker import LOOP_OPERATIONS
 
@@ -48,7 +48,7 @@ def reach_of(ready: Ready, *, roles: AbstractSet[str]) -> Reach:
     useful = [prospect for prospect in prospects if prospect.unlocks]
     # The name decides between equals, so that the order is the same in every run.
     worthwhile = sorted(useful, key=lambda prospect: (-prospect.unlocks, prospect.what))
-    return Reach(len(now), sum(row.examined for row in load_ledger().values()), tuple(worthwhile))
+    return Reach(len(now), len(examined_rows()), tuple(worthwhile))
 
 
 def _can(ops: frozenset[str], capabilities: frozenset[str], roles: AbstractSet[str]) -> frozenset[str]:
@@ -68,8 +68,7 @@ def _decidable(can: frozenset[str]) -> frozenset[str]:
     if not can - OPENING_AND_CLOSING:
         return frozenset()
     table = load_operations()
-    rows = (row.id for row in load_ledger().values() if row.examined)
-    return frozenset(row for row in rows if not table.about(row) or table.about(row) & can)
+    return frozenset(row for row in examined_rows() if not table.about(row) or table.about(row) & can)
 
 
 def _steps(ready: Ready, roles: AbstractSet[str]) -> Iterator[tuple[str, frozenset[str]]]:

@@ -94,6 +94,8 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
     `not_run`: examined requirements that no scenario of this run covers, with the reason. `partner`: the second client
     on shared queues; None if that was the oracle. `reproduction`: the text of the client's `reproduction.toml`.
+    `deselected`: number of scenarios that the options select and that
+    pytest's own selection (`-k`, `-m`, node ids, `--lf`, `--deselect`) left out.
     """
 
     format: int
@@ -113,6 +115,7 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     not_run: dict[str, str] = {}
     partner: Party | None = None
     reproduction: str = ""
+    deselected: int = 0
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

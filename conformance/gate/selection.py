@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from conformance.gate.known_failures import KnownFailure, WholeRun, without_parameters
 from conformance.gate.options import RunConfig
 from conformance.gate.records import LEVELS
-from conformance.ledger.loader import Ledger
+from conformance.ledger.loader import Ledger, load_ledger
 from conformance.ledger.profiles import load_profiles
 from conformance.participants.marks import TIERS, Scenario, Tier, least_tier_of, tier_of
+from conformance.problems import NothingSelected, UsageProblem
 from conformance.protocol.versions import in_range
 from conformance.servers.setting import NewCluster, RedisUrl, parse_setting
 
@@ -30,23 +37,61 @@ def all_scenarios(files: str = "test_*.py") -> Iterator[tuple[str, Scenario]]:
         # Sorted, so that the order does not depend on the file system.
         for path in sorted(Path(folder).glob(files)):
             module = importlib.import_module(f"{SCENARIOS}.{path.stem}")
-            area = path.stem.removeprefix("test_").replace("_", "-")
+            area = area_of_module(path.stem)
             for value in vars(module).values():
                 found = getattr(value, "scenario", None)
                 if isinstance(found, Scenario):
                     yield f"{area}/{found.name}", found
 
 
-def cases_of(scenario: Scenario) -> tuple[dict[str, Any], ...]:
-    """The arguments of each case of a scenario: every combination of its `parametrize` marks, as pytest makes them."""
+def cases_of(scenario: Scenario) -> dict[str, dict[str, Any]]:
+    """Return the arguments of each case of a scenario by the text that is in brackets in the id of its pytest item.
+
+    The cases are all combinations of the `parametrize` marks; without one, the only case is called "".
+    """
     # The marks are on the pytest function, which has replaced the scenario's own in its module.
     test = vars(importlib.import_module(scenario.function.__module__))[scenario.function.__name__]
     marks = [mark for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize"]
-    axes = []
-    for names, values in (mark.args[:2] for mark in marks):
-        words = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-        axes.append([dict(zip(words, value if len(words) > 1 else (value,), strict=True)) for value in values])
-    return tuple({name: value for part in parts for name, value in part.items()} for parts in product(*axes))
+    return {
+        "-".join(text for text, _ in parts): {name: value for _, values in parts for name, value in values.items()}
+        for parts in product(*map(_values_of, marks))
+    }
+
+
+def _values_of(mark: pytest.Mark) -> list[tuple[str, dict[str, Any]]]:
+    """Return the values of one `parametrize` mark, each with the text that pytest makes of it."""
+    names, values = mark.args[:2]
+    words = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    rows = [dict(zip(words, value if len(words) > 1 else (value,), strict=True)) for value in values]
+    ids = mark.kwargs.get("ids")
+    if isinstance(ids, Sequence):
+        texts = [_escaped(str(text)) for text in ids]
+    else:
+        texts = [
+            "-".join(_text_of(value, ids, f"{name}{index}") for name, value in row.items())
+            for index, row in enumerate(rows)
+        ]
+    return list(zip(_unique(texts), rows, strict=True))
+
+
+def _unique(texts: Sequence[str]) -> Iterator[str]:
+    """Yield the texts; those that occur more than once are numbered."""
+    numbers: Counter[str] = Counter()
+    for text in texts:
+        number = f"{'_' if text[-1:].isdigit() else ''}{numbers[text]}"
+        yield f"{text}{number}" if texts.count(text) > 1 else text
+        numbers[text] += 1
+
+
+def _text_of(value: object, ids: Callable[[Any], object] | None, otherwise: str) -> str:
+    """Return the text of a value in the id of an item, by the rules of pytest."""
+    if ids is not None:
+        value = ids(value)
+    return _escaped(str(value)) if value is None or isinstance(value, str | float | int) else otherwise
+
+
+def _escaped(text: str) -> str:
+    return text.encode("unicode_escape").decode("ascii")
 
 
 def scenarios_by_requirement() -> dict[str, list[str]]:
@@ -65,8 +110,13 @@ def scenario_of(item: pytest.Item) -> Scenario | None:
 
 
 def area_of(node: pytest.Item | pytest.Collector) -> str:
-    """Return the area of an item or module: the module's name without `test_`."""
-    return node.path.stem.removeprefix("test_").replace("_", "-")
+    """Return the area of an item or module."""
+    return area_of_module(node.path.stem)
+
+
+def area_of_module(name: str) -> str:
+    """Return the area of the scenarios in a module: its name without `test_`."""
+    return name.removeprefix("test_").replace("_", "-")
 
 
 def scenario_id(item: pytest.Item) -> str:
@@ -101,6 +151,7 @@ def tier_of_item(item: pytest.Item, scenario: Scenario) -> Tier:
 
 NEEDS_A_CLUSTER = "need a Redis Cluster"
 OUTSIDE_SELECT = "outside --select"
+OUTSIDE_PYTESTS_SELECTION = "outside pytest's selection"
 
 
 def _objections(
@@ -112,8 +163,7 @@ def _objections(
     """
     tier = tier or least_tier_of(scenario)
     rows = [ledger.row(requirement) for requirement in scenario.requirements if requirement in ledger]
-    areas = (name.split("/", maxsplit=1)[0], *(row.area for row in rows))
-    names = (name, name.split("[", maxsplit=1)[0], *areas, *scenario.requirements)
+    names = _names_of(name, scenario, ledger)
     parameters = name.partition("[")[2].removesuffix("]")
     others = [versions for versions in scenario.ranges_of(parameters) if not in_range(config.oracle_version, versions)]
     kept_out_by = {
@@ -127,6 +177,12 @@ def _objections(
         OUTSIDE_SELECT: bool(config.select) and not any(_matches(names, pattern) for pattern in config.select),
     }
     return [reason for reason, applies in kept_out_by.items() if applies]
+
+
+def _names_of(name: str, scenario: Scenario, ledger: Ledger) -> tuple[str, ...]:
+    """Return everything that a pattern can match: id with and without parameters, areas, requirements."""
+    areas = (ledger.row(requirement).area for requirement in scenario.requirements if requirement in ledger)
+    return (name, without_parameters(name), name.split("/", maxsplit=1)[0], *areas, *scenario.requirements)
 
 
 def is_possible(scenario: Scenario, config: RunConfig) -> bool:
@@ -145,6 +201,83 @@ def _profiles_of(scenario: Scenario) -> set[str]:
     return {profile.name for profile in found if profile is not None}
 
 
+@cache
+def _all_cases() -> tuple[tuple[str, Scenario, Tier], ...]:
+    """Id with parameters, scenario and smallest tier of every case of all scenarios."""
+    return tuple(
+        (f"{name}[{text}]" if text else name, scenario, tier_of(scenario, arguments))
+        for name, scenario in all_scenarios()
+        for text, arguments in cases_of(scenario).items()
+    )
+
+
+def selected_cases(config: RunConfig, ledger: Ledger) -> frozenset[str]:
+    """Return the ids, with parameters, of everything that the options of a run select."""
+    return frozenset(
+        name for name, scenario, tier in _all_cases() if not _objections(config, scenario, name, ledger, tier=tier)
+    )
+
+
+def whole_runs(config: RunConfig) -> WholeRun:
+    """Return what a whole run of each tier takes on this run's oracle and Redis."""
+    ledger = load_ledger(config.oracle_version)
+
+    @cache
+    def whole_run(tier: Tier) -> frozenset[str]:
+        return selected_cases(RunConfig(oracle=config.oracle, redis=config.redis, tier=tier), ledger)
+
+    return whole_run
+
+
+def check_patterns(patterns: Sequence[str]) -> None:
+    """Raise NothingSelected for a pattern of --select that matches no scenario of the kit."""
+    ledger = load_ledger()
+    for pattern in patterns:
+        if not any(_matches(_names_of(name, scenario, ledger), pattern) for name, scenario, _ in _all_cases()):
+            names = {name for case, scenario, _ in _all_cases() for name in _names_of(case, scenario, ledger)}
+            hint = f"no scenario checks it; `bullmq-conformance explain {pattern}` says why"
+            raise NothingSelected(
+                f"no scenario matches {pattern} of --select",
+                hint=hint if pattern in ledger else _closest(pattern, names),
+            )
+
+
+def check_listed_scenarios(entries: Iterable[KnownFailure], path: Path | None) -> None:
+    """Raise UsageProblem for an entry whose `scenario` matches no scenario of the kit."""
+    names = [name for name, _, _ in _all_cases()]
+    for entry in entries:
+        if entry.scenario != "*" and not any(entry.is_about(name) for name in names):
+            raise UsageProblem(
+                f"--known {path}: no scenario matches {entry.scenario!r} (the entry of {entry.requirement})",
+                hint=_closest(entry.scenario, {*names, *map(without_parameters, names)}),
+            )
+
+
+def _closest(pattern: str, names: Collection[str]) -> str:
+    """Return the patterns that are spelled like this one and match something, as a hint."""
+    # Compared up to the first wildcard, with the beginnings of names: the rest of the pattern may be right.
+    fixed = pattern[: next((index for index, character in enumerate(pattern) if character in "*?"), len(pattern))]
+    beginnings = {name[: end.end()] for name in names for end in re.finditer(r"[./]|$", name)}
+    similar = get_close_matches(fixed, sorted(beginnings), cutoff=0.75)
+    repaired = [beginning + pattern[len(fixed) :] for beginning in similar]
+    close = [text for text in repaired if any(_matches((name,), text) for name in names)]
+    return f"did you mean {' or '.join(close)}?" if close else "`bullmq-conformance list` prints every id"
+
+
+def patterns_without_effect(config: RunConfig, ledger: Ledger) -> dict[str, str]:
+    """Return the patterns of --select none of whose scenarios this run takes, each with the reason."""
+    reasons = {}
+    for pattern in config.select:
+        alone = msgspec.structs.replace(config, select=[pattern])
+        objections = [_objections(alone, scenario, name, ledger, tier=tier) for name, scenario, tier in _all_cases()]
+        matching = [against for against in objections if OUTSIDE_SELECT not in against]
+        if matching and all(matching):
+            # The shortest list: the scenario that came closest to being run explains best what to change.
+            closest = min(matching, key=len)
+            reasons[pattern] = " and ".join(closest)
+    return reasons
+
+
 def chosen_scenarios(config: RunConfig, ledger: Ledger) -> list[str]:
     """Return the ids (`area/name`) of the scenarios that this run takes."""
     return [name for name, scenario in all_scenarios() if not _objections(config, scenario, name, ledger)]
@@ -157,11 +290,16 @@ def left_out(config: RunConfig, ledger: Ledger) -> list[str]:
     ]
 
 
-def requirements_not_run(config: RunConfig, ledger: Ledger) -> dict[str, str]:
-    """Return the reason for each examined requirement that no scenario of the run covers."""
+def requirements_not_run(config: RunConfig, ledger: Ledger, without: Collection[str] = frozenset()) -> dict[str, str]:
+    """Return the reason for each examined requirement that no scenario of the run covers.
+
+    `without`: scenarios (`area/name`) that the options select and pytest's own selection leaves out.
+    """
     least: dict[str, list[str]] = {}
     for name, scenario in all_scenarios():
         objections = _objections(config, scenario, name, ledger)
+        if not objections and name in without:
+            objections = [OUTSIDE_PYTESTS_SELECTION]
         for requirement in scenario.requirements:
             # The shortest list: the scenario that came closest to being run explains best what to change.
             least[requirement] = min(least.get(requirement, objections), objections, key=len)

@@ -196,6 +196,11 @@ def load_ledger(version: str = "") -> Ledger:
     return Ledger(list(rows), areas)
 
 
+def examined_rows(version: str = REQUIREMENT_SET) -> dict[str, Requirement]:
+    """The rows that a run against this oracle must decide: every share and count is of these. "": of all versions."""
+    return {row.id: row for row in load_ledger(version).values() if row.examined}
+
+
 @lru_cache(maxsize=1)
 def load_claims() -> dict[str, str]:
     """Every claim of the written specification, with the verdict on it: HOLDS, DIFFERS, LIBRARY, OBSOLETE, UNTESTED."""

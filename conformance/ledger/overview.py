@@ -138,8 +138,10 @@ few rules to another one also needs that other one to hold.
 
 
 def profiles_table(ledger: Ledger, profiles: ProfileTable) -> Iterator[str]:
-    """Lines of a Markdown table: each profile, how many rules it has, and what a driver has to declare for it."""
-    rows = profiles.rows_by_profile(row.id for row in ledger.values() if row.examined)
+    """Lines of a Markdown table: each profile, how many rules a run checks, and what a driver has to declare for it."""
+    rows = profiles.rows_by_profile(
+        row.id for row in ledger.values() if row.examined and in_range(REQUIREMENT_SET, row.versions)
+    )
     yield "| profile | what it is about | rules | needs |"
     yield "|---|---|---:|---|"
     for profile in profiles.values():

@@ -9,12 +9,13 @@ from pathlib import Path
 from rich.console import Console
 
 from conformance.gate.records import Record, RunFooter, RunHeader, ScenarioRecord
+from conformance.ledger.loader import examined_rows
 from conformance.ledger.profiles import ProfileTable, load_profiles
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.report import json_summary, junit, markup, terminal, workflow_commands
 from conformance.report.bug_report import FOLDER, bug_reports
 from conformance.report.run_file import Run, RunWriter, read_run
-from conformance.report.summary import RequirementRows, Summary, examined_rows, summarise
+from conformance.report.summary import RequirementRows, Summary, summarise
 from conformance.report.terminal import LiveProgress, print_summary
 
 
@@ -120,9 +121,13 @@ class _RunRecorder:
 
     def __init__(self, out: Path, formats: Sequence[str]) -> None:
         self._out, self._formats = out, formats
+        # Opened and closed to prove that it can be written. A run that never starts leaves no file behind.
         self._writer = RunWriter(out / RUN_FILE)
+        self._writer.close()
 
     def record(self, record: Record) -> None:
+        if isinstance(record, RunHeader):
+            self._writer = RunWriter(self._writer.path)
         self._writer.write(record)
         if isinstance(record, RunFooter):
             # Closed first, because the reports are rendered from the file.
@@ -130,25 +135,43 @@ class _RunRecorder:
             write_reports(self._writer.path, self._out, self._formats)
 
 
+class SummaryCollector:
+    """A listener that keeps the records of a run. `summary`: set after the last record."""
+
+    def __init__(self) -> None:
+        self.summary: Summary | None = None
+        self._header: RunHeader | None = None
+        self._scenarios: list[ScenarioRecord] = []
+
+    def record(self, record: Record) -> None:
+        """Take the next record of the run."""
+        match record:
+            case RunHeader():
+                self._header = record
+            case ScenarioRecord():
+                self._scenarios.append(record)
+            case RunFooter():
+                assert self._header is not None
+                run = Run(header=self._header, scenarios=tuple(self._scenarios), footer=record)
+                self.summary = summarise(run, examined_rows(run.header.requirement_set), load_profiles())
+
+
 class _LiveView:
     """The live view, and the summary after the last record."""
 
     def __init__(self, console: Console, live_console: Console) -> None:
         self._console = console
-        self._progress = LiveProgress(live_console, examined_rows())
-        self._header: RunHeader | None = None
-        self._scenarios: list[ScenarioRecord] = []
+        self._progress = LiveProgress(live_console, examined_rows(""))
+        self._collector = SummaryCollector()
 
     def record(self, record: Record) -> None:
+        self._collector.record(record)
         match record:
             case RunHeader():
-                self._header = record
                 self._progress.start(record.planned)
             case ScenarioRecord():
-                self._scenarios.append(record)
                 self._progress.scenario(record)
             case RunFooter():
                 self._progress.stop()
-                assert self._header is not None
-                run = Run(header=self._header, scenarios=tuple(self._scenarios), footer=record)
-                print_summary(summarise(run, examined_rows(run.header.requirement_set), load_profiles()), self._console)
+                assert self._collector.summary is not None
+                print_summary(self._collector.summary, self._console)

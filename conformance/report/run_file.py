@@ -32,6 +32,7 @@ class RunWriter:
     """Appends records to a new run file; usable from several threads and as a context manager.
 
     The file is created at once, so that an unwritable path is known before the first scenario and not after the last.
+    Closing removes it if no record was written.
     Raises EnvironmentProblem where the path cannot be written, UsageProblem where it already holds something: a run is
     evidence and is never overwritten.
     """
@@ -58,11 +59,14 @@ class RunWriter:
                 ) from error
 
     def close(self) -> None:
-        """Close the file; closing twice is fine."""
+        """Close the file, and remove it if nothing was written; closing twice is fine."""
         with self._lock:
             if self._descriptor is not None:
+                is_empty = not os.fstat(self._descriptor).st_size
                 os.close(self._descriptor)
                 self._descriptor = None
+                if is_empty:
+                    self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self

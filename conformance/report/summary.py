@@ -24,12 +24,12 @@ from conformance.gate.outcomes import (
 )
 from conformance.gate.profile_status import ProfileStatus
 from conformance.gate.records import Level, ScenarioRecord, Verdict
-from conformance.ledger.loader import load_ledger
 from conformance.ledger.profiles import NO_PROFILES, ProfileTable
 from conformance.pages.text import (
     SplitText,
     clip,
     clip_split,
+    count,
     duration,
     moment,
     split_difference,
@@ -63,14 +63,6 @@ RequirementRows = Mapping[str, RequirementRow]
 """Ledger rows by requirement id. Reports also work for ids that are not in it, with less detail."""
 
 NO_ROWS: RequirementRows = {}
-
-
-def examined_rows(version: str = "") -> RequirementRows:
-    """Return the rows of the kit's ledger that scenarios examine; reports leave out the others.
-
-    `version`: of the oracle, whose rows and words they are; without it, all rows.
-    """
-    return {row.id: row for row in load_ledger(version).values() if row.examined}
 
 
 Counts = Mapping[ReportedVerdict, int]
@@ -321,6 +313,7 @@ def run_facts(run: Run) -> list[LabelledValue]:
         ("redis", f"{redis.version}, {redis.mode}, from {redis.source}"),
         *_private_redis(header.environment),
         ("run", f"{header.run}, tier {header.tier}, seed {header.seed}, kit {header.kit}"),
+        *([("selection", f"pytest left out {count(header.deselected, 'scenario')}")] if header.deselected else []),
         ("requirements", f"set {header.requirement_set}"),
         ("started", moment(header.started_ms)),
         ("command", shlex.join(header.command)),

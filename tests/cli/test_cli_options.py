@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import functools
 import shlex
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_origin
+from types import SimpleNamespace
+from typing import Annotated, Any, cast, get_origin
 
 import msgspec
 import pytest
@@ -18,7 +23,7 @@ from conformance.cli.options import Duration
 from conformance.cli.verbs import loaded_verbs
 from conformance.environment.clients import Launch
 from conformance.fuzz.options import FuzzConfig, ReplayConfig
-from conformance.gate.options import RunConfig, pytest_help, recorded, words_of
+from conformance.gate.options import RunConfig, add_options, recorded, words_of
 from conformance.matrix.runner import MatrixConfig
 from conformance.mutants.generated.command import MutantConfig
 from conformance.options import DeclaredOption, DurationMs, duration_ms, duration_text, option_words, options_of
@@ -26,7 +31,7 @@ from conformance.problems import UsageProblem
 from reports.options import CheckConfig, DiffConfig, HistoryConfig, LoadConfig, SnapshotConfig
 from tests.cli.parsing import parse_call
 
-from .cli_program import Program
+from .cli_program import ROOT, Program, run_command
 
 
 @pytest.mark.parametrize(
@@ -168,11 +173,33 @@ def test_the_program_accepts_the_reproduce_lines_of_chaos(client: Launch, option
         parse_call(shlex.split(line)[1:])
 
 
-def test_a_percent_sign_in_a_help_text_is_literal_in_the_help_of_pytest() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--share", help=pytest_help("such as 30%."))
-    assert "such as 30%." in parser.format_help()
-    assert all("%" not in pytest_help(option.help).replace("%%", "") for option in options_of(RunConfig))
+def with_percent_signs(config: type[msgspec.Struct]) -> list[DeclaredOption]:
+    """The options, each described with percent signs of every kind."""
+    return [
+        dataclasses.replace(option, declared=dataclasses.replace(option.declared, help="30%. 100 % %s %(prog)s %%"))
+        for option in options_of(config)
+    ]
+
+
+@pytest.mark.parametrize("options", [options_of, with_percent_signs])
+def test_pytest_prints_every_help_text_of_the_plugin_as_it_is_declared(
+    options: Callable[[type[msgspec.Struct]], Sequence[DeclaredOption]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conformance.gate.options.options_of", options)
+    formatter = functools.partial(argparse.HelpFormatter, width=1000)
+    parser = argparse.ArgumentParser(formatter_class=formatter)
+    group = SimpleNamespace(addoption=parser.add_argument)
+    add_options(cast("pytest.Parser", SimpleNamespace(getgroup=lambda *_names: group)))
+    printed = parser.format_help()
+    for option in options(RunConfig):
+        assert f" {option.help}\n" in printed
+
+
+@pytest.mark.parametrize("words", [["conformance/", "--help"], ["--help"]])
+def test_the_help_of_pytest_in_the_checkout(words: list[str]) -> None:
+    done = run_command([sys.executable, "-m", "pytest", *words], cwd=ROOT)
+    assert done.code == 0, done
+    assert "that must be decided, such as 30%." in " ".join(done.out.split())
 
 
 def test_a_password_is_not_written_down() -> None:

@@ -14,8 +14,10 @@ from conformance.servers import RedisInstance, open_server
 
 from .cli_program import (
     ROOT,
+    SCENARIOS,
     Program,
     read_records,
+    run_command,
     run_pytest,
 )
 
@@ -143,6 +145,8 @@ def test_plain_pytest_ends_with_the_same_exit_codes(without_lifo: list[str], tmp
     passing = run_pytest("--client", "node", "--select", "add.lifo", "--out", tmp_path / "out", cwd=ROOT)
     assert passing.code == 0, passing
     assert "1 passed" in passing.out
+    for line in (" client ", " oracle ", " redis ", "SELECTION HOLDS: 1 of 1 selected requirement passes."):
+        assert line in passing.out
     assert read_records(tmp_path / "out").verdicts == {LIFO: ("pass", {"add.lifo": "pass"})}
 
     failing = run_pytest("--client-command", json.dumps(without_lifo), "--select", "add.lifo", cwd=ROOT)
@@ -155,7 +159,7 @@ def test_plain_pytest_ends_with_the_same_exit_codes(without_lifo: list[str], tmp
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (("--client", "node", "--select", "no.such.*"), 5, "deselected"),
+        (("--client", "node", "--select", "no.such.*"), 5, "no scenario matches no.such.*"),
         (("--client", "no-such-client", "--select", "add.lifo"), 2, "unknown client 'no-such-client'"),
         (("--known", "/nonexistent/known.toml"), 2, "No such file"),
         (("--redis", "redis://127.0.0.1:1", "--select", "add.lifo"), 3, "cannot be reached"),
@@ -167,6 +171,19 @@ def test_plain_pytest_and_mistakes(words: tuple[str, ...], code: int, text: str)
     assert done.code == code, done
     assert text in done.out + done.err
     assert "Traceback" not in done.out + done.err
+
+
+NODE_ID = "conformance/scenarios/test_add.py::test_a_lifo_job_enters_wait_at_the_right"
+
+
+@pytest.mark.parametrize("words", [(SCENARIOS, "-n", "2", "-q", "-k", "a_lifo_job_enters"), (NODE_ID, "-qq")])
+def test_pytests_own_selection_is_a_selection(words: tuple[str, ...], tmp_path: Path) -> None:
+    done = run_command([sys.executable, "-m", "pytest", "--client", "node", "--out", tmp_path, *words], cwd=ROOT)
+    assert done.code == 0, done
+    assert read_records(tmp_path).verdicts == {LIFO: ("pass", {"add.lifo": "pass"})}
+    for line in (" client ", " oracle ", " redis ", "SELECTION HOLDS: 1 of 1 selected requirement passes."):
+        assert line in done.out
+    assert "outside pytest's selection" in done.out
 
 
 # Passwords.

@@ -105,9 +105,11 @@ def test_what_only_warns_needs_no_entry() -> None:
     assert said == [f"entry 3 can be removed: {WARNS}"]
 
 
-def test_a_list_that_does_not_hold_is_said() -> None:
+def test_a_list_that_does_not_hold_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     stale = found("pause/one", against(LIMIT), against(SIZE))
     passed = msgspec.structs.replace(stale, requirements={**stale.requirements, PAUSED: "pass"})
+    module = sys.modules[judged_with.__module__]
+    monkeypatch.setattr(module, "whole_runs", lambda _config: lambda _tier: {passed.id})
     entries = [known(LIMIT), known(SIZE), known(PAUSED)]
     assert next(complaints([run_of(passed)], entries, LEDGER)) == "with the whole list, run sample ends with 1"
 

@@ -27,15 +27,15 @@ from conformance.gate.known_failures import (
     stale_entries,
     unmatched_entries,
 )
+from conformance.gate.options import RunConfig
 from conformance.gate.records import RunFooter, ScenarioRecord
+from conformance.gate.selection import whole_runs
 from conformance.gate.verdicts import NOT_REACHED, UNFINISHED, verdict_of, with_excuses
 from conformance.ledger.loader import Ledger, load_ledger
 from conformance.ledger.profiles import load_profiles
 from conformance.report.run_file import Run, find_run, read_run
 
 HOLDS, FAILS, UNDECIDED = 0, 1, 4
-NARROWING = ("select", "profile", "handovers", "level")
-"""Options of a run that leave something out, so that it does not judge the whole list."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ def judged_with(run: Run, entries: Sequence[KnownFailure], ledger: Ledger) -> Ju
     """The conclusion of a complete run with this list."""
     header = run.header
     scenarios = [_judged_again(record, entries, ledger) for record in run.scenarios]
-    whole = len(scenarios) >= header.planned and not any(header.options.get(option) for option in NARROWING)
-    judged = judged_entries(entries, scenarios, whole=whole)
+    config = RunConfig(oracle=header.options.get("oracle", ""), redis=header.options.get("redis", ""))
+    judged = judged_entries(entries, scenarios, whole_runs(config))
     footer = RunFooter(
         finished_ms=run.footer.finished_ms if run.footer else header.started_ms,
         exit_code=HOLDS,

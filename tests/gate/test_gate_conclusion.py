@@ -195,6 +195,31 @@ def test_a_client_without_decided_requirements_is_undecided(scenario: ScenarioRe
     assert "Next: " in conclusion.sentence
 
 
+@pytest.mark.parametrize(
+    ("scenarios", "statement"),
+    [
+        ([one("pass", "add.waits")], "1 of 1 selected requirement passes."),
+        ([one("pass", "add.waits", "add.kept")], "2 of 2 selected requirements pass."),
+        ([one("pass", "add.waits"), one("unsupported", "add.kept")], "1 of 2 selected requirements passes."),
+        (
+            [one("fail", "add.waits", known={"add.waits": "why"})],
+            "1 of 1 selected requirement passes or is known to fail",
+        ),
+    ],
+)
+def test_a_selection_counts_in_plain_english(scenarios: list[ScenarioRecord], statement: str) -> None:
+    assert concluded(*scenarios, select=["add.*"]).sentence.startswith(f"SELECTION HOLDS: {statement}")
+
+
+def test_a_smaller_share_is_advised_only_if_it_would_help() -> None:
+    assert "--min-decided` accepts" in concluded(one("pass", "add.waits")).advice
+    unchecked = (one("pass", "add.waits"), one("unchecked", "run.moves"))
+    for settings in ({}, {"min_decided": "10"}):
+        conclusion = concluded(*unchecked, declared=ADD_AND_RUN, **settings)
+        assert conclusion.exit_code == 4
+        assert "--min-decided" not in conclusion.advice
+
+
 def test_an_open_question_about_a_must_outweighs_a_whole_profile() -> None:
     whole = one("pass", "add.waits", "add.kept")
     assert concluded(whole, one("inconclusive", "run.moves"), declared=ADD_AND_RUN).exit_code == 4

@@ -20,6 +20,7 @@ from conformance.gate.known_failures import (
 )
 from conformance.gate.options import RunConfig
 from conformance.gate.records import Verdict
+from conformance.participants.marks import Tier
 from conformance.problems import UsageProblem
 
 from .gate_builders import finding, record
@@ -238,12 +239,38 @@ def test_an_entry_may_name_scenarios_and_their_parameters(pattern: str, is_about
     assert (excuse([finding()], [entry], "lock/lost[complete]") == {"a.must": "x"}) is is_about
 
 
-def test_a_narrowed_run_judges_only_entries_whose_scenario_it_ran() -> None:
-    named = KnownFailure(requirement="a.must", reason="x", scenario="a/one")
-    others = [ENTRY, KnownFailure(requirement="a.must", reason="y", scenario="a/*")]
-    ran = [record({"a.must": "pass"}, name="a/one[1]")]
-    assert judged_entries([named, *others], ran, whole=False) == [named]
-    assert judged_entries([named, *others], ran, whole=True) == [named, *others]
+CASES = {
+    "smoke": {"a/one[1]"},
+    "core": {"a/one[1]", "a/one[2]", "a/two"},
+    "full": {"a/one[1]", "a/one[2]", "a/one[3]", "a/two"},
+}
+"""What a whole run of each tier takes."""
+
+
+@pytest.mark.parametrize(
+    ("scenario", "tier", "judging"),
+    [
+        ("*", "core", {"core", "full"}),
+        ("*", "full", {"full"}),
+        ("*", "smoke", {"smoke", "core", "full", "select a/one"}),
+        ("a/one", "core", {"core", "full", "select a/one"}),
+        ("a/one[1]", "core", {"smoke", "core", "full", "select a/one"}),
+        ("a/one", "full", {"full"}),
+        ("a/one", "smoke", {"smoke", "core", "full", "select a/one"}),
+        ("a/o*", "core", {"core", "full", "select a/one"}),
+        ("a/*", "core", {"core", "full"}),
+        ("a/three", "core", set()),
+    ],
+)
+def test_an_entry_is_judged_by_a_run_of_all_that_it_was_made_from(scenario: str, tier: Tier, judging: set[str]) -> None:
+    entry = KnownFailure(requirement="a.must", reason="x", scenario=scenario, tier=tier)
+    runs: dict[str, set[str]] = {**CASES, "select a/one": {"a/one[1]", "a/one[2]"}, "stopped": {"a/two"}}
+    judges = {
+        name
+        for name, ids in runs.items()
+        if judged_entries([entry], [record({"a.must": "pass"}, name=case) for case in ids], lambda tier: CASES[tier])
+    }
+    assert judges == judging
 
 
 def test_an_entry_is_judged_by_its_own_scenarios_only() -> None:

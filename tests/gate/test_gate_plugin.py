@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -31,8 +32,11 @@ from conformance.gate.plugin import (
 )
 from conformance.gate.records import HIDDEN, Party, Record, RunFooter, RunHeader, ScenarioRecord, Verdict, encode
 from conformance.gate.repetition import Repeater
+from conformance.gate.selection import selected_cases
 from conformance.gate.stop_rule import BUDGET_USED, StopRule
-from conformance.problems import Undecidable, UsageProblem
+from conformance.ledger.loader import load_ledger
+from conformance.problems import NothingSelected, Undecidable, UsageProblem
+from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers import RedisInstance
 from conformance.upstream.node import NodeBinary
 from conformance.upstream.package import BullMQPackage
@@ -76,6 +80,12 @@ def prepared() -> Environment:
         handshakes=handshakes,
         startup_ms={"redis": 1.5},
     )
+
+
+@pytest.fixture(autouse=True)
+def kit_of_one_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let known failures be judged by a run of the scenario that `record` makes."""
+    monkeypatch.setattr("conformance.gate.plugin.whole_runs", lambda _config: lambda _tier: {"a/one"})
 
 
 class Run:
@@ -245,8 +255,36 @@ def test_the_header_says_why_requirements_are_not_run() -> None:
 
 
 def test_an_unknown_profile_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(UsageProblem, match=r"unknown profile 'consumer'.*producer, bulk, worker"):
-        Run(profile=["producer", "consumer"])
+    with pytest.raises(UsageProblem, match=r"unknown profile 'produccer' — did you mean producer"):
+        Run(profile=["worker", "produccer"])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "hint"),
+    [
+        ("flow_failures/*", "did you mean flow-failures/*"),
+        ("add.lifoo", "did you mean add.lifo?"),
+        (
+            "add/a_lifo_job_enters_wait_at_the_left",
+            "did you mean add/a_plain_job_enters_wait_at_the_left or add/a_lifo",
+        ),
+        ("xyzzy", "`bullmq-conformance list` prints every id"),
+    ],
+)
+def test_a_pattern_that_matches_nothing_is_refused_although_another_one_matches(pattern: str, hint: str) -> None:
+    with pytest.raises(NothingSelected) as problem:
+        Run(select=["add.lifo", pattern])
+    assert problem.value.what == f"no scenario matches {pattern} of --select"
+    assert hint in problem.value.hint
+    assert problem.value.exit_code == 5
+
+
+def test_a_pattern_that_this_run_cannot_take_is_announced() -> None:
+    announced: list[str] = []
+    plugin = GatePlugin(RunConfig(tier="smoke", select=["add.plain.waits", "race"]), [], announced.append)
+    assert plugin._not_run() == {"not run": "--select race: its scenarios are in tier core"}
+    assert announced == ["not run: --select race: its scenarios are in tier core"]
+    assert "its scenarios are in tier core" in nothing_selected(RunConfig(tier="smoke", select=["race"])).hint
 
 
 def test_an_invalid_share_is_refused() -> None:
@@ -360,12 +398,66 @@ def test_scenarios_outside_the_budget_are_reported(verdict: Verdict, code: int) 
     assert (run.footer.stopped, run.footer.problems) == (BUDGET_USED, [])
 
 
-def test_an_entry_is_not_stale_because_of_a_run_that_was_narrowed_or_ended() -> None:
-    old = KnownFailure(requirement="add.lifo", reason="old")
-    for run in (Run(old, planned=1, select=["add.lifo"]), Run(old, planned=2, budget="1ms")):
-        run.finishes(one("pass"))
-        run.ends()
-        assert run.footer.stale == {}
+def test_an_entry_is_not_stale_because_of_a_run_that_left_something_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conformance.gate.plugin.whole_runs", lambda _config: lambda _tier: {"a/one", "a/two"})
+    run = Run(KnownFailure(requirement="add.lifo", reason="old"), planned=2, budget="1ms")
+    run.finishes(one("pass"))
+    run.ends()
+    assert run.footer.stale == {}
+
+
+# pytest's own selection.
+
+
+class TypedPlugin(GatePlugin):
+    """The plugin of a typed `pytest conformance/`: it prepares the run itself, here without starting anything."""
+
+    def _prepared(self) -> Environment:
+        self._environment = self._environment or prepared()
+        return self._environment
+
+
+def typed(ids: Iterable[str], **options: Any) -> tuple[RunHeader, RunFooter]:
+    """The run of a typed command whose workers collected these node ids, and in which everything passes."""
+    heard: list[Record] = []
+    plugin = TypedPlugin(RunConfig(**options), [heard.append], lambda _text: None)
+    nodes = list(ids)
+    # xdist starts its workers, for which everything is prepared, before they collect.
+    plugin.pytest_configure_node(SimpleNamespace(workerinput={}))
+    plugin.pytest_xdist_node_collection_finished(nodes)
+    for _ in nodes:
+        report = SimpleNamespace(when="call", failed=False, user_properties=[(PROPERTY, encode(one("pass")).decode())])
+        plugin.pytest_runtest_logreport(cast("pytest.TestReport", report))
+    session = SimpleNamespace(exitstatus=0, shouldfail=False, shouldstop=False)
+    plugin.pytest_sessionfinish(cast("pytest.Session", session), 0)
+    assert isinstance(heard[0], RunHeader)
+    assert isinstance(heard[-1], RunFooter)
+    return heard[0], heard[-1]
+
+
+LIFO = "conformance/scenarios/test_add.py::test_a_lifo_job_enters_wait_at_the_right"
+
+
+def test_pytests_own_selection_narrows_a_run_like_select() -> None:
+    header, footer = typed([LIFO])
+    assert (header.planned, footer.exit_code) == (1, 0), "the selection holds"
+    assert header.deselected == len(selected_cases(RunConfig(), load_ledger(BULLMQ_VERSION))) - 1
+    assert header.not_run["add.plain.waits"] == "outside pytest's selection"
+    assert "add.lifo" not in header.not_run
+
+
+def test_one_case_that_pytest_leaves_out_narrows_a_run() -> None:
+    cases = selected_cases(RunConfig(), load_ledger(BULLMQ_VERSION))
+    *most, _case = sorted((name for name in cases if name.endswith("]")), key=len)
+    nodes = [f"scenarios/test_{name.replace('/', '.py::test_', 1)}" for name in [*(cases - set(most) - {_case}), *most]]
+    header, _ = typed(nodes)
+    assert header.deselected == 1
+    assert "outside pytest's selection" not in header.not_run.values(), "the scenario has other cases"
+
+
+def test_what_the_options_left_out_was_not_left_out_by_pytest() -> None:
+    header, _ = typed([LIFO], select=["add.lifo"])
+    assert (header.planned, header.deselected) == (1, 0)
 
 
 def test_a_scenario_that_was_not_started_leaves_no_record() -> None:

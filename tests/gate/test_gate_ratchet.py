@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from conformance.findings import Finding
 from conformance.gate.known_failures import KnownFailure, excuse, parse_known
 from conformance.gate.ratchet import KnownWriter, entry_of, entry_text, new_entries, rewritten, still_known
 from conformance.gate.records import Party, RedisInfo, RunFooter, RunHeader, ScenarioRecord
+from conformance.participants.marks import Tier
 from conformance.problems import UsageProblem
 
 from .gate_builders import finding, levels, record
@@ -32,6 +35,11 @@ issue = "https://x"  # read it
 """
 
 
+def whole_run(_tier: Tier) -> list[str]:
+    """A kit with one scenario."""
+    return ["a/one"]
+
+
 def header(planned: int) -> RunHeader:
     facts: dict[str, Any] = {"format": 1, "kit": "1", "run": "r", "started_ms": 0, "seed": 0, "tier": "core"}
     return RunHeader(
@@ -46,14 +54,17 @@ def header(planned: int) -> RunHeader:
     )
 
 
-def write(path: Path, *records: ScenarioRecord, planned: int | None = None, whole: bool = True) -> list[str]:
-    """Tell the writer of a run, as the gate would; what it said."""
+def write(
+    path: Path, *records: ScenarioRecord, planned: int | None = None, left_out: Sequence[str] = (), stopped: str = ""
+) -> list[str]:
+    """Tell the writer of a run, as the gate would; what it said. `left_out`: ids of scenarios that it does not take."""
     said: list[str] = []
-    writer = KnownWriter(path, levels(), whole=whole, announce=said.append)
+    everything = {*left_out, *(entry.id for entry in records)}
+    writer = KnownWriter(path, levels(), whole_run=lambda _tier: everything, announce=said.append)
     writer(header(len(records) if planned is None else planned))
     for entry in records:
         writer(entry)
-    writer(RunFooter(finished_ms=1, exit_code=1, verdicts={}))
+    writer(RunFooter(finished_ms=1, exit_code=1, verdicts={}, stopped=stopped))
     return said
 
 
@@ -92,11 +103,11 @@ def test_a_failure_without_locator_is_known_in_its_scenario_only() -> None:
     ids=["should", "may", "cosmetic"],
 )
 def test_what_does_not_fail_needs_no_entry(found: Finding) -> None:
-    assert list(new_entries([], [failing(found)], levels())) == []
+    assert new_entries([], [failing(found)], levels(), "core") == []
 
 
 def test_what_the_kit_could_not_judge_gets_no_entry() -> None:
-    assert list(new_entries([], [record({"a.must": "error"}, finding())], levels())) == []
+    assert new_entries([], [record({"a.must": "error"}, finding())], levels(), "core") == []
 
 
 def test_a_locator_is_taken_literally() -> None:
@@ -123,15 +134,45 @@ def test_reasons_and_comments_stay_and_what_passes_is_dropped(tmp_path: Path) ->
 def test_nothing_is_dropped_by_a_run_that_did_not_look(tmp_path: Path) -> None:
     path = tmp_path / "known.toml"
     path.write_text(OLD, "utf-8")
-    write(path, record({"a.name": "pass", "a.must": "pass"}), whole=False)
+    write(path, record({"a.name": "pass", "a.must": "pass"}), left_out=["a/two"])
     assert path.read_text("utf-8") == OLD
-    write(path, record({"a.name": "pass", "a.must": "pass"}), planned=2)
+    write(path, record({"a.name": "pass", "a.must": "pass"}), planned=2, left_out=["a/two"])
     assert path.read_text("utf-8") == OLD
+
+
+def test_the_last_line_about_an_incomplete_run_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "known.toml"
+    said = write(path, failing(finding()), planned=3, stopped="--budget is used up")
+    assert said[-1] == (
+        f"{path} is incomplete: INCOMPLETE RUN: 1 of 3 planned scenarios recorded, --budget is used up. "
+        "Write it again with a complete run."
+    )
+    assert len(write(tmp_path / "whole.toml", failing(finding()))) == 1
+
+
+@pytest.mark.parametrize(
+    ("run", "shown_in", "tier"),
+    [
+        ("core", ["smoke"], "core"),
+        ("core", ["core"], "core"),
+        ("full", ["core"], "core"),
+        ("full", ["core", "full"], "full"),
+        ("full", ["full", "core"], "full"),
+        ("smoke", ["smoke"], "smoke"),
+    ],
+)
+def test_an_entry_names_the_tier_that_has_all_it_was_made_from(run: str, shown_in: list[str], tier: str) -> None:
+    records = [
+        msgspec.structs.replace(failing(finding(), name=f"a/{number}"), tier=of) for number, of in enumerate(shown_in)
+    ]
+    [entry] = new_entries([], records, levels(), run)
+    assert entry.tier == tier
+    assert ("tier = " in entry_text(entry)) is (tier != "core")
 
 
 def test_a_broken_run_writes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "known.toml"
-    writer = KnownWriter(path, levels(), whole=True, announce=lambda _line: None)
+    writer = KnownWriter(path, levels(), whole_run=whole_run, announce=lambda _line: None)
     writer(header(1))
     writer(failing(finding()))
     assert not path.exists()
@@ -139,13 +180,13 @@ def test_a_broken_run_writes_nothing(tmp_path: Path) -> None:
 
 def test_a_race_is_not_dropped_by_a_run_that_did_not_meet_it() -> None:
     entry = KnownFailure(requirement="a.must", reason="a race", sometimes=True)
-    assert still_known([entry], [record({"a.must": "pass"})], levels(), whole=True) == [entry]
+    assert still_known([entry], [record({"a.must": "pass"})], levels(), whole_run) == [entry]
 
 
 def test_an_entry_that_only_matches_what_does_not_fail_is_dropped() -> None:
     entry = KnownFailure(requirement="a.must", reason="x", where="job.*")
     records = [failing(finding(where="job.name", severity="cosmetic"), finding(where="event.added"))]
-    assert still_known([entry], records, levels(), whole=True) == []
+    assert still_known([entry], records, levels(), whole_run) == []
 
 
 def test_where_comments_cannot_be_placed_the_entries_still_are_right() -> None:
@@ -169,7 +210,7 @@ def test_half_a_character_cannot_be_written_and_is_still_matched() -> None:
 @pytest.mark.parametrize("path", [".", "nowhere/known.toml"])
 def test_an_unwritable_path_is_reported_before_the_run(tmp_path: Path, path: str) -> None:
     with pytest.raises(UsageProblem, match="cannot write a file there"):
-        KnownWriter(tmp_path / path, levels(), whole=True, announce=lambda _line: None)
+        KnownWriter(tmp_path / path, levels(), whole_run=whole_run, announce=lambda _line: None)
 
 
 def test_the_reason_of_a_broken_driver_is_short_and_holds_no_path_of_this_machine() -> None:

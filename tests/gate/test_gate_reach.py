@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from conformance.driver.messages import ClientInfo, Ready
 from conformance.driver.ops import REGISTRY
 from conformance.gate.reach import Reach, reach_of
-from conformance.ledger.loader import load_ledger
+from conformance.ledger.loader import examined_rows
 from conformance.ledger.operations import load_operations
+from conformance.ledger.profiles import load_profiles
+from conformance.protocol.scripts import BULLMQ_VERSION
+from conformance.report.run_file import Run
+from conformance.report.summary import summarise
+from tests.report.sample_runs import header
+
+ROOT = Path(__file__).parents[2]
 
 BASICS = ["open", "close", "reset"]
 
@@ -22,7 +33,18 @@ def unlocks(found: Reach) -> dict[str, int]:
 
 
 def examined(op: str) -> set[str]:
-    return {row.id for row in load_ledger().values() if row.examined and op in load_operations().about(row.id)}
+    return {row for row in examined_rows() if op in load_operations().about(row)}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/verdicts.md"])
+def test_a_driver_check_a_run_and_the_documentation_count_the_same_requirements(page: str) -> None:
+    run = summarise(Run(header=header(), scenarios=(), footer=None), examined_rows(BULLMQ_VERSION), load_profiles())
+    everything = run.conclusion.share.requirements
+    of_worker = next(status.requirements for status in run.conclusion.profiles if status.name == "worker")
+    assert reach().examined == everything
+    text = (ROOT / page).read_text("utf-8")
+    example = f"3 of {of_worker} fail); flows not declared. 112 of {everything} requirements decided"
+    assert example in text, f"write in {page}: {example}"
 
 
 def test_who_only_opens_decides_nothing_and_sees_what_is_worth_most() -> None:

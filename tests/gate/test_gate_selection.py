@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conformance.gate.options import RunConfig, split_command
+from conformance.gate.plugin import scenario_of_node
 from conformance.gate.selection import (
     all_scenarios,
     area_of,
@@ -23,12 +26,16 @@ from conformance.gate.selection import (
     scenario_id,
     scenario_of,
     scenarios_by_requirement,
+    selected_cases,
 )
+from conformance.ledger.loader import load_ledger
 from conformance.participants.marks import TIERS, Scenario, Tier, handover, scenario, shared, tier_of
 from conformance.participants.roles import assignments
 from conformance.problems import UsageProblem
 
 from .gate_builders import item, levels, made
+
+ROOT = Path(__file__).parents[2]
 
 # Names.
 
@@ -286,6 +293,16 @@ def test_the_catalogue_finds_the_kits_scenarios() -> None:
 def test_no_two_scenarios_share_an_id() -> None:
     names = [name for name, _ in all_scenarios()]
     assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_the_catalogue_has_the_ids_that_pytest_makes() -> None:
+    """Otherwise a whole run would look narrowed, and its known failures would never be judged."""
+    words = [sys.executable, "-m", "pytest", "conformance/scenarios", "--collect-only", "-q", "-n", "0"]
+    words += ["--tier", "full", "--redis", "cluster"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
+    collected = {scenario_of_node(line) for line in done.stdout.splitlines() if "::" in line}
+    config = RunConfig(tier="full", redis="cluster")
+    assert collected == selected_cases(config, load_ledger(config.oracle_version))
 
 
 def test_the_catalogue_reads_a_package_of_scenarios(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
