@@ -15,6 +15,7 @@ import msgspec
 from conformance.cli.options import configured
 from conformance.environment.prepare import announce
 from conformance.gate.options import AnyRedis, ChosenTier, NodeProgram
+from conformance.gate.selection import check_patterns
 from conformance.ledger.loader import load_ledger
 from conformance.options import Option
 from conformance.problems import UsageProblem
@@ -76,6 +77,7 @@ def diff(config: DifferenceConfig, older: str, newer: str) -> int:
     change to support NEWER. Exit codes: 0 nothing differs, 1 something does, 2 wrong usage, 3 environment, 4 nothing
     differs in the decided scenarios, and some are undecided.
     """
+    check_patterns(config.select)
     difference = _compared(config, older, newer, config.select, releases=config.releases)
     click.echo(VERSION_FORMATS[config.format].render(difference))
     return exit_code(difference)

@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from conformance.driver.ops import REGISTRY
 from conformance.fuzz.campaign import Campaign, CampaignListener, CampaignOptions, CampaignProgress, FuzzFinding
 from conformance.fuzz.comparison import KnownDifferences
 from conformance.fuzz.options import FuzzConfig
@@ -26,6 +27,7 @@ from conformance.fuzz.target import FuzzTarget, open_target
 from conformance.gate.records import KIT_VERSION
 from conformance.out_folder import prove_writable
 from conformance.problems import UsageProblem
+from conformance.registry import names_matching
 
 FINDINGS, EXAMPLES, COVERAGE, PROGRESS = "findings", "examples", "coverage.json", "progress.json"
 
@@ -45,6 +47,8 @@ def run_fuzz(config: FuzzConfig, console: Console) -> FuzzVerdict:
 
     Raises a Problem that the user can fix.
     """
+    for pattern in config.without:
+        names_matching("operation of --without", pattern, REGISTRY)
     out = Path(config.out)
     # Before anything starts: a campaign whose findings cannot be written would be lost.
     prove_writable(out)

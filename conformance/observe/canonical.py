@@ -26,7 +26,7 @@ from conformance.observe.canonical_rules import (
 )
 from conformance.observe.tables import Snapshot
 from conformance.observe.worker_clock import ITERATION_IDS, WORKER_CLOCK
-from conformance.problems import UsageProblem
+from conformance.registry import unknown_name
 
 FROZEN_CLOCK_RULES: tuple[CanonicalRule, ...] = (
     OPTS_PARSED_JSON,
@@ -64,7 +64,7 @@ def without(rules: Sequence[CanonicalRule], *names: str) -> tuple[CanonicalRule,
     known = [rule.name for rule in rules]
     for name in names:
         if name not in known:
-            raise UsageProblem(f"there is no canonical rule {name!r}", hint=f"the rules are: {', '.join(known)}")
+            raise unknown_name("canonical rule", name, known)
     return tuple(rule for rule in rules if rule.name not in names)
 
 

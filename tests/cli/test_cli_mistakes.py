@@ -65,6 +65,36 @@ def test_an_unknown_format(call: Program) -> None:
     assert call("run", "--format", "pdf").complains(USAGE, "unknown report format 'pdf'", "html")
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "what", "hint"),
+    [
+        (
+            "run --select add.lifo --select flow_failures/*",
+            NOTHING,
+            "no scenario matches flow_failures/*",
+            "flow-failures",
+        ),
+        ("run --profile worker --profile produccer", USAGE, "unknown profile 'produccer'", "did you mean producer"),
+        ("run --no-rule own-prefix --no-rule own-prefx", USAGE, "rule 'own-prefx'", "did you mean own-prefix"),
+        ("chaos --faults worker.kill,worker_kil*", USAGE, "unknown fault 'worker_kil*'", "did you mean worker.kill"),
+        ("fuzz --without queue.pause --without queue.pau", USAGE, "--without 'queue.pau'", "did you mean queue.pause"),
+        ("versions diff 5.62.0 6.7.0 --select add.lifo --select add.life", NOTHING, "matches add.life", "add.lifo?"),
+        ("matrix --clients node --out nowhere --cell node --cell nod", USAGE, "has no cell 'nod'", "node"),
+        ("list add.* add.lifoo", NOTHING, "no requirement matches add.lifoo", "did you mean add.lifo"),
+    ],
+)
+def test_a_pattern_that_matches_nothing_is_an_error_although_another_one_matches(
+    call: Program, words: str, code: int, what: str, hint: str
+) -> None:
+    assert call(*words.split()).complains(code, what, hint)
+
+
+def test_a_known_scenario_that_does_not_exist(call: Program, tmp_path: Path) -> None:
+    path = known_toml(tmp_path, "add.lifo")
+    path.write_text(path.read_text() + 'scenario = "add/a_lifo_job_enters_wait_at_the_rigth"\n')
+    assert call("run", "--known", path).complains(USAGE, "no scenario matches 'add/a_lifo", "wait_at_the_right")
+
+
 def test_an_unknown_prerequisite(call: Program) -> None:
     assert call("run", "--require", "coffee").complains(USAGE, "'coffee'", "hint: use docker")
 
@@ -82,9 +112,9 @@ def test_what_click_refuses_is_wrong_usage_too(call: Program, words: tuple[str, 
 
 
 def test_nothing_selected(program: Program, tmp_path: Path) -> None:
-    done = program("run", "--select", "no.such.*", "--jobs", "1", "--out", tmp_path / "out")
-    assert done.complains(NOTHING, "no scenario matches no.such.*", "list")
-    assert (tmp_path / "out" / "run.jsonl").read_bytes() == b"", "nothing ran, so there is no run"
+    done = program("run", "--tier", "smoke", "--select", "race", "--jobs", "1", "--out", tmp_path / "out")
+    assert done.complains(NOTHING, "no scenario of race can run", "its scenarios are in tier core")
+    assert not (tmp_path / "out" / "run.jsonl").exists(), "nothing ran, so there is no run"
 
 
 # The disk.

@@ -35,7 +35,7 @@ def test_one_mutant_is_found_by_its_key() -> None:
     [
         (["--area", "nowhere"], UsageProblem, "unknown area 'nowhere' for --area"),
         (["--file", "nothing.py"], UsageProblem, "--file nothing.py: there is no such script or module"),
-        (["--mutant", "lua/nothing"], NothingSelected, "no mutant is as asked for"),
+        (["--mutant", "*", "--mutant", "lua/nothing"], NothingSelected, "no mutant matches 'lua/nothing' of --mutant"),
     ],
 )
 def test_what_there_is_not_is_one_line(words: list[str], problem: type[Exception], what: str) -> None:

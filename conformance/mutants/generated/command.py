@@ -176,8 +176,14 @@ class MutantSession:
             if not config.area or area_of(mutant.key) == config.area
         ]
         if config.keys:
-            named = [each for each in everything if any(fnmatchcase(each.key, key) for key in config.keys)]
-            samples: list[tuple[int | None, list[GeneratedMutant]]] = [(None, named)]
+            by_pattern = {key: [each for each in everything if fnmatchcase(each.key, key)] for key in config.keys}
+            useless = next((key for key, matches in by_pattern.items() if not matches), None)
+            if useless is not None:
+                raise NothingSelected(
+                    f"no mutant matches {useless!r} of --mutant", hint="`bullmq-conformance mutants --list` shows some"
+                )
+            named = dict.fromkeys(mutant for matches in by_pattern.values() for mutant in matches)
+            samples: list[tuple[int | None, list[GeneratedMutant]]] = [(None, list(named))]
         else:
             samples = [(seed, sample(everything, config.size, seed)) for seed in config.seeds]
         if not all(mutants for _, mutants in samples):
