@@ -41,6 +41,7 @@ from conformance.observe.canonical import ALL_RULES, DEFAULT_RULES, FROZEN_CLOCK
 from conformance.observe.canonical_rules import WORKER_TRACES, CanonicalContext, CanonicalRule
 from conformance.observe.diff import apart_from_moves, compare
 from conformance.observe.differences import ABOUT_TOLERANCE_MS, Difference, same_reading
+from conformance.observe.event_order import with_independent_events_sorted
 from conformance.observe.tables import Snapshot
 from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.expect import Mismatch, value_text
@@ -234,6 +235,8 @@ class Judge:
     def states(self, oracle: Snapshot, client: Snapshot, *, frozen: bool, managed: bool) -> list[Finding]:
         """Return findings for differences between the states of both queues."""
         rules = chosen_rules(frozen=frozen, managed=managed, off=self.rules_off)
+        if managed:
+            oracle, client = with_independent_events_sorted(oracle), with_independent_events_sorted(client)
         different = [self.attributed(finding_of(difference)) for difference in compare_states(oracle, client, rules)]
         return [self.with_timing(finding, compared=True) for finding in different]
 
@@ -246,6 +249,8 @@ class Judge:
         workers or waits were under way, so that any job may be somewhere else.
         """
         rules = chosen_rules(frozen=frozen, managed=managed, off=self.rules_off)
+        if managed:
+            oracle, client = with_independent_events_sorted(oracle), with_independent_events_sorted(client)
         found = apart_from_moves(compare_states(oracle, client, rules), moving=moving)
         return [self.with_timing(self.attributed(finding_of(difference)), compared=True) for difference in found]
 
