@@ -6,6 +6,7 @@
 3. Otherwise the operation that caused the finding is responsible: through the first of the scenario's requirements that
    is about this operation, or the first that is about no particular operation and owns no locators, or the operation's
    own row. A row with locators is about these only: that all events are readable says nothing about a refused call.
+   Rows about the names of keys (`KEY_NAMES`) are the exception: under another name, no operation does what it should.
 4. If the driver broke, the operation's own row is responsible, in every scenario.
 
 The scenario's first requirement is not a good default: it may be about something that worked, or that the client does
@@ -26,6 +27,9 @@ from conformance.participants.transcript import RecordedCall
 BY_DOING = ("job", "membership.state", "answer", "answer.*", "driver", "scenario")
 """Locators (patterns) that no row owns as a whole: an operation that puts a job in the wrong place breaks its own
 promise. Single answers can still have owners."""
+
+KEY_NAMES = frozenset({"identity.prefix", "traffic.one-slot.*"})
+"""Locators of rows about the names of keys."""
 
 OPENED_TO = {"flow": "flow.add", "events": EVENTS_READ}
 """The operation for which a handle of this role is opened."""
@@ -105,7 +109,7 @@ class Attribution:
         return not about or bool(about & self.declared)
 
     def _answering(self, culprits: Sequence[str]) -> str:
-        generic = self._generic(row for row in self.requirements if not self.ledger.row(row).owns)
+        generic = self._generic(row for row in self.requirements if KEY_NAMES.issuperset(self.ledger.row(row).owns))
         return self._concerned(culprits) or generic or self.operations.row_of(culprits[0])
 
     def _concerned(self, culprits: Sequence[str]) -> str:

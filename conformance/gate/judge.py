@@ -39,9 +39,10 @@ from conformance.ledger.loader import Ledger, Requirement
 from conformance.ledger.operations import WORKER_RUN, load_operations
 from conformance.observe.canonical import ALL_RULES, DEFAULT_RULES, FROZEN_CLOCK_RULES, without
 from conformance.observe.canonical_rules import WORKER_TRACES, CanonicalContext, CanonicalRule
-from conformance.observe.diff import apart_from_moves, compare
+from conformance.observe.diff import compare
 from conformance.observe.differences import ABOUT_TOLERANCE_MS, Difference, same_reading
 from conformance.observe.event_order import with_independent_events_sorted
+from conformance.observe.moves import apart_from_moves
 from conformance.observe.tables import Snapshot
 from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.expect import Mismatch, value_text

@@ -289,6 +289,8 @@ def _masked_finish(job: Job, taken_ms: int) -> str | None:
 
     The label is the same for both: a wrong `processedOn` is a difference of its own, and not one of `finishedOn`.
     """
+    if job.fields.get("processedOn") == AFTER_TIMESTAMP:
+        return None  # the rule was applied before, when the raw time of the start was known
     started = job.number("processedOn")
     if started is not None:
         return _relation(job.fields.get("finishedOn"), started, taken_ms, AFTER_TIMESTAMP)

@@ -7,6 +7,7 @@ one line, so at most the last line is torn; the reader drops a torn last line an
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +63,9 @@ class RunWriter:
         """Close the file, and remove it if nothing was written; closing twice is fine."""
         with self._lock:
             if self._descriptor is not None:
-                is_empty = not os.fstat(self._descriptor).st_size
+                file = os.fstat(self._descriptor)
+                # A device such as /dev/full is always empty, and belongs to the user.
+                is_empty = stat.S_ISREG(file.st_mode) and not file.st_size
                 os.close(self._descriptor)
                 self._descriptor = None
                 if is_empty:

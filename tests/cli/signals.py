@@ -120,7 +120,7 @@ VERBS = (
     Verb("snapshot", ("snapshot", "--redis", "{redis}", "--prefix", THEIRS, "--out", "{out}"), 8),
     Verb("diff", ("diff", "{redis}#" + THEIRS, "{redis}#" + THEIRS, "--out", "{out}"), 10),
     Verb("check", ("check", "{redis}#" + THEIRS, "--out", "{out}"), 10),
-    Verb("history", ("history", "{history}", "--out", "{out}"), 10),
+    Verb("history", ("history", "{history}", "--out", "{out}"), 10, codes=(4,)),
 )
 
 

@@ -142,7 +142,7 @@ def test_a_property_has_a_name_and_a_value() -> None:
     [
         (("diff", "NOWHERE", "NOWHERE"), "is not a folder"),
         (("diff", "NOWHERE", "NOWHERE", "--job", "1"), "--job needs --queue"),
-        (("diff", "redis://127.0.0.1:1", "NOWHERE", "--no-rule", "x"), "no canonical rule"),
+        (("diff", "redis://127.0.0.1:1", "NOWHERE", "--no-rule", "x"), "unknown canonical rule"),
         (("snapshot", "--redis", "bundled", "--out", "NOWHERE"), "invalid address"),
         (("load", "--jobs", "5", "--worker", "nobody", "--out", "NOWHERE"), "unknown client"),
         (("history", "NOWHERE"), "is not a history"),
