@@ -1,4 +1,4 @@
-"""What can be compared of two queues whose jobs may be in different places, because one side stopped half-way. Pure."""
+"""The comparison of two queues whose jobs may be in different places, because one side stopped half-way. Pure."""
 
 from __future__ import annotations
 

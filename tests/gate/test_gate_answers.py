@@ -49,6 +49,12 @@ def test_every_place_is_a_finding() -> None:
     assert len(compared({"job": {"id": "1", "name": "a"}}, {"job": {"id": "2", "name": "b"}})) == 2
 
 
+def test_another_job_is_one_finding_and_not_one_for_each_of_its_fields() -> None:
+    alone, child = {"id": "alone", "name": "n", "data_raw": "1"}, {"id": "a", "name": "n", "data_raw": "2"}
+    [found] = compared({"job": alone}, {"job": {**child, "parent_key": "bull:q:p"}})
+    assert (found.where, found.expected, found.actual) == ("answer.queue.getJob.job.id", "alone", "a")
+
+
 def test_a_refusal_against_an_answer_is_a_difference() -> None:
     oracle = participant(RecordedCall("worker.moveToCompleted", "lock-mismatch", None))
     client = participant(RecordedCall("worker.moveToCompleted", "ok", {"job": None}))
