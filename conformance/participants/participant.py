@@ -73,7 +73,14 @@ class Participant(Caller):
         """
         if self._point.tap is None:
             raise TapMissing(self._point.reason)
-        return ParticipantTap(self._point.tap, self._pending, self.cancellation, self.performed, self.transcript)
+        return ParticipantTap(
+            self._point.tap,
+            self._pending,
+            self.cancellation,
+            self.performed,
+            transcript=self.transcript,
+            waiting=self.waiting,
+        )
 
     def meanwhile(self, work: Callable[[], Value]) -> Pending[Value]:
         """Start work in a thread, such as a call that a tap holds, and continue."""

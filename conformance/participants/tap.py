@@ -20,7 +20,6 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypedDict, Unpack
 
 from conformance.driver.errors import DriverBroken, OperationGivenUp, OperationUnsupported
-from conformance.findings import Timing
 from conformance.ledger.operations import WORKER_RUN
 from conformance.observe.tap.commands import sent_text
 from conformance.observe.tap.recording import CommandRecord, NotSeen
@@ -29,10 +28,10 @@ from conformance.observe.tap.rules import Barrier as RuleBarrier
 from conformance.observe.tap.socket_writer import RedisLink
 from conformance.observe.tap.tap import ConnectionView, Tap
 from conformance.participants.cancellation import Cancellation
-from conformance.participants.expect import Mismatch
 from conformance.participants.pending import Pending
 from conformance.participants.stand_in import PerformedOperations
 from conformance.participants.transcript import Transcript
+from conformance.participants.wait_limits import Wait
 from conformance.protocol.scripts import SCRIPT_SIGNATURES
 
 NOSCRIPT = "NOSCRIPT No matching script. Please use EVAL."
@@ -40,6 +39,9 @@ _KEY_COUNT = re.compile(r"-\d+$")
 _COMMAND = re.compile(r"[A-Z]+")
 
 Where = Callable[[CommandRecord], bool]
+Waiting = Callable[[str, int], AbstractContextManager[Wait]]
+"""Starts a wait, given its sentence and its deadline (ms)."""
+SENTENCE = "the client sends this command"
 
 
 class TapMissing(OperationUnsupported):
@@ -101,13 +103,16 @@ class ParticipantTap:
         pending: Sequence[Pending[Any]],
         cancellation: Cancellation,
         performed: PerformedOperations,
+        *,
         transcript: Transcript,
+        waiting: Waiting,
     ) -> None:
         self._tap = tap
         self._pending = pending
         self._cancellation = cancellation
         self._performed = performed
         self._transcript = transcript
+        self._waiting = waiting
 
     # At a command.
 
@@ -195,28 +200,26 @@ class ParticipantTap:
         Raises Cancelled, the failure of a pending call that the client could not do, or else the result of `missed`.
         """
         not_seen = NotSeen("")
-        # In slices: a pending call that has failed ends the wait, because the command will not come any more.
-        for slice_ms in self._cancellation.slices(within_ms):
-            try:
-                return attempt(slice_ms)
-            except NotSeen as error:
-                not_seen = error
-            # After the attempt: the command may have come together with the end of its call.
-            self._raise_ended()
-        raise self.missed(not_seen, within_ms) from not_seen
+        with self._waiting(SENTENCE, within_ms) as wait:
+            # In slices: a pending call that has failed ends the wait, because the command will not come any more.
+            for slice_ms in self._cancellation.slices(within_ms):
+                try:
+                    return attempt(slice_ms)
+                except NotSeen as error:
+                    not_seen = error
+                # After the attempt: the command may have come together with the end of its call.
+                self._raise_ended()
+                if wait.left_ms <= 0:
+                    break
+            raise self.missed(not_seen, wait) from not_seen
 
-    def missed(self, not_seen: NotSeen, within_ms: int) -> Exception:
+    def missed(self, not_seen: NotSeen, wait: Wait) -> Exception:
         """The exception for a missing command: it may have come inside an unofficial script, unseen by the tap."""
         digests = {command.digest for command in self.commands() if command.digest}
         # A missing command is no finding if the client may have sent it inside a script that the kit cannot read.
         if any(self._tap.recording.names.of(digest) is None for digest in digests):
             return OperationUnsupported("tap", f"this client calls unofficial scripts ({not_seen})")
-        return Mismatch(
-            "the client sends this command",
-            expected=f"within {within_ms} ms",
-            actual=str(not_seen),
-            timing=Timing.of_wait(within_ms),
-        )
+        return wait.mismatch(SENTENCE, str(not_seen))
 
     def _raise_ended(self) -> None:
         """Raise the failure of a pending call that cannot send the command any more, or that the stand-in has done."""

@@ -8,7 +8,8 @@ wait of the client ends early, with the same finding, if all of this holds:
 - much more time has passed than the oracle, or the client when its wait held, ever needed.
 
 A client that does nothing fails another wait in every scenario. Once its waits have taken BUDGET_MS in vain, a wait
-that never held is hopeless the first time, also if there is no oracle's wait to compare with.
+that never held is hopeless the first time, also if there is no oracle's wait to compare with. On a shared queue the
+oracle then waits as little for what the client should do.
 
 The history of waits is kept per process.
 """
@@ -28,6 +29,8 @@ Waiter = Literal["oracle", "client"]
 
 LEAST_MS = 2000
 """No wait ends before this, however fast the oracle was."""
+LEAST_AFTER_BUDGET_MS = 1000
+"""The same once the budget is used up."""
 SLOWER_THAN_ORACLE = 10
 SLOWER_THAN_BEFORE = 5
 """Factors for slow clients and busy machines: a wait that could still hold must not be cut short."""
@@ -57,9 +60,13 @@ class WaitHistory:
 
     def ran_out(self, scenario: str, sentence: str, within_ms: int) -> None:
         """Record that a wait of the client did not hold within its whole deadline."""
-        self._in_vain_ms += within_ms
+        self.spent_in_vain(within_ms)
         self._ran_out[sentence, within_ms] += 1
         self._ran_out_in.add((scenario, sentence, within_ms))
+
+    def spent_in_vain(self, ms: float) -> None:
+        """Count time that was waited because of the client."""
+        self._in_vain_ms += ms
 
     def slowest_ms(self, who: Waiter, sentence: str) -> float | None:
         """The longest time until the wait held; None if it never held."""
@@ -162,8 +169,11 @@ class WaitLimits:
             yield wait
         except Mismatch:
             # Only a full wait counts: a shortened one would confirm itself.
-            if who == "client" and wait.spent_ms >= within_ms - ROUNDING_MS:
-                self._history.ran_out(self._scenario, sentence, within_ms)
+            if wait.spent_ms >= within_ms - ROUNDING_MS:
+                if who == "client":
+                    self._history.ran_out(self._scenario, sentence, within_ms)
+                elif not self._sides:
+                    self._history.spent_in_vain(within_ms)
             raise
         self._history.held(who, sentence, wait.spent_ms)
         if who == "oracle":
@@ -171,17 +181,30 @@ class WaitLimits:
 
     def _enough_ms(self, who: Waiter, sentence: str, number: int, within_ms: int) -> float | None:
         """The time (ms) after which the wait is hopeless; None if it needs its whole deadline."""
-        if who == "oracle" or not self._history.is_hopeless(self._scenario, sentence, within_ms):
+        if who == "oracle":
+            return None if self._sides else self._enough_of_the_partner_ms(sentence, within_ms)
+        if not self._history.is_hopeless(self._scenario, sentence, within_ms):
             return None
         oracle_ms = self._oracle_ms(sentence, number)
         if oracle_ms is None:
             # Without the oracle's time there is no measure of "much longer", so the wait gets its whole deadline while
             # the client has not wasted too many of them. If the oracle's own wait goes on, it may still hold.
             shortened = self._history.is_budget_used and not self._sides
-            return max(LEAST_MS, within_ms / SHARE_OF_DEADLINE) if shortened else None
+            return max(self._least_ms, within_ms / SHARE_OF_DEADLINE) if shortened else None
         before_ms = self._history.slowest_ms("client", sentence) or 0.0
         # The largest of the three: shortening may save time, but must never change a verdict.
-        return max(LEAST_MS, SLOWER_THAN_ORACLE * oracle_ms, SLOWER_THAN_BEFORE * before_ms)
+        return max(self._least_ms, SLOWER_THAN_ORACLE * oracle_ms, SLOWER_THAN_BEFORE * before_ms)
+
+    def _enough_of_the_partner_ms(self, sentence: str, within_ms: int) -> float | None:
+        if not self._history.is_budget_used:
+            return None
+        before_ms = self._history.slowest_ms("oracle", sentence)
+        enough_ms = within_ms / SHARE_OF_DEADLINE if before_ms is None else SLOWER_THAN_ORACLE * before_ms
+        return max(self._least_ms, enough_ms)
+
+    @property
+    def _least_ms(self) -> int:
+        return LEAST_AFTER_BUDGET_MS if self._history.is_budget_used else LEAST_MS
 
     def _oracle_ms(self, sentence: str, number: int) -> float | None:
         """The time (ms) until the oracle's wait held; None if it did not."""

@@ -9,6 +9,7 @@ import pytest
 from conformance.findings import Timing
 from conformance.participants.expect import Mismatch
 from conformance.participants.wait_limits import (
+    LEAST_AFTER_BUDGET_MS,
     LEAST_MS,
     LEAST_SLACK_MS,
     SHARE_OF_DEADLINE,
@@ -43,10 +44,10 @@ class Scenes:
         with patience.wait(who, sentence, WITHIN_MS):
             self.clock.now += after_ms / 1000
 
-    def runs_out(self, patience: WaitLimits, sentence: str = SENTENCE) -> float:
-        """How long the client waits, in ms; it looks every 100 ms, and what it is late by is not counted."""
+    def runs_out(self, patience: WaitLimits, sentence: str = SENTENCE, who: Waiter = "client") -> float:
+        """How long the client (or its partner) waits, in ms; it looks every 100 ms, and its delay is not counted."""
         started = self.clock.now
-        with contextlib.suppress(Mismatch), patience.wait("client", sentence, WITHIN_MS) as wait:
+        with contextlib.suppress(Mismatch), patience.wait(who, sentence, WITHIN_MS) as wait:
             for _ in range(1000):
                 self.clock.now += 0.1
                 if wait.left_ms <= 0:
@@ -92,10 +93,24 @@ def test_a_client_that_waits_in_vain_everywhere_has_a_budget(scenes: Scenes) -> 
             scenes.holds(patience, "oracle", oracle_ms, sentence)
         return scenes.runs_out(patience, sentence)
 
-    assert [in_vain(number, sides=True, oracle_ms=20) for number in range(4)] == [*3 * [WITHIN_MS], LEAST_MS]
+    waits = [in_vain(number, sides=True, oracle_ms=20) for number in range(4)]
+    assert waits == [*3 * [WITHIN_MS], LEAST_AFTER_BUDGET_MS]
     assert in_vain(4, sides=True, oracle_ms=500) == 5000, "as long as it may take much more time than the oracle"
     assert in_vain(5, sides=False, oracle_ms=None) == WITHIN_MS / SHARE_OF_DEADLINE // 500 * 500
     assert in_vain(6, sides=True, oracle_ms=None) == WITHIN_MS, "the oracle's own wait may still hold"
+
+
+def test_on_one_queue_the_partner_shares_the_budget(scenes: Scenes) -> None:
+    """It waits for what the client should have added."""
+
+    def partner_waits(number: int) -> float:
+        return scenes.runs_out(scenes.patience(f"scenario {number}", sides=False), f"{number} jobs", who="oracle")
+
+    assert [partner_waits(number) for number in range(3)] == 3 * [WITHIN_MS]
+    assert partner_waits(3) == WITHIN_MS / SHARE_OF_DEADLINE // 500 * 500
+    scenes.holds(scenes.patience("others"), "oracle", 500, "4 jobs")
+    assert partner_waits(4) == 5000, "as long as it may take much more time than before"
+    assert scenes.runs_out(scenes.patience("alone"), "5 jobs", who="oracle") == WITHIN_MS, "alone it waits for itself"
 
 
 def test_a_wait_that_has_held_is_outside_the_budget(scenes: Scenes) -> None:

@@ -263,8 +263,7 @@ class Recording:
                     # Checked after the condition, so a command that arrived exactly at the deadline still counts.
                     left = ends - time.monotonic()
                     if left <= 0:
-                        seen = f"{len(matching)} of {count} commands within {deadline_ms} ms"
-                        raise NotSeen(f"{seen}; {self.tail(after)}")
+                        raise NotSeen(f"{len(matching)} of {count} commands; {self.tail(after)}")
                     self._changed.wait(left)
             finally:
                 self._waiting -= 1

@@ -144,7 +144,7 @@ class RuleOccurrences:
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._commands) >= times, deadline_ms / 1000):
                 raise NotSeen(
-                    f"{self._trigger}: reached {len(self._commands)} of {times} times within {deadline_ms} ms; "
+                    f"{self._trigger}: reached {len(self._commands)} of {times} times; "
                     f"{self._recording.tail(self._since)}"
                 )
             return self._commands[times - 1]
