@@ -7,9 +7,9 @@ wait of the client ends early, with the same finding, if all of this holds:
 - the oracle's wait held;
 - much more time has passed than the oracle, or the client when its wait held, ever needed.
 
-A client that does nothing fails another wait in every scenario. Once its waits have taken BUDGET_MS in vain, a wait
-that never held is hopeless the first time, also if there is no oracle's wait to compare with. On a shared queue the
-oracle then waits as little for what the client should do.
+A client that does nothing fails another wait in every scenario. Once its waits have taken BUDGET_MS in vain, every wait
+is hopeless the first time, also if there is no oracle's wait to compare with. On a shared queue the oracle then waits
+as little for what the client should do.
 
 The history of waits is kept per process.
 """
@@ -30,7 +30,7 @@ Waiter = Literal["oracle", "client"]
 LEAST_MS = 2000
 """No wait ends before this, however fast the oracle was."""
 LEAST_AFTER_BUDGET_MS = 1000
-"""The same once the budget is used up."""
+"""The same once the budget is used up, for a wait that never held."""
 SLOWER_THAN_ORACLE = 10
 SLOWER_THAN_BEFORE = 5
 """Factors for slow clients and busy machines: a wait that could still hold must not be cut short."""
@@ -39,7 +39,7 @@ LEAST_SLACK_MS = 400
 """Less starvation than this excuses no wait, however slow the oracle was."""
 TIMES_ANYWHERE = 2
 """A wait that never held is hopeless in every scenario after running out this many times."""
-BUDGET_MS = 40_000
+BUDGET_MS = 32_000
 """Time that the client's waits of one process may take in vain before all others are shortened."""
 SHARE_OF_DEADLINE = 4
 """Once the budget is used up, a wait without an oracle's wait to compare with gets its deadline divided by this."""
@@ -79,9 +79,9 @@ class WaitHistory:
 
     def is_hopeless(self, scenario: str, sentence: str, within_ms: int) -> bool:
         """Whether the client has failed the wait before, so that it will probably fail again."""
-        never_held = self.slowest_ms("client", sentence) is None
-        if never_held and self.is_budget_used:
+        if self.is_budget_used:
             return True
+        never_held = self.slowest_ms("client", sentence) is None
         # Twice, because a single failure may come from the scenario; a wait that ever held can hold again.
         anywhere = never_held and self._ran_out[sentence, within_ms] >= TIMES_ANYWHERE
         return anywhere or (scenario, sentence, within_ms) in self._ran_out_in
@@ -193,7 +193,8 @@ class WaitLimits:
             return max(self._least_ms, within_ms / SHARE_OF_DEADLINE) if shortened else None
         before_ms = self._history.slowest_ms("client", sentence) or 0.0
         # The largest of the three: shortening may save time, but must never change a verdict.
-        return max(self._least_ms, SLOWER_THAN_ORACLE * oracle_ms, SLOWER_THAN_BEFORE * before_ms)
+        least_ms = LEAST_MS if before_ms else self._least_ms
+        return max(least_ms, SLOWER_THAN_ORACLE * oracle_ms, SLOWER_THAN_BEFORE * before_ms)
 
     def _enough_of_the_partner_ms(self, sentence: str, within_ms: int) -> float | None:
         if not self._history.is_budget_used:

@@ -30,6 +30,7 @@ FINDINGS_OF_REQUIREMENT = 2
 LONGEST_SIDE = 60
 """Characters of each text in the findings of a requirement; `causes` has them in full."""
 MOST_REASONS = 3
+MOST_SCENARIOS = 20
 LONGEST_REASON = 200
 
 
@@ -116,7 +117,7 @@ class JsonCause(msgspec.Struct, frozen=True, kw_only=True):
 class JsonFinding(msgspec.Struct, frozen=True, kw_only=True):
     """The findings of one cause that are about one requirement. `example`: one of them, with short texts.
 
-    `scenarios`: ids of the scenarios that show it.
+    `scenarios`: ids of the first 20 scenarios that show it; `causes` has all.
     """
 
     example: Finding
@@ -323,7 +324,7 @@ def _finding(cause: Cause, requirement: str) -> JsonFinding:
         # Readings and long texts are in `causes`, once for all requirements.
         example=msgspec.structs.replace(finding, redis=[], **texts),
         occurrences=violation.occurrences,
-        scenarios=list(violation.scenarios),
+        scenarios=list(violation.scenarios)[:MOST_SCENARIOS],
         reproduce=cause.example.reproduce,
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from conformance.gate.conclusion import Conclusion, ConclusionState
 from conformance.gate.outcomes import REPORTED_VERDICTS
+from conformance.gate.records import ScenarioRecord
 from conformance.pages.page import asset, html_page, script_hash
 from conformance.pages.text import clip, count, split_difference, visible
 from conformance.report.bug_report import FOLDER, MOST_REPORTS, file_name
@@ -47,6 +48,8 @@ def render_html(summary: Summary) -> str:
         meaning=MEANING,
         most_causes=CAUSES_OF_REQUIREMENT,
         most_requirements=REQUIREMENTS_OF_CAUSE,
+        most_scenarios=SCENARIOS_OF_REQUIREMENT,
+        troubled_first=_troubled_first,
         severities=WHY,
         causes_on_page=CAUSES_ON_PAGE,
         steps_of=_steps_of,
@@ -59,8 +62,9 @@ def render_html(summary: Summary) -> str:
 CAUSES_ON_PAGE = 120
 CAUSES_OF_REQUIREMENT = 10
 REQUIREMENTS_OF_CAUSE = 12
+SCENARIOS_OF_REQUIREMENT = 60
 STEPS_ON_PAGE = 30
-"""The page stays below 2 MB for a client that fails everything: causes and steps are bounded."""
+"""The page stays below 2 MB for a client that fails everything: causes, steps and rows of scenarios are bounded."""
 
 
 def _steps_of(cause: Cause) -> str:
@@ -68,6 +72,11 @@ def _steps_of(cause: Cause) -> str:
     lines = step_lines(cause.example)
     cut = ["…"] if len(lines) > STEPS_ON_PAGE else []
     return "\n".join([*cut, *lines[-STEPS_ON_PAGE:]])
+
+
+def _troubled_first(requirement: RequirementSummary) -> list[ScenarioRecord]:
+    """Return its scenarios, those that did not pass before the others."""
+    return sorted(requirement.scenarios, key=lambda scenario: scenario.requirements.get(requirement.id) == "pass")
 
 
 def _bug_report_of(cause: Cause) -> str:

@@ -113,11 +113,13 @@ def test_on_one_queue_the_partner_shares_the_budget(scenes: Scenes) -> None:
     assert scenes.runs_out(scenes.patience("alone"), "5 jobs", who="oracle") == WITHIN_MS, "alone it waits for itself"
 
 
-def test_a_wait_that_has_held_is_outside_the_budget(scenes: Scenes) -> None:
+def test_after_the_budget_a_wait_that_has_held_gets_much_more_time_than_it_needed(scenes: Scenes) -> None:
     scenes.holds(scenes.patience(), "client", 30)
     for name in ("one", "two", "three"):
         scenes.runs_out(scenes.patience(name), f"another of {name}")
-    assert scenes.differential("four") == WITHIN_MS
+    assert scenes.differential("four") == LEAST_MS
+    scenes.holds(scenes.patience(), "client", 900)
+    assert scenes.differential("five") == 4500
 
 
 def test_a_shortened_wait_is_not_evidence_for_another(scenes: Scenes) -> None:

@@ -380,3 +380,17 @@ def test_the_worst_page_can_still_be_opened(run_path: Callable[[str], Path]) -> 
     page = markup.render_html(summarise(Run(header=run.header, scenarios=tuple(broken), footer=run.footer)))
     assert len(page.encode()) < LIMIT_OF_PAGE
     assert "more, less severe ones" in page
+
+
+def test_a_requirement_of_many_scenarios_shows_first_those_that_did_not_pass(run_path: Callable[[str], Path]) -> None:
+    run = read_run(run_path("full"))
+    failed = next(scenario for scenario in run.scenarios if "fail" in scenario.requirements.values())
+    name = next(name for name, verdict in failed.requirements.items() if verdict == "fail")
+    passed = [
+        msgspec.structs.replace(failed, id=f"many/pass[{number}]", requirements={name: "pass"}, findings=[])
+        for number in range(200)
+    ]
+    page = markup.render_html(summarise(Run(header=run.header, scenarios=(*passed, failed), footer=run.footer)))
+    details = page[page.index('id="details-title"') :]
+    assert details.index(failed.id) < details.index("many/pass[0]")
+    assert f"… and {201 - markup.SCENARIOS_OF_REQUIREMENT} more: see summary.json." in details
