@@ -2,7 +2,7 @@
 
 Each claim opens a loop (processor `ask`), which holds its job until the scenario ends it. Meanwhile the kit holds the
 loop back from further jobs: it pauses the worker, or, for clients that cannot pause one, sets the queue's concurrency
-to 0. The loop is closed only after its job has ended, because a client's `close` may return before that. If a loop
+to 0, unless there can be no further job: in a queue at its limit, the last job leaves no event `drained`. The loop is closed only after its job has ended, because a client's `close` may return before that. If a loop
 takes another job nevertheless, the kit's own steps went wrong, and the scenario decides nothing.
 
 Operations that a loop cannot do, such as renewing a lock with a foreign token, are done by a manual worker of the
@@ -11,10 +11,11 @@ oracle with the loop's real token.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -65,6 +66,9 @@ ENDS_JOBS = frozenset(
     {"moveToFinished", "retryJob", "moveToDelayed", "moveJobFromActiveToWait", "moveToWaitingChildren"}
 )
 """The scripts that end a job: a reply without effect is a refusal."""
+
+CLAIMABLE = ("wait", "paused", "prioritized", "delayed")
+"""Keys of the jobs that a worker can claim, now or as soon as they are due."""
 
 QUIET_MS = 500
 """If nothing was claimed after this time, there was no job; a blocked command shows that earlier."""
@@ -211,7 +215,7 @@ class LoopWorker(WorkerHandle):
             self._resolve(loop, ending, held_back=False)
             following = self._taken(JobLoop(loop.handle, loop.name, loop.opened), claim)
         else:
-            with self._held_back(loop):
+            with self._held_back(op, loop):
                 self._resolve(loop, ending, held_back=True)
                 # Before the close, which would wait for the other job.
                 self._check_held_back(loop, within_ms=QUIET_MS if claim.has_claimed() else 0)
@@ -223,16 +227,24 @@ class LoopWorker(WorkerHandle):
         return MaybeJob(job=following) if type(op).answer is MaybeJob else Nothing()
 
     @contextmanager
-    def _held_back(self, loop: JobLoop) -> Iterator[None]:
+    def _held_back(self, op: Op[Any], loop: JobLoop) -> Iterator[None]:
         """The block in which the loop ends its job and claims no other."""
         if not self.caller.pauses_loops:
-            with self.redis.claiming_nothing():
+            with nullcontext() if self._is_last_job(op, loop) else self.redis.claiming_nothing():
                 yield
             return
         pausing = self._pausing(loop)
         yield
         # A pause that waits for the running job has returned by now. Its own scenarios judge it.
         pausing.settle(within_ms=HAND_OVER_MS)
+
+    def _is_last_job(self, op: Op[Any], loop: JobLoop) -> bool:
+        """Whether this operation ends the job permanently and leaves no other job to claim."""
+        if any(self.redis.exists(container) for container in CLAIMABLE):
+            return False
+        job = self.redis.hash(loop.job)
+        # Its parent could be in the same queue.
+        return "parent" not in job and (isinstance(op, worker.MoveToCompleted) or _is_final_failure(op, job))
 
     def _pausing(self, loop: JobLoop) -> Pending[None]:
         """The pause of the worker, which has reached it. Raises LoopNotHeldBack if the client does not pause it."""
@@ -327,6 +339,17 @@ class LoopWorker(WorkerHandle):
             case _ if hasattr(op, "token") and hasattr(op, "job"):
                 return msgspec.structs.replace(op, token=real(op.job, op.token))
         return op
+
+
+def _is_final_failure(op: Op[Any], job: dict[str, str]) -> bool:
+    """Whether the job fails permanently. False if its options cannot be read."""
+    if not isinstance(op, worker.MoveToFailed):
+        return False
+    try:
+        attempts = int(json.loads(job.get("opts", "{}")).get("attempts", 1))
+        return op.unrecoverable or int(job.get("atm", "0")) + 1 >= attempts
+    except (ValueError, TypeError, AttributeError):
+        return False
 
 
 class ClaimWatch:

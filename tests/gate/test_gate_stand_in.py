@@ -265,6 +265,21 @@ def retries(client: Participant) -> None:
     equal(queue.redis.elements("wait"), ["4"], "no worker takes it")
 
 
+@made(COMPLETE)
+def drains(client: Participant) -> None:
+    """The last job of a queue leaves `drained`, completed or failed permanently, and after a retry too."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("shaky", attempts=2)
+    for token in ("token-a", "token-b"):
+        worker.claim_one(token)
+        worker.fail("1", token=token)
+    equal(queue.redis.event_names()[-2:], ["retries-exhausted", "drained"], "a failed job leaves an empty queue")
+    queue.add("good")
+    worker.claim_one("token-c")
+    worker.complete("2", None, "token-c")
+    equal(queue.redis.event_names()[-2:], ["completed", "drained"], "a completed job leaves an empty queue")
+
+
 @pytest.fixture
 def hasty(server: RedisInstance, toolchain: Toolchain) -> Iterator[LimitedBench]:
     """A bench with Node, and as client Node behind a driver that answers `close` at once and forgets the handle."""
@@ -286,7 +301,7 @@ def hasty(server: RedisInstance, toolchain: Toolchain) -> Iterator[LimitedBench]
 @pytest.mark.parametrize("lacks", [[], ["--without", "worker.pause"]], ids=["pauses", "cannot-pause"])
 def test_a_loop_needs_no_close_that_waits(lacks: list[str], hasty: LimitedBench) -> None:
     bench = hasty(*lacks)
-    for steps in (completes, retries):
+    for steps in (completes, retries, drains):
         evidence = tried(steps, bench)
         assert said(evidence) == ([], "", frozenset())
         assert evidence.reached_end, (evidence.unsupported, evidence.given_up)
