@@ -12,6 +12,7 @@ from typing import Any
 
 from conformance.environment.starvation import STARVED_MS
 from conformance.findings import Finding, Timing
+from conformance.observe.differences import APPROXIMATELY
 from conformance.participants.transcript import KitAct, RecordedCall
 
 ALWAYS_RUNNING = {
@@ -34,8 +35,8 @@ BY_SPEED = ("event.*", "membership.*.order")
 """Locators of states that depend on the order of independent processes."""
 WRITTEN_ONCE = ("job.name", "job.data", "job.parent*", "job.opts", "job.opts.*")
 """Locators of fields that the operation writes which adds a job, and no time changes."""
-MEASURED = ("membership.delayed.score", "marker.delay")
-"""Locators of times that are compared with a tolerance if the client's clock runs (`observe/worker_clock.py`)."""
+MEASURED = "job.delay"
+"""Locator of the time that is compared with a tolerance if the client's clock runs (`observe/worker_clock.py`)."""
 _DECIDES_WHAT_IS_ADDED = frozenset({"every", "pattern", "cron", "ttl"})
 
 
@@ -60,8 +61,8 @@ def is_written_once(finding: Finding, steps: Iterable[RecordedCall | KitAct]) ->
 
 
 def is_measured(finding: Finding) -> bool:
-    """Whether the finding may be about two times that are only compared approximately."""
-    return any(fnmatchcase(finding.where, pattern) for pattern in MEASURED)
+    """Whether the finding is about two times of which one is only known approximately."""
+    return finding.where == MEASURED and APPROXIMATELY in finding.expected + finding.actual
 
 
 def depends_on_speed(finding: Finding) -> bool:

@@ -94,10 +94,13 @@ TEXT_LIMIT = 120
 ABSENT = "(absent)"
 """Stands where one side has nothing."""
 
+APPROXIMATELY = "<about "
+"""Start of the text for a delay that is compared with a tolerance, `<about N ms>`."""
+
 ABOUT_TOLERANCE_MS = 2000
 """How far two values `<about N ms>` of the worker-clock rule may be apart."""
 
-_ABOUT = re.compile(r"<about (-?\d+) ms>")
+_ABOUT = re.compile(rf"{APPROXIMATELY}(-?\d+) ms>")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 _INTEGER_FIELDS = frozenset({"timestamp", "priority", "processedOn", "finishedOn", "ats", "atm", "stc"})
 _JSON_FIELDS = frozenset({"data", "returnvalue", "progress", "opts", "parent", "stacktrace"})

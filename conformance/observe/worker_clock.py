@@ -27,6 +27,7 @@ from conformance.observe.canonical_rules import (
     map_texts,
     with_fields,
 )
+from conformance.observe.differences import APPROXIMATELY
 from conformance.observe.tables import (
     Dependency,
     Event,
@@ -76,6 +77,9 @@ def due_label(job: Job, score: float, taken_ms: int) -> str | None:
     timestamp: else a call in the very millisecond of the timestamp would look like the other kind.
     """
     timestamp, delay = job.number("timestamp"), job.number("delay")
+    if delay is None:
+        # A missing field is a difference of its own, and does not make the score wrong.
+        delay = as_number(job.opts.get("delay"))
     if timestamp is None or delay is None:
         return None
     due = (timestamp + max(delay, 0)) * DELAY_FACTOR
@@ -102,7 +106,7 @@ def masked_delay(job: Job) -> str | None:
         own_time = iteration_time(job.id)
         is_until = own_time is not None and abs(timestamp + delay - own_time) <= CLOCK_TOLERANCE_MS
         return UNTIL_OWN_TIME if is_until else None
-    return f"<about {delay:.0f} ms>"
+    return f"{APPROXIMATELY}{delay:.0f} ms>"
 
 
 def iteration_time(job_id: str) -> int | None:

@@ -2,8 +2,9 @@
 
 Each claim opens a loop (processor `ask`), which holds its job until the scenario ends it. Meanwhile the kit holds the
 loop back from further jobs: it pauses the worker, or, for clients that cannot pause one, sets the queue's concurrency
-to 0, unless there can be no further job: in a queue at its limit, the last job leaves no event `drained`. The loop is closed only after its job has ended, because a client's `close` may return before that. If a loop
-takes another job nevertheless, the kit's own steps went wrong, and the scenario decides nothing.
+to 0. The last job of a queue is not held back in this second way, because a queue at its limit leaves no event
+`drained`. The loop is closed only after its job has ended, because a client's `close` may return before that. If a
+loop takes another job nevertheless, the kit's own steps went wrong, and the scenario decides nothing.
 
 Operations that a loop cannot do, such as renewing a lock with a foreign token, are done by a manual worker of the
 oracle with the loop's real token.

@@ -305,6 +305,14 @@ def test_a_delayed_score_is_masked_when_it_follows_from_the_fields(moment: float
     assert score("delayed", given, delay="5000") == (expected or given)
 
 
+@pytest.mark.parametrize(("moment", "expected"), [(ADDED + 5000, DUE), (ADDED, None)])
+def test_a_missing_delay_makes_no_score_wrong(moment: float, expected: str | None) -> None:
+    given, fields = moment * 4096, job(opts='{"delay":5000}')
+    del fields["delay"]
+    (row,) = masked(snapshot({"q:1": fields, "q:delayed": Zset({"1": given})})).memberships
+    assert row.score == (expected or given)
+
+
 def test_a_delayed_score_of_a_chosen_timestamp_is_exact() -> None:
     opts = f'{{"timestamp":{ADDED}}}'
     exact = (ADDED + 5000) * 4096.0
