@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+from conformance.driver.ops import lifecycle
 from conformance.findings import Finding
 from conformance.gate.endings import Endings
 from conformance.gate.evidence import RedisLook, steps_in_order, steps_side_by_side
@@ -20,6 +21,10 @@ from conformance.participants.key_translation import equally_trimmed
 from conformance.participants.names import Names
 from conformance.participants.participant import Participant
 from conformance.participants.transcript import StepPosition
+from conformance.protocol.keys import is_queue_name
+
+OPENED = (lifecycle.Open.op, "ok")
+"""Operation and outcome of the calls that opened a handle."""
 
 
 class Inspection:
@@ -148,7 +153,7 @@ class Inspection:
         data. Node reads it nevertheless if readability is a requirement of the scenario. A scenario that was given up
         may have left only half of its own changes, so it is not checked.
         """
-        if self._result.given_up:
+        if self._result.given_up or self._has_ambiguous_keys():
             return
         # Check the real names in Redis, not those of the scenario: an id that Node would reuse is a problem.
         if not self._endings.cut_short:
@@ -158,6 +163,11 @@ class Inspection:
         if not needless and ORACLE_HEALTH not in self._scenario.without:
             reader = self._bench.participant("oracle", names, RunningClock())
             self._result.findings += self._judge.health(reader, queues)
+
+    def _has_ambiguous_keys(self) -> bool:
+        """Whether the client opened a queue under a name that must be refused: its keys read as those of others."""
+        opened = (call.args for call in self._judge.client.transcript.all_calls if (call.op, call.outcome) == OPENED)
+        return any(args["role"] != "flow" and not is_queue_name(args["queue"]) for args in opened)
 
     def _check_handover(self, snapshot: Snapshot, client: Participant, partner: Participant) -> None:
         """No job may be lost between the two, or run twice. Other findings about a lost job are dropped."""

@@ -78,6 +78,11 @@ SLOTS: Final = 16384
 """How many slots a Redis cluster has (Redis cluster specification, "hash tags")."""
 
 
+def is_queue_name(name: str) -> bool:
+    """Whether BullMQ accepts the name; keys of a queue with another name could be those of another queue."""
+    return bool(name) and ":" not in name
+
+
 @dataclass(frozen=True)
 class QueueKeys:
     """Key names of one queue under one prefix."""

@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from conformance.problems import UsageProblem
+from conformance.protocol.keys import is_queue_name
 
 MOST_PAYLOAD = 5 * 1024 * 1024
 
@@ -156,7 +157,7 @@ def checked_workload(workload: Workload) -> Workload:
     _check_counts(workload)
     _check_shares(workload)
     _check_ranges(workload)
-    if ":" in workload.name or not workload.name:
+    if not is_queue_name(workload.name):
         raise UsageProblem(f"workload: {workload.name!r} cannot be part of a queue's name", hint="leave out the colon")
     return workload
 

@@ -54,6 +54,14 @@ def test_a_healthy_client_leaves_nothing_to_find_on_a_cluster(cluster_runner: Mu
             assert (evidence.error, [finding.message for finding in evidence.findings]) == ("", [])
 
 
+def test_keys_under_a_refused_name_are_not_read_as_those_of_a_queue(runner: MutantRunner) -> None:
+    mutant = MUTANTS.find("edge.unchecked-queue-name")
+    cases = [case for case in all_cases() if "edge.queue-names.refused" in case.scenario.requirements]
+    blamed = [{finding.requirement for finding in runner.evidence(mutant, case).findings} for case in cases]
+    assert blamed == [{"edge.queue-names.refused"}] * len(cases)
+    assert cases
+
+
 def _assert_noticed(mutant: Mutant, runner: MutantRunner) -> None:
     results = runner.results(mutant)
     assert [result.row for result in results] == list(mutant.rows)

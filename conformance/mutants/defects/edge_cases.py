@@ -12,6 +12,7 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
+from conformance.protocol.keys import QueueKeys, is_queue_name
 from conformance.reference_impl import js_values, packing
 from conformance.reference_impl.connection import connection as connection_module
 from conformance.reference_impl.errors import InvalidArgument
@@ -163,6 +164,23 @@ def any_queue_name(damage: Damage) -> None:
             make(queue, name.replace(":", "-") or "unnamed", opts, scripts=scripts, clock=clock)
 
         return make_anyway
+
+    damage.around(QueueBase, "__init__", broken)
+
+
+@mutant("edge.unchecked-queue-name", kills=("edge.queue-names.refused",))
+def unchecked_queue_name(damage: Damage) -> None:
+    """A queue is opened under any name, so that its keys are read as those of another queue."""
+
+    def broken(make: Function) -> Function:
+        def make_unchecked(
+            queue: QueueBase, name: str, opts: Any = None, *, scripts: Any = None, clock: Any = None
+        ) -> None:
+            make(queue, name if is_queue_name(name) else "unchecked", opts, scripts=scripts, clock=clock)
+            queue.name = name
+            vars(queue)["_keys"] = QueueKeys(queue.keys.prefix, name)
+
+        return make_unchecked
 
     damage.around(QueueBase, "__init__", broken)
 
