@@ -16,6 +16,8 @@ from contextlib import contextmanager
 NOT_GENERATED = None
 """In place of an id: the user chose it, or the job is not new. The job counts, and its id needs no translation."""
 
+PLAIN_ID = r"[^\s:\"'\\,}\])]+"
+"""Regular expression of an id in a text, without the characters that usually follow one."""
 _UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
@@ -33,6 +35,8 @@ class JobIds:
         self._unreported: deque[str] = deque()
         self._user_named: set[str] = set()
         self._made_up: set[str] = set()
+        self.unusual: tuple[str, ...] = ()
+        """Ids of the client that are not plain (`PLAIN_ID`)."""
         self.added = 0
         """The value that Node's counter would have."""
         self.differ = False
@@ -191,3 +195,5 @@ class JobIds:
         self._of_client[of_scenario] = of_client
         self._of_scenario[of_client] = of_scenario
         self.differ = self.differ or of_scenario != of_client
+        if not re.fullmatch(PLAIN_ID, of_client):
+            self.unusual = (*self.unusual, of_client)

@@ -40,6 +40,8 @@ from conformance.participants.handles import WorkerHandle
 from conformance.participants.pending import Pending
 from conformance.participants.redis_view import RedisView
 from conformance.participants.transcript import RecordedCall
+from conformance.protocol.keys import WAITING_CHILDREN
+from conformance.protocol.states import JOB_CONTAINERS
 
 Answer = TypeVar("Answer")
 
@@ -68,7 +70,9 @@ ENDS_JOBS = frozenset(
 )
 """The scripts that end a job: a reply without effect is a refusal."""
 
-CLAIMABLE = ("wait", "paused", "prioritized", "delayed")
+CLAIMABLE = tuple(
+    container.key for container in JOB_CONTAINERS if container.pending and container.key != WAITING_CHILDREN
+)
 """Keys of the jobs that a worker can claim, now or as soon as they are due."""
 
 QUIET_MS = 500

@@ -9,14 +9,13 @@ other's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from conformance.participants.job_ids import JobIds
+from conformance.participants.job_ids import PLAIN_ID, JobIds
 from conformance.protocol.keys import glob_escaped
 
-_ID = r"[^\s:\"'\\,}\])]+"
 _QUEUE = r"[^:\"\\]+"
 _JOB, _DUPLICATE = "jobId", "deduplicatedJobId"
 
@@ -34,8 +33,10 @@ class Names:
         self._ids: dict[str, JobIds] = {}
         ours, theirs = (f"{re.escape(text)}:({_QUEUE}" for text in (prefix, fixed_prefix or prefix))
         own_queue = f"?)-{re.escape(prefix)}" if fixed_prefix else ")"
-        self._in_scenario = re.compile(f"{ours})(?::({_ID}))?")
-        self._at_client = re.compile(f"{theirs}{own_queue}(?::({_ID}))?")
+        self._in_scenario = re.compile(f"{ours})(?::({PLAIN_ID}))?")
+        self._queue_at_client = theirs + own_queue
+        self._unusual: tuple[str, ...] = ()
+        self._at_client = _keys(self._queue_at_client, self._unusual)
 
     @property
     def same(self) -> bool:
@@ -95,7 +96,13 @@ class Names:
         return self._in_scenario.sub(self._key_to_client, text) if self.prefix in text else text
 
     def _text_to_scenario(self, text: str) -> str:
-        return self._at_client.sub(self._key_to_scenario, text) if self.prefix in text else text
+        if self.prefix not in text:
+            return text
+        unusual = tuple(job for ids in list(self._ids.values()) for job in ids.unusual)
+        if unusual != self._unusual:
+            # The pattern first: another thread must not take the old one for the new one.
+            self._at_client, self._unusual = _keys(self._queue_at_client, unusual), unusual
+        return self._at_client.sub(self._key_to_scenario, text)
 
     def _key_to_client(self, match: re.Match[str]) -> str:
         queue, job = match.groups()
@@ -145,6 +152,13 @@ class Names:
 
     def _made_up(self, queue: str, job: Any) -> bool:
         return isinstance(job, str) and self.ids(queue).is_made_up(job)
+
+
+def _keys(queue: str, unusual: Iterable[str]) -> re.Pattern[str]:
+    """The pattern of full keys in a text, of queues of this pattern. `unusual`: ids that are not plain."""
+    # The longest first: one id may be the start of another.
+    known = sorted(map(re.escape, unusual), key=len, reverse=True)
+    return re.compile(f"{queue}(?::({'|'.join((*known, PLAIN_ID))}))?")
 
 
 def _with_jobs(

@@ -25,7 +25,7 @@ from conformance.protocol.keys import (
     REPEAT,
     glob_escaped,
 )
-from conformance.protocol.states import DELAY_FACTOR, LIST_CONTAINERS, ZSET_CONTAINERS
+from conformance.protocol.states import DELAY_FACTOR, JOB_CONTAINERS
 
 CONCURRENCY = "concurrency"
 """The field of `meta` with the queue's global concurrency."""
@@ -35,6 +35,19 @@ local now = redis.call("TIME")
 return {now[1], now[2], redis.call("PTTL", KEYS[1])}
 """
 """One script, so that no time passes between TIME and PTTL."""
+
+
+_CONTAINERS_OF_A_JOB = """
+local found = {}
+for number, key in ipairs(KEYS) do
+  local kind = redis.call("TYPE", key).ok
+  if kind == "list" and redis.call("LPOS", key, ARGV[1]) or kind == "zset" and redis.call("ZSCORE", key, ARGV[1]) then
+    table.insert(found, number)
+  end
+end
+return found
+"""
+"""One script, because a job that moves between two commands would seem to be in two containers, or in none."""
 
 
 def text(value: Any) -> str:
@@ -205,9 +218,11 @@ class RedisView:
         return [entry.get("event", "") for entry in self.events()]
 
     def state(self, job: str) -> list[str]:
-        """Every container that holds the id (conforming: exactly one)."""
-        lists = [name for name in LIST_CONTAINERS if job in self.elements(name)]
-        return lists + [name for name in ZSET_CONTAINERS if self.score(name, job) is not None]
+        """Every container that holds the id (conforming: exactly one), all at the same instant."""
+        keys = [self._at(container.key) for container in JOB_CONTAINERS]
+        member = self._names.to_client(self._job(job))
+        found = self._redis.eval(_CONTAINERS_OF_A_JOB, len(keys), *keys, member)
+        return [JOB_CONTAINERS[number - 1].key for number in found]
 
     def has_work(self) -> bool:
         """Whether a worker that asks now could get a job: a job waits, and no limit applies."""

@@ -229,6 +229,14 @@ def test_full_keys_are_renamed_in_any_text() -> None:
     assert names.to_scenario("bull:q:x") == "bull:q:x"
 
 
+def test_full_keys_are_renamed_with_ids_of_any_characters() -> None:
+    names = Names("bc1")
+    learned(names.ids("q"), "x", 'x y:"2"', 'x y:"2"\r\n3')
+    assert names.to_scenario('bc1:q:x y:"2"\r\n3') == "bc1:q:3"
+    assert names.to_scenario('child bc1:q:x y:"2" failed') == "child bc1:q:2 failed"
+    assert names.to_scenario("child bc1:q:x failed") == "child bc1:q:1 failed"
+
+
 def test_a_parent_is_known_in_either_name_of_its_queue() -> None:
     names = Names("bc1", fixed_prefix="bull")
     learned(names.ids("q"), "x")
