@@ -43,6 +43,9 @@ WRITES = frozenset(
 )
 """Commands of Redis 7 that change keys of the types that a queue uses."""
 
+RUNS_SCRIPTS = BY_TEXT | BY_DIGEST | {"FCALL"}
+"""Commands that run a script, which can change any key."""
+
 _BY_NODE = {
     b":meta": frozenset({"HSET", "HMSET", "HDEL"}),
     b":limiter": frozenset({"SET", "DEL"}),

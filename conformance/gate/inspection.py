@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+from conformance.checkers.traffic import RUNS_SCRIPTS, WRITES
 from conformance.driver.ops import lifecycle
 from conformance.findings import Finding
 from conformance.gate.endings import Endings
@@ -153,11 +154,12 @@ class Inspection:
         data. Node reads it nevertheless if readability is a requirement of the scenario. A scenario that was given up
         may have left only half of its own changes, so it is not checked.
         """
-        if self._result.given_up or self._has_ambiguous_keys():
+        if self._result.given_up or self._has_ambiguous_keys() or self._has_only_keys_of_the_kit():
             return
         # Check the real names in Redis, not those of the scenario: an id that Node would reuse is a problem.
         if not self._endings.cut_short:
-            self._result.findings += self._confirmed(self._judge.invariants, snapshot, names)
+            broken = self._confirmed(self._judge.invariants, snapshot, names)
+            self._result.findings += [finding for finding in broken if not self._is_of_the_kit(finding, names)]
         self._result.findings += self._judge.names(names)
         needless = same_as_node and READABLE_BY_NODE not in self._scenario.requirements
         if not needless and ORACLE_HEALTH not in self._scenario.without:
@@ -168,6 +170,24 @@ class Inspection:
         """Whether the client opened a queue under a name that must be refused: its keys read as those of others."""
         opened = (call.args for call in self._judge.client.transcript.all_calls if (call.op, call.outcome) == OPENED)
         return any(args["role"] != "flow" and not is_queue_name(args["queue"]) for args in opened)
+
+    def _has_only_keys_of_the_kit(self) -> bool:
+        """Whether the kit wrote keys, and the client none: it cannot have broken what is there."""
+        point, client = self._bench.taps["client"], self._judge.client
+        if point.tap is None or client.performed.stand_in or not client.transcript.keys_of_the_kit():
+            return False
+        return not any(command.name in WRITES or command.name in RUNS_SCRIPTS for command in point.traffic())
+
+    def _is_of_the_kit(self, finding: Finding, names: Names) -> bool:
+        """Whether the finding is about a key that the kit wrote in a scenario that the client ended early.
+
+        At the scenario's end such a key is whole. Before that, the client may have left out what belongs to it.
+        """
+        if self._result.reached_end:
+            return False
+        key = f"{names.client_prefix}:{finding.key}"
+        written = self._judge.client.transcript.keys_of_the_kit()
+        return any(word == key or word.startswith(f"{key}:") for word in map(names.to_client, written))
 
     def _check_handover(self, snapshot: Snapshot, client: Participant, partner: Participant) -> None:
         """No job may be lost between the two, or run twice. Other findings about a lost job are dropped."""

@@ -115,12 +115,17 @@ def _missing_counters(names: Names, there: set[str]) -> Iterator[RawKey]:
             yield RawKey(key=base + ID_COUNTER, type="string", value=str(ids.added))
 
 
+def job_in(rest: str) -> str:
+    """The id at the start of the part of a key after `PREFIX:QUEUE:`; empty if the key belongs to no job."""
+    if rest in QUEUE_KEYS or rest.startswith((DEDUPLICATION, SCHEDULER)):
+        return ""
+    return rest.rpartition(":")[0] if _belongs_to_job(rest) else rest
+
+
 def _renamed(rest: str, job: Callable[[str], str]) -> str:
     """The rest of a key, with the id at its start (if any) translated."""
-    if rest in QUEUE_KEYS or rest.startswith((DEDUPLICATION, SCHEDULER)):
-        return rest
-    owner, _, suffix = rest.rpartition(":")
-    return f"{job(owner)}:{suffix}" if _belongs_to_job(rest) else job(rest)
+    owner = job_in(rest)
+    return f"{job(owner)}{rest.removeprefix(owner)}" if owner else rest
 
 
 def _belongs_to_job(rest: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from conformance.driver.errors import OperationUnsupported
 from conformance.participants.expect import Mismatch
-from conformance.participants.key_translation import key_to_client, rest_to_scenario, value_to_scenario
+from conformance.participants.key_translation import job_in, key_to_client, rest_to_scenario, value_to_scenario
 from conformance.participants.names import Names
 from conformance.participants.tokens import TokenNames
 from conformance.protocol.keys import (
@@ -254,8 +254,15 @@ class RedisView:
         value = self._tokens.real(job, value) if kind == "lock" else value
         self._redis.set(self._at(name), self._job(value) if name.startswith(DEDUPLICATION) else value, px=ttl_ms)
 
-    def set_field(self, name: str, field: str, value: str | bytes) -> None:
-        """HSET of one field; bytes need not be UTF-8."""
+    def set_field(self, name: str, field: str, value: str | bytes, *, of_lost_job: bool = False) -> None:
+        """HSET of one field; bytes need not be UTF-8.
+
+        Raises Mismatch if the job that the key belongs to does not exist, unless it is meant to be lost: the kit would
+        leave remains of a job that the client never added.
+        """
+        job = job_in(name)
+        if job and not of_lost_job and not self.exists(job):
+            raise Mismatch(f"job {job} exists", expected="a hash", actual="no key")
         self._report("HSET", self.key(name), field, value)
         self._redis.hset(self._at(name), field, value)
 

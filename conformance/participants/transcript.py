@@ -49,6 +49,10 @@ class KitAct:
     ended: float = field(default_factory=time.monotonic, compare=False)
 
 
+NOT_COMMANDS = frozenset({"clock", "wait", "network"})
+"""First words of acts of the kit that are no commands of Redis."""
+
+
 @dataclass(frozen=True)
 class StepPosition:
     """A place between two steps of a scenario: the number of calls and acts of the kit, and of held checks, before it.
@@ -137,6 +141,15 @@ class Transcript:
             if words[0] != "network":
                 self.stop_if_reached()
             self.steps.append(KitAct(words))
+
+    def keys_of_the_kit(self) -> frozenset[str]:
+        """The keys that the kit has written, and those of the jobs that it has named in lists and sorted sets."""
+        commands = (act.words for act in self.steps if isinstance(act, KitAct) and act.words[0] not in NOT_COMMANDS)
+        found: set[str] = set()
+        for _, key, *words in commands:
+            base = ":".join(key.split(":")[:2])
+            found |= {key, *words, *(f"{base}:{word}" for word in words)}
+        return frozenset(found)
 
     def disturb(self, disturbance: str) -> None:
         """Record that the kit hurts the connections of the participant."""

@@ -33,7 +33,7 @@ def test_a_bare_job_starts_to_wait(client: Participant, how: str) -> None:
     prepared = open_busy_queue(client, at_work=way.at_work)
     way.prepare(prepared)
     prepared.queue.redis.delete(MOVING)
-    prepared.queue.redis.set_field(MOVING, "name", MOVING)
+    prepared.queue.redis.set_field(MOVING, "name", MOVING, of_lost_job=True)
     prepared.queue.redis.set_field(MOVING, "data", "{}")
     way.act(prepared)
     equal(prepared.queue.redis.field(MOVING, "name"), MOVING, "nothing was written over it")

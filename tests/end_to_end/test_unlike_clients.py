@@ -68,3 +68,12 @@ def test_files_stay_readable(folder: Path) -> None:
 def test_mistakes_are_few_however_many_scenarios_show_them(folder: Path, run: Run) -> None:
     causes = json.loads((folder / "summary.json").read_text("utf-8"))["causes"]
     assert len(causes) < len(run.scenarios), "each scenario has several findings"
+
+
+def test_a_client_that_writes_nothing_has_damaged_nothing(run: Run) -> None:
+    sources = {finding.source for record in run.scenarios for finding in record.findings}
+    assert "assertion" in sources
+    if run.header.client.name == "nothing":
+        assert not sources & {"invariant", "oracle-health", "traffic"}
+    else:
+        assert {"invariant", "traffic"} <= sources

@@ -231,3 +231,52 @@ def test_steps_without_a_fixed_order_are_not_compared_half_way(
     client = mini(ops=adding(server, Defect(counts=answers(count=2)), SECOND["a name"]))
     result = tried(of(test_hurts), bench_of(mini(ops=adding(server)), client))
     assert [finding.source for finding in result.findings] == ["assertion"]
+
+
+# Keys that only the kit wrote.
+
+
+def counts_an_owner(client: Participant) -> None:
+    """A job that owns a deduplication id is counted."""
+    queue = client.queue()
+    queue.call(ops.Pause())
+    queue.call(ops.Add(name="n", opts={"delay": 5000}))
+    queue.redis.set_string("de:its", "1")
+    equal(queue.call(ops.CountPending()).count, 1, "there is one job")
+
+
+def notes_one(client: Participant) -> None:
+    """A job gets a field."""
+    queue = client.queue()
+    queue.call(ops.Add(name="n", opts={"delay": 5000}))
+    queue.redis.set_field("1", "note", "x")
+
+
+CLAIMS_TO_ADD: dict[str, Handler | None] = {"queue.add": answers(id="1"), "queue.count": answers(count=0)}
+
+
+@pytest.mark.parametrize("pauses", [False, True], ids=["writes-nothing", "writes-something-else"])
+def test_a_key_that_only_the_kit_wrote_is_no_mistake_of_the_client(
+    server: RedisInstance, mini: MiniatureDrivers, bench_of: BenchOf, *, pauses: bool
+) -> None:
+    client = mini(ops=CLAIMS_TO_ADD if pauses else {**CLAIMS_TO_ADD, "queue.pause": answers()})
+    result = tried(of(counts_an_owner), bench_of(mini(ops=adding(server)), client))
+    assert [finding.message for finding in result.findings if finding.source == "assertion"] == ["there is one job"]
+    assert [finding.message for finding in result.findings if finding.source == "invariant"] == []
+    assert not result.error
+
+
+def test_the_kit_adds_no_field_to_a_job_that_is_not_there(
+    server: RedisInstance, mini: MiniatureDrivers, bench_of: BenchOf
+) -> None:
+    result = tried(of(notes_one), bench_of(mini(ops=adding(server)), mini(ops=CLAIMS_TO_ADD)))
+    assert [finding.message for finding in result.findings if finding.source == "assertion"] == ["job 1 exists"]
+    assert [finding.message for finding in result.findings if finding.source == "invariant"] == []
+
+
+def test_a_key_that_the_client_damages_is_its_mistake(
+    server: RedisInstance, mini: MiniatureDrivers, bench_of: BenchOf
+) -> None:
+    healthy, scripted = adding(server), adding(server, Defect(hash={"data": "{"}, counts=answers(count=0)))
+    result = tried(of(counts_one), bench_of(mini(ops=healthy), mini(ops=scripted)))
+    assert [finding.where for finding in result.findings if finding.source == "invariant"] == ["invariant.json-texts"]
