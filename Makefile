@@ -19,7 +19,7 @@ FULL_RUN = $(BIN)/bullmq-conformance run --tier $(TIER) $(if $(JOBS),--jobs $(JO
 # A run and the tests start hundreds of Python processes: they must not compile the kit each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test quick full full-reference full-node full-reference-cluster full-node-cluster full-node-without-clock clients oracles chaos hunt check mutants steady telemetry coverage generate core-cases vectors site site-look ten-minutes lock clean
+.PHONY: run test quick full full-reference full-node full-reference-cluster full-node-cluster full-node-without-clock clients oracles chaos hunt check bugs mutants steady telemetry coverage generate core-cases vectors site site-look ten-minutes lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
@@ -94,10 +94,14 @@ generate: $(READY) ## write the files that are made from the code (their tests s
 	$(BIN)/python -m conformance.report.versions docs/reference/versions/*.json
 	$(BIN)/python -m tests.report.recorded --write
 	$(BIN)/python -m conformance.cli.option_tables
+	$(BIN)/bullmq-conformance bugs page docs/reference/bugs.md
 	$(BIN)/bullmq-conformance ledger page > docs/reference/requirements.md.new
 	mv docs/reference/requirements.md.new docs/reference/requirements.md
 	$(BIN)/python -m conformance.mutants.generated.record docs/reference/kill-matrix.json > docs/reference/kill-matrix.md.new
 	mv docs/reference/kill-matrix.md.new docs/reference/kill-matrix.md
+
+bugs: $(READY) ## prove with their releases all real bugs that the kit catches
+	$(BIN)/bullmq-conformance bugs prove --all
 
 core-cases: $(READY) ## choose again which cases of tier full are also run in core (two minutes)
 	$(BIN)/python -m conformance.mutants.generated.core_choice --write

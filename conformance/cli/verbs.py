@@ -20,6 +20,7 @@ MODULES_OF_VERBS: Mapping[str, str] = {
     "versions": "versions",
     "fuzz": "fuzz",
     "replay": "fuzz",
+    "bugs": "bugs",
     "mutants": "mutants",
     "bench": "bench",
     "load": "spark",

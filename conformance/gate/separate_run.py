@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -17,6 +19,7 @@ from typing import Literal
 import msgspec
 
 from conformance.gate.records import Record, RunFooter, decode
+from conformance.problems import EnvironmentProblem
 
 RUN_FILE = "run.jsonl"
 LOG_FILE = "log.txt"
@@ -24,7 +27,7 @@ PATIENCE_SECONDS = 30
 """Time for a terminated run to clean up."""
 
 KIT_PARTS = ("*.py", "*.mjs", "*.yaml", "*.toml", "*.txt", "*.json", "*.jsonl")
-ABOUT_RUNS = frozenset({"report", "cli", "matrix", "versions"})
+ABOUT_RUNS = frozenset({"bugs", "report", "cli", "matrix", "versions"})
 """Rooms that start runs or show them, and do not affect results."""
 
 RunEnding = Literal["run", "broken", "time-out"]
@@ -45,6 +48,41 @@ def start_run(words: Sequence[str], folder: Path, *, within_s: float) -> Separat
     """
     command = [sys.executable, "-m", "conformance", "run", "--out", str(folder), *words]
     return _how(folder, _ended(command, folder / LOG_FILE, within_s=within_s))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRuns:
+    """Runs in a folder each, which are stored until the kit or their words change.
+
+    `jobs`: processes per run, None for the default. A run is ended after `limit_s` seconds.
+    """
+
+    folder: Path
+    announce: Callable[[str], None]
+    jobs: int | None = None
+    limit_s: float = 3600
+
+    def records(self, title: str, words: Sequence[str], *, again: bool = False) -> list[Record]:
+        """Return the records of a complete run with these words; `again` runs it even if it is stored.
+
+        `title` names it in messages. Raises EnvironmentProblem with the run's own message if it does not end.
+        """
+        # The digest contains everything that can change the result, so a stored run is valid as long as it exists.
+        digest = hashlib.sha256("\0".join([kit_hash(), *words]).encode()).hexdigest()[:12]
+        folder = self.folder / f"{re.sub(r'[^A-Za-z0-9.@-]+', '-', title)}--{digest}"
+        records = [] if again else read_records(folder)
+        if records:
+            self.announce(f"{title}: kept")
+            return records
+        # An incomplete run must not be read as a stored one.
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        jobs = ["--jobs", str(self.jobs)] if self.jobs else []  # not in the digest: it changes no result
+        # In front of the words, which may end with the command of a driver.
+        how = start_run([*jobs, *words], folder, within_s=self.limit_s)
+        if how.problem:
+            raise EnvironmentProblem(f"{title}: {how.problem}", hint=f"what it printed is in {folder}")
+        return read_records(folder)
 
 
 def read_records(folder: Path) -> list[Record]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.gate.records import RunHeader, ScenarioRecord
-from conformance.gate.separate_run import kit_hash, read_records, start_run
+from conformance.gate.separate_run import StoredRuns
 from conformance.participants.marks import Tier
-from conformance.problems import EnvironmentProblem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,23 +41,9 @@ class PairRunner:
 
         Raises EnvironmentProblem with the run's own message if it does not end.
         """
-        words = self._words(oracle, client, select)
-        # The digest contains everything that can change the result, so a stored run is valid as long as it exists.
-        folder = self.runs / f"{oracle}--{client}--{_digest(words)}"
-        words += ["--jobs", str(self.jobs)] if self.jobs else []  # not in the digest: it changes no result
-        records = [] if again else read_records(folder)
-        if records:
-            self.announce(f"bullmq {oracle} against {client}: kept")
-        else:
-            # An incomplete run must not be read as a stored one.
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            how = start_run(words, folder, within_s=self.limit_s)
-            if how.problem:
-                raise EnvironmentProblem(
-                    f"bullmq {oracle} against {client}: {how.problem}", hint=f"what it printed is in {folder}"
-                )
-            records = read_records(folder)
+        stored = StoredRuns(folder=self.runs, announce=self.announce, jobs=self.jobs, limit_s=self.limit_s)
+        title = f"bullmq {oracle} against {client}"
+        records = stored.records(title, self._words(oracle, client, select), again=again)
         header = records[0]
         assert isinstance(header, RunHeader)
         return PairResult(
@@ -76,8 +59,3 @@ class PairRunner:
             *(word for flag, value in settings.items() if value for word in (flag, value)),
             *(word for pattern in sorted(select) for word in ("--select", pattern)),
         ]
-
-
-def _digest(words: Collection[str]) -> str:
-    """The name of a run, which depends on the kit and on the selection."""
-    return hashlib.sha256("\0".join([kit_hash(), *words]).encode()).hexdigest()[:12]

@@ -47,7 +47,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 def test_the_older_one_is_the_oracle_and_the_newer_one_the_client(stage: Stage) -> None:
     pair = stage.runner.run("5.62.0", "6.7.0", {"pause", "add"})
     oracle = ["--oracle", "5.62.0", "--client", "node@6.7.0", "--no-known", "--format", "json"]
-    assert stage.runs == [[*oracle, "--tier", "full", "--select", "add", "--select", "pause", "--jobs", "2"]]
+    assert stage.runs == [["--jobs", "2", *oracle, "--tier", "full", "--select", "add", "--select", "pause"]]
     assert [record.id for record in pair.scenarios] == ["add/x"]
     assert pair.client_ops - pair.oracle_ops == {"queue.pause"}
 

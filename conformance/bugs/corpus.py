@@ -1,0 +1,173 @@
+"""The corpus of real bugs: one row for each entry under "Bug Fixes" in the changelogs of BullMQ and its ports.
+
+Every entry gets a row. A row is `caught` if it has a proof (see `proof.py`), `not visible` if no driver
+can show the bug, else `open`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Literal, get_args
+
+import msgspec
+
+from conformance.ledger.loader import load_ledger
+
+Port = Literal["node", "python", "rust", "elixir", "php", "go"]
+Area = Literal[
+    "adding",
+    "claiming",
+    "finishing",
+    "retries",
+    "stalled",
+    "locks",
+    "flows",
+    "schedulers",
+    "deduplication",
+    "rate-limits",
+    "pausing",
+    "removal",
+    "retention",
+    "getters",
+    "events",
+    "metrics",
+    "connections",
+    "closing",
+    "sandbox",
+    "telemetry",
+    "types",
+    "dependencies",
+    "packaging",
+    "performance",
+    "scripts",
+    "postgres",
+    "logging",
+]
+Visible = Literal["state", "event", "answer", "traffic", "time", "connections", "inside"]
+Status = Literal["caught", "open", "not visible"]
+
+RELEASES = "releases"
+"""A proof by the releases themselves: the one before the fix fails, and the one with the fix passes."""
+
+
+class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One bug.
+
+    `id`: port and number of the pull request or issue. `fixed`: the release with the fix, empty if there is none;
+    `before`: the release before it; `commit`: start of the hash of the fix; `repository`: of the issue, if not
+    upstream's. `harm`: what a user suffers, in one sentence. `visible`: how a test can see it that drives the client
+    from outside; `inside` if none can, with the `reason`.
+
+    `requirement`: the row of the ledger that it violates, empty if no row does. `proof`: `releases`, or the name of a
+    mutant that has the same defect; empty if there is none. `select`: the scenarios of the proof, by default all of the
+    requirement. `oracle`: the release to compare with in the proof, by default the kit's own or, for a fix that is
+    newer, the release of the fix. `redis`: the server of the proof, if it needs a certain one, such as `cluster:3`.
+    """
+
+    id: str
+    fixed: str = ""
+    before: str = ""
+    commit: str = ""
+    repository: str = "taskforcesh/bullmq"
+    harm: str
+    area: Area
+    visible: Visible
+    requirement: str = ""
+    reason: str = ""
+    proof: str = ""
+    select: str = ""
+    oracle: str = ""
+    redis: str = ""
+
+    @property
+    def port(self) -> str:
+        """The client that had the bug."""
+        return self.id.partition("-")[0]
+
+    @property
+    def url(self) -> str:
+        """The page of the pull request or issue; of the commit if the changelog names neither."""
+        number = self.id.split("-")[1]
+        return f"https://github.com/{self.repository}/" + (
+            f"issues/{number}" if number.isdecimal() else f"commit/{self.commit}"
+        )
+
+    @property
+    def status(self) -> Status:
+        """Whether the kit catches it."""
+        if self.visible == "inside":
+            return "not visible"
+        return "caught" if self.proof else "open"
+
+
+@dataclass(frozen=True)
+class Corpus(Mapping[str, Bug]):
+    """All bugs by id, in the order of the changelogs: a port after the other, the newest first."""
+
+    bugs: Mapping[str, Bug]
+
+    def __getitem__(self, bug_id: str) -> Bug:
+        return self.bugs[bug_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.bugs)
+
+    def __len__(self) -> int:
+        return len(self.bugs)
+
+
+@lru_cache(maxsize=1)
+def load_corpus() -> Corpus:
+    """Read the data files, one per port. Raises ValueError for a row that is not well-formed."""
+    folder = files("conformance.bugs") / "data"
+    bugs = [
+        bug for port in get_args(Port) for bug in read_bugs(folder.joinpath(f"{port}.toml").read_text("utf-8"), port)
+    ]
+    return corpus_of(bugs)
+
+
+def corpus_of(bugs: Iterable[Bug]) -> Corpus:
+    """Return the corpus of these rows. Raises ValueError for an id given twice, or a row that contradicts itself."""
+    by_id: dict[str, Bug] = {}
+    for bug in bugs:
+        if bug.id in by_id:
+            raise ValueError(f"two bugs have the id {bug.id!r}")
+        if problem := _problem_with(bug):
+            raise ValueError(f"bug {bug.id}: {problem}")
+        by_id[bug.id] = bug
+    return Corpus(by_id)
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    bug: list[Bug]
+
+
+def read_bugs(text: str, port: str) -> list[Bug]:
+    """Return the rows of a port's data file. Raises ValueError if it is not TOML or has another shape."""
+    try:
+        bugs = msgspec.convert(tomllib.loads(text), _File).bug
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise ValueError(f"bugs of {port}: {error}") from error
+    strangers = [bug.id for bug in bugs if bug.port != port]
+    if strangers:
+        raise ValueError(f"bugs of {port}: {strangers[0]} belongs to another port")
+    return bugs
+
+
+def _problem_with(bug: Bug) -> str:
+    """What contradicts itself in the row; empty if nothing does."""
+    if (bug.visible == "inside") != bool(bug.reason):
+        return "a bug that is visible `inside` only has a reason, and no other has"
+    if bug.requirement and bug.requirement not in load_ledger():
+        return f"the ledger has no requirement {bug.requirement!r}"
+    if bug.proof and not bug.requirement:
+        return "a proof needs the requirement that fails"
+    if bug.proof and bug.visible == "inside":
+        return "a bug that is not visible cannot be proven"
+    if bug.proof == RELEASES and not (bug.before and bug.fixed):
+        return "a proof by releases needs the release of the fix and the one before"
+    return ""

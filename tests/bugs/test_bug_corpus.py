@@ -1,0 +1,103 @@
+"""The corpus of real bugs: what its rows must not contradict, and the page that is made from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from conformance.bugs import corpus
+from conformance.bugs.corpus import Bug, Port, corpus_of, load_corpus
+from conformance.bugs.page import bugs_page, recall_text
+from conformance.mutants.registry import MUTANTS
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "bugs.md"
+
+
+def bug(bug_id: str = "node-1", **changes: Any) -> Bug:
+    values: dict[str, Any] = {"fixed": "5.2.0", "before": "5.1.0", "harm": "A job is lost.", "area": "claiming"}
+    return Bug(id=bug_id, **{**values, "visible": "state", **changes})
+
+
+def test_every_row_is_whole_and_every_changelog_has_rows() -> None:
+    rows = load_corpus()
+    assert {row.port for row in rows.values()} == set(get_args(Port))
+    assert len(rows) > 390
+    assert all(row.harm.endswith(".") and len(row.harm) <= 160 for row in rows.values())
+
+
+def test_planted_defects_exist() -> None:
+    planted = {row.proof for row in load_corpus().values()} - {"", corpus.RELEASES}
+    assert planted <= set(MUTANTS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"visible": "inside"}, "only has a reason"),
+        ({"reason": "because"}, "only has a reason"),
+        ({"requirement": "no.such"}, "no requirement 'no.such'"),
+        ({"proof": "releases"}, "a proof needs the requirement"),
+        ({"proof": "releases", "requirement": "add.lifo", "before": ""}, "needs the release of the fix"),
+        ({"proof": "x", "requirement": "add.lifo", "visible": "inside", "reason": "y"}, "cannot be proven"),
+    ],
+)
+def test_a_row_that_contradicts_itself_is_refused(changes: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=f"bug node-1: .*{message}"):
+        corpus_of([bug(**changes)])
+
+
+def test_an_id_is_given_once() -> None:
+    with pytest.raises(ValueError, match="two bugs have the id 'node-1'"):
+        corpus_of([bug(), bug()])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[bug]]\nid = 1", "bugs of node: Expected `str`"),
+        ('[[bug]]\nid = "php-1"\nharm = "x"\narea = "flows"\nvisible = "state"', "php-1 belongs to another port"),
+        ("[[bug", "bugs of node: "),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        corpus.read_bugs(text, "node")
+
+
+def test_the_status_follows_from_the_row() -> None:
+    assert bug().status == "open"
+    assert bug(requirement="add.lifo", proof="releases").status == "caught"
+    assert bug(visible="inside", reason="only types").status == "not visible"
+
+
+@pytest.mark.parametrize(
+    ("row", "url"),
+    [
+        (bug("node-4299"), "https://github.com/taskforcesh/bullmq/issues/4299"),
+        (bug("python-2587-b"), "https://github.com/taskforcesh/bullmq/issues/2587"),
+        (bug("node-5.61.2", commit="0a1b2c3d"), "https://github.com/taskforcesh/bullmq/commit/0a1b2c3d"),
+        (bug("rust-2", repository="bogardt/bullmq-rs"), "https://github.com/bogardt/bullmq-rs/issues/2"),
+    ],
+)
+def test_a_bug_can_be_looked_up(row: Bug, url: str) -> None:
+    assert row.url == url
+
+
+def test_the_page_counts_what_is_caught() -> None:
+    rows = [
+        bug("node-1", requirement="add.lifo", proof="releases"),
+        bug("node-2"),
+        bug("python-3", visible="inside", reason="only types"),
+    ]
+    page = bugs_page(corpus_of(rows))
+    assert "| node | 2 | 1 | 1 | 0 | 1 of 2 (50 %) |" in page
+    assert "| python | 1 | 0 | 0 | 1 | none |" in page
+    assert "## Open\n\n- claiming: node-2\n" in page
+    assert "| claiming | 1 | python-3: only types |" in page
+    assert recall_text(rows) == "1 of 2 (50 %)"
+
+
+def test_the_page_is_the_one_of_the_corpus() -> None:
+    assert PAGE.read_text("utf-8") == bugs_page(load_corpus()), "`make generate` writes it"

@@ -1,0 +1,43 @@
+"""`bugs`: what it lists, what it proves, and what it says of a wrong selection."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.bugs.corpus import load_corpus
+from conformance.cli import bugs as verb
+
+from .cli_program import Program
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ((), "nothing to prove"),
+        (("node-2466", "--all"), "nothing to prove"),
+        (("node-246",), "unknown bug 'node-246'"),
+        (("--sample", "0"), "0"),
+    ],
+)
+def test_a_wrong_selection_of_proofs(call: Program, words: tuple[str, ...], text: str) -> None:
+    done = call("bugs", "prove", *words)
+    assert done.code == 2
+    assert text in done.err
+
+
+def test_the_list_can_be_narrowed(call: Program) -> None:
+    everything, hidden = call("bugs", "list"), call("bugs", "list", "--not-visible", "--port", "node")
+    assert len(hidden.out.splitlines()) < len(everything.out.splitlines())
+    assert "caught of those that are visible: none" in hidden.out
+    assert call("bugs", "list", "--area", "poetry").complains(5, "no bug matches")
+
+
+def test_the_worst_result_is_the_exit_code() -> None:
+    assert [verb.worst_code(codes) for codes in ([], [0, 0], [0, 3], [3, 1, 0])] == [0, 0, 3, 1]
+
+
+@pytest.mark.long(1)
+def test_a_bug_of_a_release_is_caught(call: Program) -> None:
+    caught = next(row for row in load_corpus().values() if row.status == "caught" and row.port == "node")
+    done = call("bugs", "prove", caught.id)
+    assert (done.code, done.out[:6]) == (0, "caught"), done.out + done.err
