@@ -114,6 +114,8 @@ def test_a_priority_with_a_fraction_is_refused(client: Participant) -> None:
         {"backoff": {"jitter": 1.5, "type": "exponential", "delay": 10}, "attempts": 2},
         {"failParentOnFailure": True, "removeDependencyOnFailure": True},
         {"continueParentOnFailure": True, "ignoreDependencyOnFailure": True},
+        {"failParentOnFailure": True, "ignoreDependencyOnFailure": True},
+        {"removeDependencyOnFailure": True, "ignoreDependencyOnFailure": True},
         {"backoff": {"jitter": 1.5, "type": "fixed", "delay": 10}, "priority": 3},
         {"jobId": "0:x:y", "backoff": {"type": "fixed", "delay": 10}, "priority": 3},
     ],

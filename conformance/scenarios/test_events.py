@@ -13,6 +13,7 @@ from conformance.driver.ops import job as job_ops
 from conformance.participants.expect import between, equal
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
+from conformance.scenarios.support.steps import node
 
 
 @scenario("event.added", "event.waiting", "event.order", tier="smoke")
@@ -157,6 +158,58 @@ def test_the_stream_is_trimmed(client: Participant) -> None:
         worker.claim_one()
         worker.complete(str(number))
     between(len(queue.redis.events()), 1, 220, "the stream is near its limit of 20 entries")
+
+
+MOST_EVENTS = 220
+"""Redis trims whole nodes of about 100 entries: more than two of them are not near a limit of 20.
+
+Where a node ends depends on its bytes, and so on the times in the ids of its entries: the streams are not compared.
+"""
+
+
+@scenario("event.trimmed", compare=False)
+def test_reports_of_progress_trim_the_stream(client: Participant) -> None:
+    """A long job may report more often than jobs are added or finished."""
+    queue, worker = client.queue(streams={"events": {"maxLen": 20}}), client.worker()
+    queue.add("long")
+    worker.claim_one()
+    for percent in range(300):
+        queue.progress("1", percent)
+    between(len(queue.redis.events()), 1, MOST_EVENTS, "the stream is near its limit of 20 entries")
+
+
+@pytest.mark.parametrize("backoff", [0, 60_000], ids=["at-once", "later"])
+@scenario("event.trimmed", compare=False)
+def test_retries_trim_the_stream(client: Participant, backoff: int) -> None:
+    """A job may fail more often than jobs are added or finished."""
+    queue, worker = client.queue(streams={"events": {"maxLen": 20}}), client.worker()
+    opts: dict[str, Any] = {"backoff": backoff} if backoff else {}
+    queue.add("poison", {}, attempts=1000, **opts)
+    for _ in range(150):
+        worker.claim_one()
+        worker.fail("1")
+        if backoff:
+            queue.promote("1")
+    between(len(queue.redis.events()), 1, MOST_EVENTS, "the stream is near its limit of 20 entries")
+
+
+@scenario("event.trimmed", compare=False)
+def test_parents_that_wait_trim_the_stream(client: Participant) -> None:
+    """Each queue of a flow has a limit of its own."""
+    queue, flow = client.queue(streams={"events": {"maxLen": 20}}), client.flow()
+    client.queue("below")
+    for number in range(150):
+        flow.add(node(f"parent {number}", node(f"child {number}", queue="below")))
+    between(len(queue.redis.events()), 1, MOST_EVENTS, "the stream is near its limit of 20 entries")
+
+
+@scenario("event.removed")
+def test_a_removal_of_nothing_leaves_no_event(client: Participant) -> None:
+    """A listener must not hear of jobs that never were."""
+    queue = client.queue()
+    queue.add("job")
+    queue.remove("2")
+    equal(queue.redis.event_names(), ["added", "waiting"], "nothing was removed", where="event.removed")
 
 
 @scenario("event.reader", tier="smoke")

@@ -277,3 +277,12 @@ def test_a_flow_is_worked_off_by_the_other(producer: Participant, consumer: Part
         worker.wait_local("failed" if job == "b" else "completed", job)
     values = queue.call(job_ops.GetChildrenValues(job="parent")).values
     equal([json.loads(text) for text in values.values()], [{"of": "a"}], "the parent has its child's value")
+
+
+@scenario("order.meta")
+def test_a_flow_alone_describes_its_queues(client: Participant) -> None:
+    """The limit of the event stream is known also if no queue was opened."""
+    client.flow().add(node("parent", node("child", queue="below"), queue="top"))
+    for name in ("top", "below"):
+        limit = client.redis(name).field("meta", "opts.maxLenEvents")
+        equal(limit, "10000", f"queue {name} has its limit", where="meta.opts.maxLenEvents")

@@ -9,7 +9,7 @@ from conformance.participants.expect import equal, holds
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.steps import children_of, node, open_flow_handles, run_next, with_option
+from conformance.scenarios.support.steps import children_of, let_stall, node, open_flow_handles, run_next, with_option
 
 FAILURE_OPTIONS = (
     "failParentOnFailure",
@@ -121,3 +121,57 @@ def test_a_child_that_is_retried_has_not_failed_yet(client: Participant, option:
     equal(queue.redis.state("parent"), ["waiting-children"], "the parent still waits")
     run_next(worker, "child")
     equal(queue.redis.state("parent"), ["wait"], "the parent is released")
+
+
+@pytest.mark.parametrize("option", FAILURE_OPTIONS)
+@scenario("stalled.limit", "flow.release")
+def test_a_child_that_stalls_too_often_has_failed(client: Participant, option: str) -> None:
+    """Its parent goes on as after any other failure of the child."""
+    flow, queue, _ = open_flow_handles(client)
+    flow.add(node("parent", node("lost", **with_option(option))))
+    worker = client.worker(maxStalledCount=0)
+    worker.claim_one()
+    let_stall(queue, worker, "lost")
+    # The check defers the failure; the worker that takes the job next fails it.
+    client.worker("noop")
+    client.eventually(lambda: queue.redis.state("lost"), lambda state: state == ["failed"], "the child fails")
+    client.eventually(
+        lambda: queue.redis.state("parent"), lambda state: state in (["completed"], ["failed"]), "its parent goes on"
+    )
+
+
+@pytest.mark.parametrize("option", FAILURE_OPTIONS)
+@scenario("flow.fail.parent", "flow.release")
+def test_a_failure_goes_up_by_the_option_of_each_level(client: Participant, option: str) -> None:
+    """A child fails its parent, and the parent's own option decides about the parent above."""
+    flow, queue, worker = open_flow_handles(client)
+    flow.add(node("top", node("middle", node("bad", failParentOnFailure=True), **with_option(option))))
+    worker.fail(worker.claim_one().id, "boom")
+    client.worker("noop")
+    client.eventually(lambda: queue.redis.state("middle"), lambda state: state == ["failed"], "the middle one fails")
+    client.eventually(
+        lambda: queue.redis.state("top"), lambda state: state in (["completed"], ["failed"]), "the top goes on"
+    )
+
+
+@pytest.mark.parametrize("kept", [True, 1], ids=["remove", "keep-one"])
+@scenario("flow.fail.parent", "lifecycle.remove-on-fail")
+def test_a_parent_that_fails_through_its_child_is_removed_by_its_option(client: Participant, kept: bool | int) -> None:
+    """`removeOnFail` holds for every failure, and the failure still goes up."""
+    flow, queue, worker = open_flow_handles(client)
+    middle = node("middle", node("bad", failParentOnFailure=True), failParentOnFailure=True, removeOnFail=kept)
+    flow.add(node("top", middle))
+    worker.fail(worker.claim_one().id, "boom")
+    client.worker("noop")
+    client.eventually(lambda: queue.redis.state("top"), lambda state: state == ["failed"], "the top fails")
+
+
+@scenario("flow.fail.parent", "dedup.simple.ends")
+def test_a_parent_that_fails_through_its_child_frees_its_id(client: Participant) -> None:
+    """A deduplication without time to live ends with its owner, also if its child ends it."""
+    flow, queue, worker = open_flow_handles(client)
+    flow.add(node("parent", node("bad", failParentOnFailure=True), deduplication={"id": "its"}))
+    worker.fail(worker.claim_one().id, "boom")
+    client.worker("noop")
+    client.eventually(lambda: queue.redis.state("parent"), lambda state: state == ["failed"], "the parent fails")
+    equal(queue.redis.exists("de:its"), False, "the id is free again", where="dedup.job")

@@ -90,6 +90,21 @@ def test_closing_waits_for_the_running_job(client: Participant) -> None:
     equal(queue.redis.state("2"), ["wait"], "the other one was left to others")
 
 
+@scenario("liveness.close", clock="real")
+def test_closing_waits_for_a_job_that_fails(client: Participant) -> None:
+    """A worker that closes takes no other job with the end of its last one, also if that fails."""
+    queue = client.queue()
+    failing = [{"do": "progress", "value": 1}, {"do": "sleep", "ms": 300}, {"do": "fail", "message": "no"}]
+    queue.add("running", {"steps": failing})
+    queue.add("waiting", {"steps": []})
+    worker = client.worker("steps")
+    client.eventually(lambda: queue.redis.field("1", "progress"), bool, "the first job is running")
+    worker.close()
+    equal(queue.redis.elements("active"), [], "close returns when no job is running", where="close.waits")
+    equal(queue.redis.state("1"), ["failed"], "the running job has failed")
+    equal(queue.redis.state("2"), ["wait"], "the other one was left to others")
+
+
 @scenario("liveness.close-ends", clock="real")
 def test_an_idle_worker_closes_at_once(client: Participant) -> None:
     """It waits for no job and for no marker; every other scenario that closes a handle checks this too."""

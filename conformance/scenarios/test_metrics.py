@@ -194,3 +194,15 @@ def test_metrics_end_with_the_queue(client: Participant) -> None:
             [False] * 2,
             "obliterating does not",
         )
+
+
+@scenario("metrics.points")
+def test_a_point_is_for_a_minute_of_the_clock(client: Participant) -> None:
+    """A minute ends with the clock, and not 60 s after the last finish."""
+    with _opened(client) as (queue, worker):
+        _complete(queue, worker)
+        last = int(queue.redis.field(COMPLETED, "prevTS") or 0)
+        # As if the last job had finished at the end of the minute before.
+        queue.redis.set_field(COMPLETED, "prevTS", str(last - last % MINUTE_MS - 1))
+        _complete(queue, worker)
+        equal(len(queue.redis.elements(f"{COMPLETED}:data")), 1, "the minute before is over, and has its point")

@@ -12,6 +12,7 @@ from conformance.driver.ops import worker as worker_ops
 from conformance.participants.expect import equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
+from conformance.scenarios.support.steps import let_stall
 
 DUE_FACTOR = 4096
 CLASS_WIDTH = 2**32
@@ -111,6 +112,48 @@ def test_a_runnable_job_sets_the_base_marker(client: Participant, opts: dict[str
     queue = client.queue()
     queue.add("work", {}, **opts)
     equal(queue.redis.zset("marker"), [("0", 0.0)], "the base marker is set", where="marker.base")
+
+
+@pytest.mark.parametrize("how", ["retried", "retried-together", "promoted", "promoted-together", "stalled"])
+@scenario("order.marker.base")
+def test_a_job_that_waits_again_sets_the_base_marker(client: Participant, how: str) -> None:
+    """An idle worker has taken the marker: every way to `wait` sets it again."""
+    queue, worker = client.queue(), client.worker()
+    opts: dict[str, Any] = {"delay": 60_000} if how.startswith("promoted") else {}
+    queue.add("work", {}, **opts)
+    if not how.startswith("promoted"):
+        worker.claim_one()
+    if how.startswith("retried"):
+        worker.fail("1")
+    queue.redis.delete("marker")
+    match how:
+        case "retried":
+            queue.retry("1")
+        case "retried-together":
+            queue.call(queue_ops.RetryJobs())
+        case "promoted":
+            queue.promote("1")
+        case "promoted-together":
+            queue.call(queue_ops.PromoteJobs())
+        case _:
+            let_stall(queue, worker, "1")
+    equal(queue.redis.state("1"), ["wait"], "the job waits again")
+    equal(queue.redis.zset("marker"), [("0", 0.0)], "the base marker is set", where="marker.base")
+
+
+@pytest.mark.parametrize("counter", [2**31 - 2, 2**32 - 3], ids=["beyond-31-bits", "beyond-32-bits"])
+@scenario("order.prioritized.score")
+def test_the_counter_of_a_busy_queue(client: Participant, counter: int) -> None:
+    """The counter starts again only in an idle queue, so it grows beyond 32 bits; a score takes its low 32 bits."""
+    queue = client.queue()
+    queue.redis.set_string("pc", str(counter))
+    for priority in (2, 1, 2, 1):
+        queue.add("urgent", {}, priority=priority)
+    scores = [
+        CLASS_WIDTH * priority + (counter + place) % CLASS_WIDTH for place, priority in enumerate((2, 1, 2, 1), 1)
+    ]
+    seen = [queue.redis.score("prioritized", str(number)) for number in range(1, 5)]
+    equal(seen, [float(score) for score in scores], "each score has its class and its place in it")
 
 
 @scenario("order.prioritized.counter-reset")

@@ -195,3 +195,15 @@ def _asked_ttl(queue: QueueHandle, most: int | None = None) -> int:
     """The result of the client; not compared with the oracle's, because the value counts down."""
     with queue.caller.transcript.not_compared():
         return queue.call(queue_ops.GetRateLimitTtl(max_jobs=most)).count
+
+
+@scenario("ratelimit.job-goes-back")
+def test_a_job_goes_back_after_a_limit_that_is_over(client: Participant) -> None:
+    """A limit may end before its worker returns the job."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("work")
+    worker.claim_one()
+    queue.call(queue_ops.SetRateLimit(expire_ms=1))
+    client.eventually(lambda: queue.redis.exists("limiter"), lambda limited: not limited, "the limit is over")
+    worker.call(worker_ops.MoveToWait(job="1", token="token-1"))
+    equal(queue.redis.state("1"), ["wait"], "the job waits again")

@@ -74,6 +74,21 @@ def test_a_locked_job_is_left_alone(client: Participant) -> None:
     equal(queue.redis.state("1"), ["active"], "the job with a lock is still active")
 
 
+@scenario("stalled.limit", "stalled.two-checks")
+def test_a_check_that_meets_an_option_for_children_goes_on(client: Participant) -> None:
+    """A job without a parent may have an option for its parent; the jobs after it are handled as well."""
+    queue, worker = client.queue(), client.worker(maxStalledCount=0)
+    options: tuple[dict[str, Any], ...] = ({}, {"ignoreDependencyOnFailure": True}, {})
+    for option in options:
+        queue.add("lost", {}, **option)
+    for number in ("1", "2", "3"):
+        worker.claim_one(f"token-{number}")
+        queue.redis.delete(f"{number}:lock")
+    for _ in range(2):
+        check_stalled_again(queue, worker)
+    equal(queue.redis.elements("active"), [], "no job is left behind")
+
+
 @pytest.mark.parametrize("how", ["complete", "fail", "retry", "extend", "extend-many"])
 @scenario("stalled.forgotten")
 def test_a_job_that_lives_is_no_longer_suspected(client: Participant, how: str) -> None:
