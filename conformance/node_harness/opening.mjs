@@ -72,7 +72,8 @@ async function openQueue(handle, args, options) {
   listenForErrors(handle);
   await handle.object.waitUntilReady();
   // The constructor writes `meta` without being awaited (queue.ts). A read on the same connection comes after it.
-  await handle.object.getVersion();
+  // Releases before 5.20 have no `getVersion`.
+  await (handle.object.getVersion ? handle.object.getVersion() : handle.object.count());
 }
 
 async function openFlow(handle, args, options) {

@@ -37,7 +37,8 @@ def test_the_worst_result_is_the_exit_code() -> None:
 
 
 @pytest.mark.long(1)
-def test_a_bug_of_a_release_is_caught(call: Program) -> None:
-    caught = next(row for row in load_corpus().values() if row.status == "caught" and row.port == "node")
+def test_a_bug_of_an_old_release_is_caught(call: Program) -> None:
+    # The oldest release: the driver has to do without what came later.
+    *_, caught = (row for row in load_corpus().values() if row.status == "caught" and row.port == "node")
     done = call("bugs", "prove", caught.id)
     assert (done.code, done.out[:6]) == (0, "caught"), done.out + done.err
