@@ -132,6 +132,31 @@ def test_a_running_worker_renews_its_lock(client: Participant) -> None:
     equal(queue.redis.field("1", "stc"), None, "the job was never counted as stalled")
 
 
+@scenario("lock.renewed-by-worker", clock="real", slow=True)
+def test_a_worker_with_several_jobs_renews_the_lock_of_each(client: Participant) -> None:
+    """Each with its own token: a renewal with another one has no effect, and the job would run twice."""
+    life_ms = 2000
+    jobs = ["1", "2", "3"]
+    queue = client.queue()
+    worker = client.worker("ask", lockDuration=life_ms, stalledInterval=life_ms // 2, concurrency=len(jobs))
+    for _ in jobs:
+        queue.add("long")
+        worker.next_job()
+    started, tokens = client.clock.now_ms(), [queue.redis.string(f"{job}:lock") for job in jobs]
+    # Watched the whole time: a lock that is lost and set again would look right at the end.
+    client.eventually(
+        lambda: ([queue.redis.string(f"{job}:lock") for job in jobs] == tokens, client.clock.now_ms() - started),
+        lambda seen: not seen[0] or seen[1] > 2.5 * life_ms,
+        "the jobs run for more than two lock durations",
+        within_ms=4 * life_ms,
+    )
+    equal([queue.redis.string(f"{job}:lock") for job in jobs], tokens, "each job still has its lock")
+    for job in jobs:
+        worker.resolve(job, "complete", value_raw='"done"')
+        worker.wait_local("completed", job)
+    equal([queue.redis.field(job, "stc") for job in jobs], [None] * 3, "no job was counted as stalled")
+
+
 class LockObserver:
     """Reads when a lock expires again and again, and remembers what it saw.
 

@@ -85,7 +85,7 @@ def _lose_hash(prepared: PreparedQueue, name: str = "1") -> None:
     lost = prepared.queue.redis.hash(name)
     prepared.queue.redis.delete(name)
     for field, value in reversed(lost.items()):  # an ExitStack runs in reverse: the fields keep their order
-        prepared.undo.callback(prepared.queue.redis.set_field, name, field, value)
+        prepared.undo.callback(prepared.queue.redis.set_field, name, field, value, of_lost_job=True)
 
 
 def _lose_lock(prepared: PreparedQueue) -> None:
