@@ -31,6 +31,8 @@ CAUSES = 100
 """Causes that are listed as properties of the run."""
 LONGEST_MESSAGE = 300
 """Characters of the message of a test case."""
+LONGEST_TITLE = 120
+"""Characters of the title of a cause that is described in another test case."""
 LOG_LINES = 10
 
 _RESULTS: dict[str, JunitResult] = {
@@ -159,7 +161,7 @@ def _details(record: ScenarioRecord, summary: Summary) -> str:
         if cause.example.id == record.id:
             blocks.append([("requirement", cause.finding.requirement), *finding_facts(cause.finding)])
         else:
-            blocks.append([(f"cause {cause.number}", f"{clip(cause.title, LONGEST_MESSAGE)} (see {cause.example.id})")])
+            blocks.append([(f"cause {cause.number}", f"{clip(cause.title, LONGEST_TITLE)} (see {cause.example.id})")])
     # Both are properties as well; a thousand test cases need not repeat them.
     own = [*scenario_facts(record), ("reproduce", record.reproduce)] if _is_example(record, summary) else []
     blocks += [own] if own else []
