@@ -64,8 +64,12 @@ class Job:
 
     @property
     def is_iteration(self) -> bool:
-        """Whether a job scheduler made it: then the field `rjk` names the scheduler. An empty text names none."""
-        return bool(self.fields.get("rjk"))
+        """Whether a job scheduler made it: then the field `rjk` names the scheduler.
+
+        An empty text names none, unless the id has it too: the option `repeat` of a job whose key was lost gives that.
+        """
+        scheduler = self.fields.get("rjk")
+        return bool(scheduler) or (scheduler == "" and self.id.startswith("repeat::"))
 
     def number(self, field: str) -> float | None:
         """A field as a number; None where it is missing or is not a number."""

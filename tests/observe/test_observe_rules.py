@@ -392,6 +392,20 @@ def test_a_delayed_event_of_a_removed_job_is_a_time_or_stays() -> None:
     assert [row.get("delay") for row in changed.events] == ["<time>", "5000"]
 
 
+@pytest.mark.parametrize(("scheduler", "same"), [("s", True), ("", True), ("another", False)])
+def test_an_iteration_is_known_by_its_field_and_an_empty_name_by_its_id(scheduler: str, *, same: bool) -> None:
+    due = ADDED + 60_000
+    job_id = f"repeat:{scheduler}:{due}" if same else f"plain-{due}"
+
+    def added(at: int) -> Snapshot:
+        opts = f'{{"repeat":{{"pattern":"* * * * *"}},"timestamp":{at},"delay":{due - at},"jobId":"{job_id}"}}'
+        fields = {"timestamp": str(at), "delay": str(due - at), "opts": opts, "rjk": scheduler if same else ""}
+        return masked(snapshot({f"q:{job_id}": job(**fields), "q:delayed": Zset({job_id: due * 4096})}))
+
+    # The timestamp of an iteration is the clock's; another job's was chosen if the options have the same.
+    assert (added(ADDED).jobs == added(ADDED + 63).jobs) is same
+
+
 def iterations(first: int) -> Snapshot:
     """A scheduler with an iteration that ran and one that is delayed."""
     second = first + 60_000
