@@ -166,7 +166,7 @@ def test_a_parent_that_fails_through_its_child_is_removed_by_its_option(client: 
     client.eventually(lambda: queue.redis.state("top"), lambda state: state == ["failed"], "the top fails")
 
 
-@scenario("flow.fail.parent", "dedup.simple.ends")
+@scenario("flow.fail.parent", "dedup.simple.ends", bullmq="<6")
 def test_a_parent_that_fails_through_its_child_frees_its_id(client: Participant) -> None:
     """A deduplication without time to live ends with its owner, also if its child ends it."""
     flow, queue, worker = open_flow_handles(client)

@@ -115,6 +115,7 @@ VERBS = (
         15,
         codes=(0, 1),
     ),
+    Verb("bugs", ("bugs", "prove", "node-4300", "node-4299"), 15, codes=(0, 3)),
     Verb("mutants", ("mutants", "--sample", "4", "--quick", "--jobs", "2"), 15),
     Verb("bench", ("bench", "--client", "reference", "--measure", "claim", "--redis", "{redis}", "--out", "{out}"), 10),
     Verb("snapshot", ("snapshot", "--redis", "{redis}", "--prefix", THEIRS, "--out", "{out}"), 8),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from conformance.driver.ops import queue as ops
+from conformance.driver.serve import Handler, Json
 from conformance.gate.bench import Bench
 from conformance.gate.trial_result import TrialResult
 from conformance.gate.verdicts import unblamed
 from conformance.participants.expect import equal
 from conformance.participants.marks import Scenario, scenario, shared
 from conformance.participants.participant import Participant
+from conformance.servers import RedisInstance
 
 from .miniature_drivers import BenchOf, answers, fails, refuses
 from .small_scenarios import COUNTED, COUNTS, HANDS_OVER, PAUSES, MiniatureDrivers, tried
@@ -61,15 +63,31 @@ def test_an_answer_of_another_shape_is_a_change_and_no_error(mini: MiniatureDriv
 
 
 @scenario(COUNTED, without={"oracle-health": "the miniature oracle has no QueueEvents"})
-def test_pauses_and_asks(client: Participant, breaks: str) -> None:
+def test_pauses_and_asks(client: Participant) -> None:
     """The oracle is the slower one."""
     queue = client.queue()
     if client.role == "oracle":
         client.cancellation.sleep(1)
     queue.call(ops.Pause())
-    if client.role in breaks:
-        queue.redis.append_event(event="paused", by="another")
     queue.call(ops.CountPending())
+
+
+def pausing_with_an_odd_event(server: RedisInstance) -> dict[str, Handler | None]:
+    """The operations of a client that leaves an event with an unknown field."""
+    opened: dict[str | None, Json] = {}
+
+    async def open_handle(handle: str | None, args: Json) -> Json:
+        opened[handle] = args
+        return {}
+
+    async def pause(handle: str | None, _args: Json) -> Json:
+        base = f"{opened[handle]['prefix']}:{opened[handle]['queue']}"
+        with server.connect() as client:
+            client.hset(f"{base}:meta", "paused", "1")
+            client.xadd(f"{base}:events", {"event": "paused", "by": "another"})
+        return {}
+
+    return {"open": open_handle, "queue.pause": pause}
 
 
 PAUSES_AND_ASKS: Scenario = vars(test_pauses_and_asks)["scenario"]
@@ -78,10 +96,13 @@ del test_pauses_and_asks  # a scenario for the test below, and none of them
 
 @pytest.mark.parametrize(("breaks", "found"), [("oracle and client", []), ("client", ["event-fields"]), ("", [])])
 def test_what_a_client_did_before_it_could_not_go_on_is_held_against_what_the_oracle_does(
-    mini: MiniatureDrivers, bench_of: BenchOf, breaks: str, found: list[str]
+    server: RedisInstance, mini: MiniatureDrivers, bench_of: BenchOf, breaks: str, found: list[str]
 ) -> None:
-    lacks = {"queue.count": refuses()}
-    evidence = tried(PAUSES_AND_ASKS, unprepared(bench_of(mini(ops=lacks), mini(ops=lacks))), breaks=breaks)
+    oracle, client = (
+        mini(ops={"queue.count": refuses(), **(pausing_with_an_odd_event(server) if side in breaks else {})})
+        for side in ("oracle", "client")
+    )
+    evidence = tried(PAUSES_AND_ASKS, unprepared(bench_of(oracle, client)))
     assert said(evidence)[:2] == (found, "")
 
 
