@@ -1,14 +1,13 @@
 """The corpus of real bugs: one row for each entry under "Bug Fixes" in the changelogs of BullMQ and its ports.
 
-Every entry gets a row. A row is `caught` if it has a proof (see `proof.py`), `not visible` if no driver
-can show the bug, else `open`.
+Every entry until 21 August 2026 (Node.js 6.2.0) has a row, and so have open issues of the ports. A row is `caught`
+if it has a proof (see `proof.py`), `not visible` if no driver can show the bug, else `open`.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from importlib.resources import files
 from typing import Literal, get_args
@@ -104,20 +103,8 @@ class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         return "caught" if self.proof else "open"
 
 
-@dataclass(frozen=True)
-class Corpus(Mapping[str, Bug]):
-    """All bugs by id, in the order of the changelogs: a port after the other, the newest first."""
-
-    bugs: Mapping[str, Bug]
-
-    def __getitem__(self, bug_id: str) -> Bug:
-        return self.bugs[bug_id]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.bugs)
-
-    def __len__(self) -> int:
-        return len(self.bugs)
+Corpus = Mapping[str, Bug]
+"""All bugs by id, in the order of the changelogs: a port after the other, the newest first."""
 
 
 @lru_cache(maxsize=1)
@@ -139,7 +126,7 @@ def corpus_of(bugs: Iterable[Bug]) -> Corpus:
         if problem := _problem_with(bug):
             raise ValueError(f"bug {bug.id}: {problem}")
         by_id[bug.id] = bug
-    return Corpus(by_id)
+    return by_id
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -159,7 +146,7 @@ def read_bugs(text: str, port: str) -> list[Bug]:
 
 
 def _problem_with(bug: Bug) -> str:
-    """What contradicts itself in the row; empty if nothing does."""
+    """Return the contradiction in the row; empty if there is none."""
     if (bug.visible == "inside") != bool(bug.reason):
         return "a bug that is visible `inside` only has a reason, and no other has"
     if bug.requirement and bug.requirement not in load_ledger():

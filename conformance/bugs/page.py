@@ -12,8 +12,9 @@ STATUSES: tuple[Status, ...] = ("caught", "open", "not visible")
 
 _HEAD = """# Real bugs
 
-This page shows which bugs of BullMQ and its ports the kit catches. Every entry under "Bug Fixes" in the changelogs has
-a row: Node.js from 5.0.0, Python from 1.0, Rust, Elixir, .NET and PHP, and so have open issues of the ports.
+This page shows which bugs of BullMQ and its ports the kit catches. Every entry under "Bug Fixes" in the changelogs
+until 21 August 2026 has a row: Node.js 5.0.0 to 6.2.0, Python from 1.0, Rust, Elixir and PHP (.NET has no such entry
+yet). Open issues of the ports have rows too, as far as they were found.
 
 | status | meaning |
 |---|---|

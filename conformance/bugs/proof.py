@@ -38,7 +38,7 @@ class BugProof:
 
     @property
     def holds(self) -> bool:
-        """Whether the kit catches the bug. A requirement that only warns stops nobody, and so catches nothing."""
+        """Whether the kit catches the bug. A requirement that only warns does not count."""
         return bool(self.scenario)
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from conformance.model.calls import ModelHandle, NotModelled
 from conformance.observe.tables import Event
+from conformance.protocol.keys import is_queue_name
 
 MADE_ID = "00000000-0000-4000-8000-"
 """The start of ids in place of random ones."""
@@ -263,7 +264,7 @@ class ModelState:
         """
         base, _, job = key.rpartition(":")
         prefix, _, name = base.partition(":")
-        if prefix != self.prefix or not name or ":" in name:
+        if prefix != self.prefix or not is_queue_name(name):
             raise NotModelled(f"the relative {key!r}: ids with a colon in flows, or a key of another prefix")
         return self.queue(name), job
 

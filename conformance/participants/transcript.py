@@ -50,7 +50,7 @@ class KitAct:
 
 
 NOT_COMMANDS = frozenset({"clock", "wait", "network"})
-"""First words of acts of the kit that are no commands of Redis."""
+"""First words of acts of the kit that are not Redis commands."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Transcript:
 
     def stop_if_reached(self) -> None:
         """Raise PositionReached if the steps are to stop before the next call, act or check."""
-        # Polls and the inner calls of one emulated operation are no steps of the scenario.
+        # Polls and the inner calls of one emulated operation are not steps of the scenario.
         inner = getattr(self._of_thread, "unrecorded", False) or hasattr(self._of_thread, "calls")
         if self.stop_at is None or self._silent or inner:
             return
