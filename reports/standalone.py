@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ import pyspark
 
 from conformance import interruption
 from conformance.problems import EnvironmentProblem
+from conformance.servers.local import free_port
 from reports.spark_problems import require_java
 
 HOST = "127.0.0.1"
@@ -44,7 +44,8 @@ def standalone_cluster(
     `environment`: the variables of the workers in place of this process's own.
     """
     require_java()
-    port, page = free_port(), free_port()
+    # A port may be taken before Spark listens on it: then the master ends, and the wait for workers says so.
+    port, page = free_port(cluster=False), free_port(cluster=False)
     master = f"spark://{HOST}:{port}"
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bullmq-conformance-spark-")))
@@ -58,15 +59,6 @@ def standalone_cluster(
             processes.append(stack.enter_context(_running([_WORKER, *words], folder, log, of_workers)))
         _wait_for_workers(page, workers, processes, log)
         yield master
-
-
-def free_port() -> int:
-    """A free port of loopback."""
-    # It may be taken before Spark listens on it: then the master ends, and the wait for workers says so.
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -6,12 +6,10 @@ import itertools
 import json
 import os
 import queue
-import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,6 +18,7 @@ import redis
 
 from conformance.driver.ops import REGISTRY
 from conformance.servers.binary import any_binary
+from conformance.servers.local import local_process
 from conformance.upstream.node import NodeBinary, find_node
 from conformance.upstream.package import BullMQPackage, driver_command, ensure_package
 
@@ -145,32 +144,9 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def redis_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """A private Redis on a free port of the loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    folder: Path = tmp_path_factory.mktemp("redis")
-    command = [any_binary(print).path, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-    with subprocess.Popen([*command, "--dir", str(folder)], stdout=subprocess.DEVNULL) as server:
-        try:
-            _wait_until_it_answers(port)
-            yield port
-        finally:
-            server.terminate()
-
-
-def _wait_until_it_answers(port: int) -> None:
-    deadline = time.monotonic() + 10
-    with redis.Redis(port=port) as client:
-        while True:
-            try:
-                client.ping()
-            except redis.ConnectionError as error:
-                if time.monotonic() > deadline:
-                    pytest.fail(f"Redis on port {port} does not answer: {error}")
-            else:
-                return
+def redis_port() -> Iterator[int]:
+    with local_process(any_binary(print)) as server:
+        yield server.port
 
 
 @pytest.fixture

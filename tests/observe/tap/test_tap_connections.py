@@ -22,6 +22,7 @@ from conformance.observe.tap.tap import Tap
 from conformance.problems import UsageProblem
 from conformance.servers import RedisInstance
 from conformance.servers.binary import any_binary
+from conformance.servers.local import free_port
 
 from .conftest import DEADLINE_MS, Wire, eventually, in_background
 
@@ -197,9 +198,7 @@ def test_a_connection_that_redis_ends_ends_for_the_client(wire: Wire, tap: Tap, 
 
 
 def test_without_redis_clients_are_sent_away_and_later_served(names: dict[str, str], tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port(cluster=False)
     with Tap(f"127.0.0.1:{port}", scripts=names) as tap:
         with Wire(tap.address) as wire:
             wire.send("PING")
@@ -363,9 +362,7 @@ def other_server(tmp_path: Path) -> Iterator[tuple[int, Path]]:
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-days", "1"]
     command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(command, check=True, capture_output=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port(cluster=False)
     options = ["--port", "0", "--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
     options += ["--tls-auth-clients", "no", "--unixsocket", str(path), "--bind", "127.0.0.1", "--save", ""]
     program = any_binary(print)
