@@ -11,7 +11,6 @@ from typing import Annotated
 import click
 import msgspec
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from conformance.bugs.corpus import Bug, Corpus, Status, load_corpus
@@ -59,20 +58,21 @@ def list_bugs(config: BugListConfig) -> int:
         "open": config.open,
         "not visible": config.not_visible,
     }
-    chosen = [bug for bug in load_corpus().values() if wanted[bug.status] or not any(wanted.values())]
-    chosen = [bug for bug in chosen if config.port in {"", bug.port} and config.area in {"", bug.area}]
+    here = [bug for bug in load_corpus().values() if config.port in {"", bug.port} and config.area in {"", bug.area}]
+    chosen = [bug for bug in here if wanted[bug.status] or not any(wanted.values())]
     if not chosen:
         raise NothingSelected("no bug matches these options", hint="`bullmq-conformance bugs list` prints all")
     console = Console(soft_wrap=True, highlight=False)
-    table = Table(box=None, pad_edge=False)
-    for title in ("bug", "fixed", "status", "harm", "requirement"):
-        table.add_column(title, no_wrap=title != "harm")
     for bug in chosen:
-        link = Text(bug.id, style=f"link {bug.url}")
-        table.add_row(link, *map(Text, (bug.fixed, bug.status, bug.harm, bug.requirement)))
-    console.print(table)
-    console.print(f"\ncaught of those that are visible: {recall_text(chosen)}")
+        console.print(Text(f"{bug.id:<15}", style=f"link {bug.url}"), Text(_facts_of(bug)))
+        console.print(Text(f"    {bug.harm}", style="dim"))
+    console.print(f"\n{len(chosen)} bugs; caught of those that are visible: {recall_text(here)}")
     return 0
+
+
+def _facts_of(bug: Bug) -> str:
+    fixed = f"fixed in {bug.fixed}" if bug.fixed else "not fixed"
+    return "  ".join(filter(None, (f"{bug.status:<11}", f"{fixed:<18}", f"{bug.area:<14}", bug.requirement)))
 
 
 @bugs.command()
