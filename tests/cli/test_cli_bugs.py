@@ -31,7 +31,8 @@ def test_the_list_can_be_narrowed(call: Program) -> None:
         call("bugs", "list", "--port", "node").out,
     )
     rows = [line for line in hidden.splitlines() if line.startswith("node-")]
-    assert rows and all("not visible" in row for row in rows)
+    assert rows
+    assert all("not visible" in row for row in rows)
     # The recall is about the port, and not about those of its bugs that are listed.
     assert hidden.splitlines()[-1].partition(";")[2] == every.splitlines()[-1].partition(";")[2]
     assert call("bugs", "list", "--area", "poetry").complains(5, "no bug matches")
