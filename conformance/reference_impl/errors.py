@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from redis.exceptions import (
     MasterDownError,
     OutOfMemoryError,
     ReadOnlyError,
+    ResponseError,
     TryAgainError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -213,6 +215,11 @@ _TRANSIENT_TYPES: Final[tuple[type[BaseException], ...]] = (
 )
 """Network, timeouts, cancellation, and a Redis that is loading, failing over or full."""
 
+_PASSING_REPLIES: Final = re.compile(
+    r"(^|: -)(OOM|READONLY|BUSY|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|MISCONF|NOREPLICAS) "
+)
+"""Codes of error replies that pass: alone, or quoted in the text of a script's error, as Redis before 7.0 does."""
+
 _PASSING_ERRNOS: Final = frozenset(
     {
         *(errno.EAGAIN, errno.EINTR, errno.EBUSY),
@@ -294,6 +301,8 @@ def _by_type(error: BaseException) -> ErrorCategory | None:
     if isinstance(error, _REFUSED_LOGIN):
         return ErrorCategory.PERMANENT
     if isinstance(error, _TRANSIENT_TYPES):
+        return ErrorCategory.TRANSIENT
+    if isinstance(error, ResponseError) and _PASSING_REPLIES.search(str(error)):
         return ErrorCategory.TRANSIENT
     if isinstance(error, OSError):
         return ErrorCategory.TRANSIENT if error.errno in _PASSING_ERRNOS else ErrorCategory.PERMANENT

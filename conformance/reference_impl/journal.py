@@ -7,7 +7,8 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
@@ -19,6 +20,9 @@ LOGGER_NAME: Final = "bullmq"
 
 _LONGEST_VALUE: Final = 1000
 """Characters of a job's result that a log line shows."""
+
+_REPEATS_WITHIN_S: Final = 60.0
+_MOST_KINDS: Final = 100
 
 
 class LogSink(Protocol):
@@ -111,6 +115,38 @@ class Journal:
 
     def _write(self, level: int, message: str, values: Mapping[str, Any]) -> None:
         self.sink.write(level, message, {"worker_id": self.worker_id, "queue": self.queue, **values})
+
+
+@dataclass
+class _Repeats:
+    logged_s: float
+    unlogged: int = 0
+
+
+class ErrorRepeats:
+    """Counts errors of the same type and text, so that a lasting problem takes one log line a minute."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._kinds: dict[str, _Repeats] = {}
+
+    def count(self, error: object) -> int | None:
+        """Return how often the error came since its last log line: 0 if it is news, None if no line is due."""
+        text, now_s = f"{type(error).__name__}: {error}", self._now_s()
+        known = self._kinds.pop(text, None)
+        if known is not None and now_s - known.logged_s >= _REPEATS_WITHIN_S and not known.unlogged:
+            known = None
+        if known is None:
+            if len(self._kinds) >= _MOST_KINDS:
+                del self._kinds[next(iter(self._kinds))]  # texts with ids may all differ: the memory must not grow
+            self._kinds[text] = _Repeats(now_s)
+            return 0
+        self._kinds[text] = known
+        known.unlogged += 1
+        if now_s - known.logged_s < _REPEATS_WITHIN_S:
+            return None
+        count, known.unlogged, known.logged_s = known.unlogged, 0, now_s
+        return count
 
 
 def sink_of(logger: Any) -> LogSink:

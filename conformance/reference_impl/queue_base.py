@@ -17,7 +17,7 @@ from conformance.reference_impl.connection.connection import Connection, Link
 from conformance.reference_impl.connection.own_commands import client_of
 from conformance.reference_impl.emitter import EventEmitter
 from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.journal import Journal, sink_of, worker_id_of
+from conformance.reference_impl.journal import ErrorRepeats, Journal, sink_of, worker_id_of
 from conformance.reference_impl.observation import observe_link
 from conformance.reference_impl.policy import Policy, policy_of
 from conformance.reference_impl.scripts import Scripts
@@ -78,6 +78,7 @@ class QueueBase(EventEmitter):
         self.worker_id = worker_id_of(self._opts)
         self.telemetry: Telemetry | None = telemetry_of(self._opts)
         self.journal = Journal(sink_of(self._opts.get("logger")), name, self.worker_id)
+        self._repeats = ErrorRepeats()
         self.link = Link(self, self.policy.reconnect)
         observe_link(self, self._opts.get("metricsCollector"))
         self.connection = Connection(
@@ -172,8 +173,12 @@ class QueueBase(EventEmitter):
         return 0
 
     def unheard(self, error: Any) -> None:
-        """Log an `error` without a listener."""
-        self.journal.error(str(error), error=error)
+        """Log an `error` without a listener; one that repeats takes one line a minute, with its count."""
+        repeats = self._repeats.count(error)
+        if repeats == 0:
+            self.journal.error(str(error), error=error)
+        elif repeats:
+            self.journal.error(f"{error}, again {repeats} times", repeats=repeats)
 
     def client_name(self, suffix: str = "") -> str:
         """Name of this queue's blocking connections."""

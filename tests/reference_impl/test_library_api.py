@@ -341,8 +341,8 @@ asyncio.run(main())
 """
 
 
-def _started(url: str, prefix: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, url, prefix], stdout=subprocess.PIPE, text=True)
+def _started(url: str, prefix: str, program: str = PROGRAM) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", program, url, prefix], stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize(
@@ -368,6 +368,47 @@ def test_a_signal_closes_gracefully_and_a_second_one_at_once(
             process.kill()
         assert await queue.getJobState("1") == state
         await queue.close()
+
+    asyncio.run(steps())
+
+
+TWO_WORKERS = """
+import asyncio, sys
+from conformance.reference_impl import Worker
+
+async def process(job):
+    print("started", job.id, flush=True)
+    await asyncio.sleep(0.1)
+
+async def main():
+    opts = {"connection": sys.argv[1], "prefix": sys.argv[2]}
+    workers = [Worker(name, process, opts) for name in ("q", "r")]
+    print("ready", flush=True)
+    await asyncio.gather(*(worker.run_until_signal() for worker in workers))
+    print("closed", flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_one_signal_ends_all_workers_of_a_process(server: RedisInstance, prefix: str, scripts: ScriptTexts) -> None:
+    async def steps() -> None:
+        opts = {"connection": f"redis://{server.nodes[0]}", "prefix": prefix}
+        queues = [Queue(name, opts, scripts=scripts) for name in ("q", "r")]
+        process = _started(opts["connection"], prefix, TWO_WORKERS)
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "ready\n"
+            for queue in queues:
+                await queue.add("a", 1)
+                assert process.stdout.readline() == "started 1\n"
+            os.kill(process.pid, signal.SIGTERM)
+            said, _ = process.communicate(timeout=30)
+            assert (said, process.returncode) == ("closed\n", 0)
+        finally:
+            process.kill()
+        for queue in queues:
+            await queue.close()
 
     asyncio.run(steps())
 

@@ -15,6 +15,7 @@ from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.connection import CONNECTION_LOST, Connection
 from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.journal import ErrorRepeats
 from conformance.reference_impl.policy import Policy, ReconnectPolicy
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.queue_events import QueueEvents
@@ -289,6 +290,68 @@ def test_errors_without_a_listener_are_logged_with_the_worker_id(
     (record,) = caplog.records
     assert (record.levelname, record.getMessage(), vars(record)["worker_id"]) == ("ERROR", "what now (queue q)", "w-1")
     assert record.exc_info
+
+
+REFUSALS = {
+    "full": (["CONFIG", "SET", "maxmemory", "1"], ["CONFIG", "SET", "maxmemory", "0"]),
+    "wrong-type": (["SET", "bull:q:wait", "no list"], ["DEL", "bull:q:wait"]),
+    "script-not-permitted": (["ACL", "SETUSER", "default", "-evalsha"], ["ACL", "SETUSER", "default", "+evalsha"]),
+    "wait-not-permitted": (["ACL", "SETUSER", "default", "-bzpopmin"], ["ACL", "SETUSER", "default", "+bzpopmin"]),
+}
+"""What makes Redis refuse the fetches of a worker, and what ends it."""
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_worker_rests_between_refusals_and_goes_on(
+    refusal: str, opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until
+) -> None:
+    begin, end = REFUSALS[refusal]
+
+    async def steps(tested: QueueUnderTest) -> None:
+        await tested.queue.connection.command(*begin)
+        worker = tested.worker(lambda _job, _token: None, drainDelay=0.01)
+        times = list[float]()
+        worker.on("error", lambda _error: times.append(asyncio.get_running_loop().time()))
+        await tested.until(lambda: len(times) >= 8, lambda: tested.heard)
+        # Six pauses, from 20 to 640 ms, less their jitter of 20 %: the first error may be that of the stalled check. A
+        # slow machine only adds to them.
+        assert times[7] - times[0] >= 0.8 * 1.260, times
+        await tested.queue.connection.command(*end)
+        await tested.queue.add("a", 1)
+        await tested.hear("completed", "1")
+
+    growing = Policy(reconnect=ReconnectPolicy(first_s=0.02, longest_s=5))
+    run_with_queue({**opts, "policy": growing}, scripts, wait_until, steps)
+
+
+def test_an_error_that_repeats_takes_one_line_a_minute(
+    scripts: ScriptTexts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+
+    async def steps() -> None:
+        queue = Queue("q", scripts=scripts)
+        monkeypatch.setattr(queue, "_repeats", ErrorRepeats(lambda: clock[0]))
+        for clock[0] in (*range(60), 60, 61, 200, 400):  # 200: after the 61st second; 400: long after the last line
+            queue.emit("error", BullMQError("full"))
+        queue.emit("error", BullMQError("other"))
+        await queue.close()
+
+    run_for(5, steps())
+    lines = [(record.getMessage(), bool(record.exc_info)) for record in caplog.records]
+    assert lines == [
+        ("full (queue q)", True),
+        ("full, again 60 times (queue q)", False),
+        ("full, again 2 times (queue q)", False),
+        ("full (queue q)", True),
+        ("other (queue q)", True),
+    ]
+
+
+def test_errors_that_all_differ_do_not_grow_the_memory() -> None:
+    repeats = ErrorRepeats(lambda: 0.0)
+    assert [repeats.count(BullMQError(f"job {number}")) for number in range(1000)] == [0] * 1000
+    assert len(repeats._kinds) <= 100
 
 
 def run_for(seconds: float, steps: Any) -> None:

@@ -14,7 +14,6 @@ from conformance.reference_impl.errors import BullMQError, InvalidArgument
 from conformance.reference_impl.job_scheduler import JobScheduler
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.js_values import parse_int, truthy
-from conformance.reference_impl.policy import DEFAULT
 from conformance.reference_impl.repeat import Repeat
 from conformance.reference_impl.scripts.move import FetchReply
 from conformance.reference_impl.workers.running_worker import RunningWorker
@@ -47,6 +46,7 @@ class JobFetcher:
         self._block_until = 0.0
         self._drained = False
         self._marker_wait: asyncio.Task[Any] | None = None
+        self._refused_waits = 0
 
     @property
     def would_block(self) -> bool:
@@ -142,6 +142,7 @@ class JobFetcher:
             return math.inf
         finally:
             self._marker_wait = None
+        self._refused_waits = 0
         # A timeout still leads to a fetch: jobs whose marker was lost are found only by polling.
         if popped is None:
             return 0
@@ -164,10 +165,13 @@ class JobFetcher:
             raise
 
     async def _bear(self, error: Exception) -> None:
+        failures = 1  # the link itself counts the attempts of an outage
         if not is_connection_problem(error):
             self._worker.report(error)
+            self._refused_waits += 1
+            failures = self._refused_waits
         # Without this pause a refused BZPOPMIN (for example by an ACL) would spin.
-        await self._worker.rest(DEFAULT.reconnect.delay_s(1))
+        await self._worker.rest(self._worker.policy.reconnect.delay_s(failures))
 
     def _block_timeout(self, block_until: float) -> float:
         """Seconds to block: until the next delayed job is due, else drainDelay."""

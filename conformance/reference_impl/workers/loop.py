@@ -68,6 +68,7 @@ class WorkerLoop:
         self._news = asyncio.Event()
         self._resting = False
         self._fetch_count = 0
+        self._refusals = 0
         self._abandoned = False
         self._task: asyncio.Task[Any] | None = None
 
@@ -122,9 +123,17 @@ class WorkerLoop:
         token = f"{self._worker.id}:{self._fetch_count}"
         self._fetch_count += 1
         # `persist` has emitted the error; the loop fetches again.
-        with contextlib.suppress(Exception):
-            return await self._worker.persist(lambda: self._fetcher.fetch(token, block=block))
-        return None
+        try:
+            job = await self._worker.persist(lambda: self._fetcher.fetch(token, block=block))
+        except ValueError:  # a job that cannot be read: Redis works
+            return None
+        except Exception:  # noqa: BLE001 - Redis refuses (OOM, NOPERM, WRONGTYPE), or the scripts cannot be loaded
+            self._refusals += 1
+            # As during an outage: without a pause the worker would spin.
+            self._fetcher.limit_for(self._worker.policy.reconnect.delay_s(self._refusals) * 1000)
+            return None
+        self._refusals = 0
+        return job
 
     def _start_fetched(self) -> bool:
         """Start the fetched jobs; returns whether there were any."""

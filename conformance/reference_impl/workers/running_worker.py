@@ -9,6 +9,7 @@ from conformance.reference_impl.connection.connection import Connection
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.jobs.record import JobOwner
 from conformance.reference_impl.js_values import is_number
+from conformance.reference_impl.policy import Policy
 from conformance.reference_impl.telemetry.attributes import WORKER_ID, WORKER_NAME
 from conformance.reference_impl.telemetry.interface import Telemetry
 from conformance.reference_impl.telemetry.tracing import UNTRACED, TracedBlock
@@ -32,6 +33,7 @@ class RunningWorker(JobOwner, Protocol):
 
     id: str
     own_name: str | None
+    policy: Policy
     telemetry: Telemetry | None
     blocking_connection: Connection
 

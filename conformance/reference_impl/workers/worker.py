@@ -31,6 +31,7 @@ from conformance.reference_impl.workers.locks import LockKeeper, StalledChecker
 from conformance.reference_impl.workers.loop import JobRunner, Processor, WorkerLoop
 from conformance.reference_impl.workers.running_worker import DEFAULT_OPTIONS, Result, check_options, describe
 from conformance.reference_impl.workers.sandbox import Sandbox
+from conformance.reference_impl.workers.signals import event_of_signals
 from conformance.reference_impl.workers.time_limit import limited
 
 
@@ -161,15 +162,10 @@ class Worker(QueueBase):
     async def run_until_signal(self, *signals: signal.Signals) -> None:
         """Run until one of these signals arrives (default: SIGTERM and SIGINT), then close after the running jobs.
 
-        A second signal closes by force. Needs the main thread, and replaces the handlers of these signals until then.
+        A second signal closes by force. Several workers of one event loop may wait: each gets every signal. Needs the
+        main thread, and replaces the handlers of these signals until then.
         """
-        loop = asyncio.get_running_loop()
-        signalled = asyncio.Event()
-        chosen = signals or (signal.SIGTERM, signal.SIGINT)
-        for number in chosen:
-            # On the loop, because an asyncio.Event must not be set inside a handler of signal.signal.
-            loop.add_signal_handler(number, signalled.set)
-        try:
+        with event_of_signals(signals or (signal.SIGTERM, signal.SIGINT)) as signalled:
             if not (self.isRunning() or self._run_task or self.paused):
                 self._start()
             await _first_of(signalled.wait(), self._closed.wait())
@@ -182,9 +178,6 @@ class Worker(QueueBase):
                 self._abandon()
             # Also after the force: the sockets still have to close.
             await closing
-        finally:
-            for number in chosen:
-                loop.remove_signal_handler(number)
 
     async def getNextJob(self, token: str, opts: Mapping[str, Any] | None = None) -> Job | None:
         """Fetch one job under this lock token. `block` (default true): wait up to drainDelay (s) for one."""
