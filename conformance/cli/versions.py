@@ -21,6 +21,7 @@ from conformance.options import Option
 from conformance.problems import UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.report.versions import VERSION_FORMATS, write_version_pages
+from conformance.upstream.declarations import read_declarations
 from conformance.upstream.manifest import RawScript, extract_scripts
 from conformance.upstream.node import NodeBinary, find_node
 from conformance.upstream.package import ensure_bullmq
@@ -71,7 +72,7 @@ class BisectConfig(ComparisonConfig, frozen=True, kw_only=True):
 @click.argument("newer")
 @configured(DifferenceConfig)
 def diff(config: DifferenceConfig, older: str, newer: str) -> int:
-    """Run the scenarios with two versions, and show how Redis, events, results and scripts differ.
+    """Run the scenarios with two versions, and show how Redis, events, results, scripts, options and methods differ.
 
     OLDER and NEWER are versions such as 5.62.0, or newest, newest-5. The last part lists what a client for OLDER must
     change to support NEWER. Exit codes: 0 nothing differs, 1 something does, 2 wrong usage, 3 environment, 4 nothing
@@ -85,7 +86,7 @@ def diff(config: DifferenceConfig, older: str, newer: str) -> int:
 
 def exit_code(difference: VersionDiff) -> int:
     """Return the exit code of `versions diff`: two versions are alike only if every scenario was decided."""
-    if difference.changes or difference.scripts:
+    if difference.changes or difference.scripts or difference.declared_gone or difference.declared_new:
         return DIFFERENT
     return UNDECIDED if difference.undecided or not difference.scenarios else ALIKE
 
@@ -126,6 +127,7 @@ def _compared(
         comparison = Comparison(
             runner=runner,
             scripts=_script_reader(found_node),
+            types=lambda version: read_declarations(ensure_bullmq(found_node, version, announce=announce).root),
             announce=announce,
             older=first,
             newer=last,

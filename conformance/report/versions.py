@@ -115,6 +115,7 @@ def _page(found: VersionDiff) -> Iterator[str]:
         yield from _aspect(title, [change for change in found.changes if change.aspect == aspect], found)
     yield from _scripts(found)
     yield from _methods(found)
+    yield from _declared(found)
     yield from _undecided(found)
     yield from _advice(found)
 
@@ -213,6 +214,16 @@ def _methods(found: VersionDiff) -> Iterator[str]:
     if found.methods_gone or found.methods_new:
         yield from ("", "## Methods", "")
         for word, names in (("Gone", found.methods_gone), ("New", found.methods_new)):
+            if names:
+                yield f"- {word}: {', '.join(map(_code, names))}"
+
+
+def _declared(found: VersionDiff) -> Iterator[str]:
+    if found.declared_gone or found.declared_new:
+        yield from ("", "## Options, methods and events that users write", "")
+        yield "From the types of both packages. A release ignores an option that it does not know."
+        yield ""
+        for word, names in (("Gone", found.declared_gone), ("New", found.declared_new)):
             if names:
                 yield f"- {word}: {', '.join(map(_code, names))}"
 

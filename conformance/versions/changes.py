@@ -94,7 +94,8 @@ class VersionDiff(msgspec.Struct, frozen=True, kw_only=True):
     `older`, `newer`: versions of BullMQ; `selected`: the patterns of scenarios, all where there are none. `scenarios`:
     how many were decided; `undecided`: those that were not, with the reason. `scripts_with_other_text`: names of
     scripts that are called as before and whose text is another. `methods_gone`, `methods_new`: operations of the driver
-    protocol that only one of them has. `compared_ms`: Unix ms.
+    protocol that only one of them has. `declared_gone`, `declared_new`: options, methods and events that only the types
+    of one of them declare, as `Type.name`. `compared_ms`: Unix ms.
     """
 
     kind: Literal["bullmq-version-diff"] = "bullmq-version-diff"
@@ -112,6 +113,8 @@ class VersionDiff(msgspec.Struct, frozen=True, kw_only=True):
     scripts_with_other_text: list[str] = []
     methods_gone: list[str] = []
     methods_new: list[str] = []
+    declared_gone: list[str] = []
+    declared_new: list[str] = []
     compared_ms: int
 
 

@@ -16,6 +16,7 @@ from conformance.gate.selection import all_scenarios, chosen_scenarios
 from conformance.ledger.loader import load_ledger
 from conformance.problems import EnvironmentProblem
 from conformance.protocol.script_versions import CHANGES
+from conformance.upstream.declarations import Declarations
 from conformance.upstream.manifest import RawScript
 from conformance.versions.bisection import BisectionResult, find_releases
 from conformance.versions.changes import (
@@ -35,6 +36,9 @@ Announce = Callable[[str], None]
 ScriptReader = Callable[[str], Mapping[str, RawScript]]
 """Gives the scripts of a version by name."""
 
+TypeReader = Callable[[str], Declarations]
+"""Gives what the types of a version declare."""
+
 _RELEASE = re.compile(r"\d+(?:\.\d+)*")
 
 Dated = TypeVar("Dated", bound=msgspec.Struct)
@@ -45,11 +49,12 @@ class Comparison:
     """Compares two versions.
 
     `releases`: all releases from `older` to `newer`, oldest first, where it is to be found out in which of them each
-    change came; empty where it is not. `scripts`: reads the scripts of a version.
+    change came; empty where it is not. `scripts`, `types`: read those of a version.
     """
 
     runner: PairRunner
     scripts: ScriptReader
+    types: TypeReader
     announce: Announce
     older: str
     newer: str
@@ -84,6 +89,7 @@ class Comparison:
         scenarios = [*forward.scenarios, *(backward.scenarios if backward else ())]
         open_ones = undecided(scenarios)
         before, after = self.scripts(self.older), self.scripts(self.newer)
+        declared_before, declared_after = self.types(self.older).names, self.types(self.newer).names
         called = [change for _, change in changed_calls(before, self.older, after, self.newer)]
         return VersionDiff(
             kit=KIT_VERSION,
@@ -98,6 +104,8 @@ class Comparison:
             scripts_with_other_text=other_texts(before, after, [change.name for change in called]),
             methods_gone=sorted(forward.oracle_ops - forward.client_ops),
             methods_new=sorted(forward.client_ops - forward.oracle_ops),
+            declared_gone=sorted(declared_before - declared_after),
+            declared_new=sorted(declared_after - declared_before),
             compared_ms=time.time_ns() // 1_000_000,
         )
 

@@ -70,6 +70,8 @@ def test_a_matrix_with_an_undecided_cell(states: set[CellState], code: int) -> N
         ({"scenarios": 7}, 0),
         ({"scenarios": 0}, 4),
         ({"scenarios": 7, "undecided": {"add/plain": "the machine was too busy"}}, 4),
+        # An option that one release ignores is a difference, also if no scenario uses it.
+        ({"scenarios": 7, "declared_new": ["JobsOptions.new"]}, 1),
     ],
 )
 def test_two_versions_of_which_not_everything_was_compared(found: dict[str, Any], code: int) -> None:

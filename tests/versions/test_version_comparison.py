@@ -11,6 +11,7 @@ from packaging.version import Version
 from conformance.findings import Finding
 from conformance.gate.records import ScenarioRecord
 from conformance.problems import EnvironmentProblem
+from conformance.upstream.declarations import Declarations
 from conformance.upstream.manifest import RawScript
 from conformance.versions.changes import VersionDiff
 from conformance.versions.comparison import Comparison
@@ -61,11 +62,17 @@ def scripts(version: str) -> Mapping[str, RawScript]:
     return {"called": RawScript(keys=2 if newer else 1, text=""), "same": RawScript(keys=1, text=version)}
 
 
+def types(version: str) -> Declarations:
+    new = {"JobsOptions.new": "boolean"} if version == "6.7.0" else {"JobsOptions.old": "boolean"}
+    return Declarations(options=new, methods={"Queue.add"})
+
+
 def compared(*, releases: Collection[str] = (), broken: Collection[str] = ()) -> tuple[VersionDiff, PaperPlayer]:
     runner = PaperPlayer(runs=Path(), announce=lambda _text: None, broken=broken)
     comparison = Comparison(
         runner=runner,
         scripts=scripts,
+        types=types,
         announce=lambda _text: None,
         older="5.62.0",
         newer="6.7.0",
@@ -86,6 +93,7 @@ def test_both_directions_are_run_and_become_changes() -> None:
     assert [script.name for script in found.scripts] == ["called"]
     assert found.scripts_with_other_text == ["same"]
     assert (found.methods_gone, found.methods_new) == (["job.old"], ["job.new"])
+    assert (found.declared_gone, found.declared_new) == (["JobsOptions.old"], ["JobsOptions.new"])
     assert {change.release for change in found.changes} == {""}
 
 

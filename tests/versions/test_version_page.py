@@ -116,6 +116,14 @@ def test_foreign_text_is_escaped_and_breaks_no_table() -> None:
     assert not {"\x1b", "\u202e"} & set(page)
 
 
+def test_options_of_one_release_are_named() -> None:
+    page = render_version_page(record(declared_gone=["JobsOptions.old"], declared_new=["Queue.fresh"]))
+    assert part(page, "Options, methods and events that users write").splitlines()[-2:] == [
+        "- Gone: `JobsOptions.old`",
+        "- New: `Queue.fresh`",
+    ]
+
+
 def test_what_was_not_decided_is_named() -> None:
     page = render_version_page(record(undecided={"pause/x": "the machine was too busy"}))
     assert "- `pause/x`: the machine was too busy" in part(page, "Not decided")
