@@ -1,4 +1,4 @@
-"""What users of a bullmq package write: its options, methods and events, read from its TypeScript declarations."""
+"""Options, methods and events that a bullmq package declares in its TypeScript types."""
 
 from __future__ import annotations
 

@@ -103,8 +103,9 @@ def unused_of(declarations: Declarations) -> Iterator[str]:
 
 @cache
 def words_of_scenarios() -> frozenset[str]:
-    """Keywords, attributes and short texts of the scenarios, as they are and in camelCase."""
-    found: set[str] = set()
+    """Keywords, attributes and short texts of the scenarios, as they are and in camelCase, and the words of replays."""
+    replays = [path.read_text("utf-8") for path in SCENARIOS.rglob("*.jsonl")]
+    found = {word for text in replays for word in re.findall(r"\w+", text)}
     for path in SCENARIOS.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             match node:
