@@ -236,7 +236,7 @@ SHAPES: Mapping[str, EventShape] = {
     "waiting-children": EventShape(required=("jobId",), optional=("prev",)),
     "active": EventShape(required=("jobId", "prev")),
     "progress": EventShape(required=("jobId", "data")),
-    "completed": EventShape(required=("jobId", "returnvalue", "prev")),
+    "completed": EventShape(required=("jobId", "returnvalue"), optional=("prev",)),
     "failed": EventShape(required=("jobId", "failedReason", "prev"), may_be_empty=frozenset({"failedReason"})),
     "retries-exhausted": EventShape(required=("jobId", "attemptsMade")),
     "stalled": EventShape(required=("jobId",)),
@@ -271,6 +271,13 @@ def _event_fields(view: SnapshotView) -> Iterator[ViolationDetail]:
         for name in names:
             if name not in shape.required and name not in shape.optional:
                 yield _found(event, name, "does not belong there")
+
+
+def _completed_from(view: SnapshotView) -> Iterator[ViolationDetail]:
+    """Event `completed` has the field `prev`."""
+    for event in view.snapshot.events:
+        if event.name == "completed" and not event.get("prev"):
+            yield _found(event, "prev", "is missing")
 
 
 def _event_values(view: SnapshotView) -> Iterator[ViolationDetail]:
@@ -333,6 +340,13 @@ def _key(event: Event) -> str:
 EVENT_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
     InvariantCheck(
         name="event-fields", severity="breaks-others", source="every XADD of the scripts", predicate=_event_fields
+    ),
+    InvariantCheck(
+        name="completed-from",
+        severity="breaks-others",
+        source="moveToFinished-14.lua",
+        predicate=_completed_from,
+        bullmq=">=5.45.0",
     ),
     InvariantCheck(
         name="event-values", severity="breaks-others", source="every XADD of the scripts", predicate=_event_values
