@@ -237,7 +237,9 @@ SHAPES: Mapping[str, EventShape] = {
     "active": EventShape(required=("jobId", "prev")),
     "progress": EventShape(required=("jobId", "data")),
     "completed": EventShape(required=("jobId", "returnvalue"), optional=("prev",)),
-    "failed": EventShape(required=("jobId", "failedReason", "prev"), may_be_empty=frozenset({"failedReason"})),
+    "failed": EventShape(
+        required=("jobId", "failedReason"), optional=("prev",), may_be_empty=frozenset({"failedReason"})
+    ),
     "retries-exhausted": EventShape(required=("jobId", "attemptsMade")),
     "stalled": EventShape(required=("jobId",)),
     "drained": EventShape(),
@@ -273,10 +275,10 @@ def _event_fields(view: SnapshotView) -> Iterator[ViolationDetail]:
                 yield _found(event, name, "does not belong there")
 
 
-def _completed_from(view: SnapshotView) -> Iterator[ViolationDetail]:
-    """Event `completed` has the field `prev`."""
+def _event_prev(view: SnapshotView) -> Iterator[ViolationDetail]:
+    """Events `completed` and `failed` have the field `prev`."""
     for event in view.snapshot.events:
-        if event.name == "completed" and not event.get("prev"):
+        if event.name in ("completed", "failed") and not event.get("prev"):
             yield _found(event, "prev", "is missing")
 
 
@@ -342,10 +344,10 @@ EVENT_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
         name="event-fields", severity="breaks-others", source="every XADD of the scripts", predicate=_event_fields
     ),
     InvariantCheck(
-        name="completed-from",
+        name="event-prev",
         severity="breaks-others",
         source="moveToFinished-14.lua",
-        predicate=_completed_from,
+        predicate=_event_prev,
         bullmq=">=5.45.0",
     ),
     InvariantCheck(

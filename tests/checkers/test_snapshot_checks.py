@@ -141,7 +141,7 @@ BAD: list[tuple[str, str, dict[str, Any]]] = [
     ("event-fields", "event.waiting.jobId", stream(event("waiting", jobId=""))),
     ("event-fields", "event.drained.jobId", {**waiting(), **stream(event("drained", jobId="1"), count="9")}),
     ("event-fields", "event", stream({"jobId": "1"})),
-    ("completed-from", "event.completed.prev", stream(event("completed", jobId="1", returnvalue="1"), count="9")),
+    ("event-prev", "event.completed.prev", stream(event("completed", jobId="1", returnvalue="1"), count="9")),
     ("event-values", "event.removed.prev", stream(event("removed", jobId="1", prev="limbo"), count="9")),
     ("event-values", "event.delayed.delay", stream(event("delayed", jobId="1", delay="soon"), count="9")),
     ("event-jobs", "event.added", stream(event("waiting", jobId="5"), event("removed", jobId="5", prev="wait"))),
