@@ -5,7 +5,9 @@ import { count, ids, nothing, onQueue } from './registry.mjs';
 
 onQueue('add', async (queue, a) => {
   const { name, data, opts } = newJob(a);
-  return { id: String((await queue.add(name, data, opts)).id) };
+  const job = await queue.add(name, data, opts);
+  // Old versions return nothing for a repeat that has ended, and do not refuse it.
+  return { id: String(job?.id ?? '') };
 });
 onQueue('addBulk', async (queue, a) => ids(await queue.addBulk(a.jobs.map(newJob))));
 onQueue('pause', queue => queue.pause().then(nothing));
