@@ -11,6 +11,7 @@ from conformance.participants.expect import equal, holds
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
+from conformance.protocol.states import DELAY_FACTOR
 from conformance.scenarios.support.steps import HOUR_MS, START_MS, YEARLY, claim_current_job, current_job, due_of, node
 from conformance.scenarios.support.waiting import MOVING, QUEUE_STATES, add_family, open_busy_queue
 
@@ -19,7 +20,7 @@ SECOND_MS = 1000
 OWNED_BY_A_NAME = {"deduplication": "the new owner is a name only, so that nothing can remove it"}
 
 
-@scenario("scheduler.next.once", tier="full")
+@scenario("scheduler.next.once", "add.duplicate.ignored", tier="full")
 def test_the_next_job_is_there_already(client: Participant) -> None:
     """A job that already has the id of the next iteration stays unchanged, and the scheduler ends with it."""
     queue, worker = client.queue(), client.worker()
@@ -30,6 +31,8 @@ def test_the_next_job_is_there_already(client: Participant) -> None:
     claim_current_job(queue, worker)
     equal(queue.redis.field(following, "name"), "taken", "the job that was there stays")
     equal(queue.redis.state(following), ["wait"], "where it was")
+    duplicated = [event["jobId"] for event in queue.redis.events() if event.get("event") == "duplicated"]
+    equal(duplicated, [following], "an event reports the schedule that ends", where="event.duplicated")
 
 
 @pytest.mark.parametrize("change", [{"every": HOUR_MS}, {"every": HOUR_MS, "limit": 3}, YEARLY], ids=repr)
@@ -111,11 +114,66 @@ def test_a_parent_loses_the_job_of_an_older_option_that_is_changed(client: Parti
     )
 
 
+DAY_MS = 24 * HOUR_MS
+
+
+def _one_is_to_come(queue: QueueHandle) -> str:
+    """The only delayed job; nothing else waits either."""
+    delayed = queue.redis.members("delayed")
+    equal((len(delayed), queue.redis.elements("wait")), (1, []), "exactly one job is to come, and later")
+    return delayed[0]
+
+
+@scenario("scheduler.legacy-repeat.ahead", tier="full", bullmq="<6")
+def test_an_older_option_repeat_is_added_again_after_a_run(client: Participant) -> None:
+    """The job that is to come stays, or is made again."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("old", repeat=YEARLY)
+    queue.add("old", repeat=YEARLY)
+    queue.promote(_one_is_to_come(queue))
+    worker.complete(worker.claim_one().id)
+    _one_is_to_come(queue)
+    queue.add("old", repeat=YEARLY)
+    _one_is_to_come(queue)
+
+
+@scenario("scheduler.legacy-repeat.ahead", bullmq="<6")
+def test_an_older_option_repeat_is_changed(client: Participant) -> None:
+    """Under the same key, the job of the new pattern takes the place of the old one."""
+    queue = client.queue()
+    queue.add("old", {"n": 1}, repeat={**YEARLY, "key": "mine"})
+    former = _one_is_to_come(queue)
+    queue.add("old", {"n": 2}, repeat={**YEARLY, "pattern": "0 0 2 1 *", "key": "mine"})
+    holds(_one_is_to_come(queue) != former, "it is another job", seen=former)
+    equal(queue.redis.exists(former), False, "nothing is left of the former one")
+
+
+@scenario("scheduler.legacy-repeat.ahead", tier="full", bullmq="<6")
+def test_an_older_option_repeat_that_begins_at_once_goes_on_by_its_pattern(client: Participant) -> None:
+    """The second job is due at midnight, as the pattern says."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("old", repeat={**YEARLY, "immediately": True})
+    worker.complete(worker.claim_one().id)
+    due = int(_one_is_to_come(queue).rpartition(":")[2])
+    equal(due % DAY_MS, 0, "the second job is named after midnight")
+    score = int(queue.redis.zset("delayed")[0][1]) // DELAY_FACTOR
+    equal(score, due, "and it is due then", where="membership.delayed.score")
+
+
+@scenario("scheduler.end", tier="full", bullmq="<6")
+def test_an_older_option_repeat_whose_end_has_passed_is_refused(client: Participant) -> None:
+    """Nothing is stored."""
+    queue = client.queue()
+    with client.refuses("invalid-argument", "an endDate in the past is refused"):
+        queue.add("old", repeat={"every": HOUR_MS, "endDate": 1_000_000_000_000})
+    equal(queue.redis.exists("repeat"), False, "there is no scheduler")
+
+
 LEGACY_KEY = "old:mine::UTC:yearly"
 """Of five parts, as BullMQ 3 and older made them; the job of such a key has an id that is made from a hash."""
 
 
-@scenario("scheduler.legacy-repeat", tier="full", bullmq="<6")
+@scenario("scheduler.legacy-repeat.ahead", "scheduler.legacy-repeat", tier="full", bullmq="<6")
 def test_a_key_of_five_parts_goes_on_as_it_did(client: Participant) -> None:
     """Its next job comes when the one before is fetched."""
     queue, worker = client.queue(), client.worker()
@@ -131,7 +189,7 @@ def test_a_key_of_five_parts_goes_on_as_it_did(client: Participant) -> None:
     equal(following.rpartition(":")[0], first.rpartition(":")[0], "and after the same hash")
 
 
-@scenario("scheduler.legacy-repeat", tier="full", bullmq="<6")
+@scenario("scheduler.legacy-repeat.ahead", "scheduler.legacy-repeat", tier="full", bullmq="<6")
 def test_the_key_of_an_older_version_is_still_used(client: Participant) -> None:
     """A record under the options themselves, and not under their hash, is changed and goes on."""
     queue, worker = client.queue(), client.worker()

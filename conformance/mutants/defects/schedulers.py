@@ -13,6 +13,7 @@ from conformance.reference_impl import queue as queue_module
 from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.connection.connection import text
 from conformance.reference_impl.job_scheduler import JobScheduler
+from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.recurrence import RepeatOptions, SchedulerRecord
 from conformance.reference_impl.repeat import Repeat
@@ -101,6 +102,41 @@ def one_job_only(damage: Damage) -> None:
         return True
 
     damage.replace(ScheduleContinuation, "continue_from", nothing)
+
+
+@mutant("scheduler.colons-end", kills=("scheduler.next",), by=("scheduler-jobs-ahead/an_id_with_many_colons_goes_on",))
+def colons_end(damage: Damage) -> None:
+    """A scheduler whose id has four colons or more makes one job only."""
+
+    def broken(go_on: Function) -> Function:
+        async def continue_some(schedules: ScheduleContinuation, job: Job) -> bool:
+            return (job.repeatJobKey or "").count(":") >= 4 or bool(await go_on(schedules, job))
+
+        return continue_some
+
+    damage.around(ScheduleContinuation, "continue_from", broken)
+
+
+@mutant("scheduler.next-after-success", kills=("scheduler.next",), by=("scheduler/fetching_makes_the_next_job",))
+def next_after_success(damage: Damage) -> None:
+    """The next job is made when the one before is completed, so a failed one ends its scheduler."""
+    fetched: dict[str, ScheduleContinuation] = {}
+    go_on = ScheduleContinuation.continue_from
+
+    async def remember(schedules: ScheduleContinuation, job: Job) -> bool:
+        fetched[job.known_id] = schedules
+        return True
+
+    def broken(complete: Function) -> Function:
+        async def complete_and_continue(job: Job, value: Any, token: str, fetchNext: bool = True) -> Any:  # noqa: N803
+            if schedules := fetched.pop(job.known_id, None):
+                await go_on(schedules, job)
+            return await complete(job, value, token, fetchNext)
+
+        return complete_and_continue
+
+    damage.replace(ScheduleContinuation, "continue_from", remember)
+    damage.around(Job, "moveToCompleted", broken)
 
 
 @mutant("scheduler.not-put-off", kills=("scheduler.next.fails",))
