@@ -22,7 +22,15 @@ const CONNECTION_TEXT = /Connection is closed|Stream isn't writeable|ECONNREFUSE
 /** Texts of errors without a code that BullMQ throws after it has asked Redis. */
 const TEXT_ERRORS = [
   [/^Job wait .* timed out before finishing/s, 'timeout'],
-  [/^Missing key for job .*\. isFinished$/s, 'missing-job'],
+  // Before 5.58.8 the errors for negative replies of scripts have no code either.
+  [/^Missing key for job /, 'missing-job'],
+  [/^Missing lock for job /, 'missing-lock'],
+  [/^Lock mismatch for job /, 'lock-mismatch'],
+  [/^Job .* is not in the .* state\. /s, 'wrong-state'],
+  [/^Job .* has pending dependencies\. /s, 'pending-dependencies'],
+  [/^Missing key for parent job /, 'missing-parent'],
+  [/^The parent job .* cannot be replaced\. /s, 'parent-replaced'],
+  [/^Job .* belongs to a job scheduler and cannot be removed directly/s, 'scheduler-job'],
   [/could not be removed because it is locked/, 'lock-mismatch'],
   [/^Cannot obliterate /, 'other'],
   [/same slot/, 'other'],

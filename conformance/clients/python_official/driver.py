@@ -14,13 +14,13 @@ from importlib import metadata
 from typing import Any
 
 import bullmq
-from bullmq import FlowProducer, Queue, Worker
+from bullmq import FlowProducer, Worker
 from handles import OfficialHandle, OfficialHandles, processor_for, resolve
 from job_ops import JOB_OPS, WORKER_OPS, log
 from kit import DeadlineServer, OpError, Unsupported, deadline_ms, reported_to_the_kit, text_of
 from queue_ops import FLOW_OPS, QUEUE_OPS
 from redis.asyncio.cluster import ClusterNode, RedisCluster
-from versions import TARGETS, VERSION, wait_until_ready
+from versions import TARGETS, VERSION, make_queue, wait_until_ready
 
 Json = dict[str, Any]
 Handler = Callable[[str | None, Json], Coroutine[Any, Any, Json | None]]
@@ -202,7 +202,7 @@ def _host_and_port(node: str) -> tuple[str, int]:
 
 
 async def _open_queue(handle: OfficialHandle, args: Json, options: Json) -> None:
-    handle.object = Queue(args["queue"], options)
+    handle.object = make_queue(args["queue"], options)
     await wait_until_ready(handle.object)
 
 
@@ -213,7 +213,8 @@ async def _open_flow(handle: OfficialHandle, _args: Json, options: Json) -> None
 
 async def _open_worker(handle: OfficialHandle, args: Json, options: Json) -> None:
     process = processor_for(args.get("processor") or "manual", handle, args.get("processor_args") or {})
-    handle.object = Worker(args["queue"], process, options)
+    # Older versions also run jobs without a processor.
+    handle.object = Worker(args["queue"], process, options if process else {**options, "autorun": False})
     handle.report_errors()
     handle.report_worker_events()
     await wait_until_ready(handle.object)

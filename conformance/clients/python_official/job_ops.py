@@ -9,7 +9,7 @@ from typing import Any
 from bullmq import Job, Worker
 from handles import FailedOnRequestError, OfficialHandle, throw
 from kit import json_text, maybe_job, parse
-from versions import backend_class, backend_of, error_class, has
+from versions import CLAIMS_BY_BLOCKING, backend_class, backend_of, error_class, has
 
 Json = dict[str, Any]
 JobOp = Callable[[Job, Json], Awaitable[Json | None]]
@@ -77,7 +77,7 @@ async def _get_next_job(handle: OfficialHandle, args: Json) -> Json:
     """Worker.getNextJob blocks after an empty queue; `moveToActive` is its step after that wait."""
     worker = handle.object
     # The kit asks without blocking, and this client has no option for that.
-    claim = worker.moveToActive if worker.drained else worker.getNextJob
+    claim = worker.moveToActive if worker.drained or CLAIMS_BY_BLOCKING else worker.getNextJob
     return maybe_job(handle.hold(await claim(args["token"])))
 
 

@@ -117,7 +117,7 @@ def json_text(value: Any) -> str:
 def job_view(job: Job) -> Json:
     """Return a Job object as a JobView. The client does not store the name of the worker that processed it.
 
-    Older versions have no attribute for some options, so their users read `opts`.
+    Older versions have no attribute for some options, so their users read `opts`, and none for some counters.
     """
     return {
         "id": str(job.id),
@@ -128,8 +128,8 @@ def job_view(job: Job) -> Json:
         "delay": job.delay,
         "priority": getattr(job, "priority", job.opts.get("priority", 0)),
         "attempts_made": job.attemptsMade,
-        "attempts_started": job.attemptsStarted,
-        "stalled_counter": job.stalledCounter,
+        "attempts_started": getattr(job, "attemptsStarted", 0),
+        "stalled_counter": getattr(job, "stalledCounter", 0),
         "progress_raw": json_text(job.progress),
         "returnvalue_raw": json_text(job.returnvalue),
         "failed_reason": job.failedReason,

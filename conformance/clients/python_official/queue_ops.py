@@ -16,6 +16,17 @@ FlowOp = Callable[[FlowProducer, Json], Awaitable[Json | None]]
 OBLITERATE_COUNT = 1000
 """The fixed number of the client; its method has no parameter for it."""
 
+METHODS_OF_STATES = {
+    ("active", True): "getActive",
+    ("completed", False): "getCompleted",
+    ("delayed", True): "getDelayed",
+    ("failed", False): "getFailed",
+    ("prioritized", True): "getPrioritized",
+    ("waiting", True): "getWaiting",
+    ("waiting-children", True): "getWaitingChildren",
+}
+"""The methods that list one state in a fixed order, by state and whether the oldest job comes first."""
+
 
 def _counted(number: Any) -> Json:
     return {"count": int(number)}
@@ -48,7 +59,9 @@ async def _get_job(queue: Queue, args: Json) -> Json:
 
 
 async def _get_jobs(queue: Queue, args: Json) -> Json:
-    jobs = await queue.getJobs(args["types"], args["start"], args["end"], args["asc"])
+    types, start, end, asc = args["types"], args["start"], args["end"], args["asc"]
+    own = METHODS_OF_STATES.get((types[0], asc)) if len(types) == 1 else None
+    jobs = await (getattr(queue, own)(start, end) if own else queue.getJobs(types, start, end, asc))
     return {"jobs": [job if job is None else job_view(job) for job in jobs]}
 
 

@@ -1,16 +1,18 @@
 """Differences between the versions of the client that this driver supports: 2.16.1 and later.
 
-An operation whose name a version does not have yet is not declared.
+An operation whose name a version does not have yet is not declared. Older versions, from 1.10 on, work well enough to
+prove the bugs that they had.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import version
+from inspect import signature
 from typing import Any
 
 import bullmq
-from bullmq import custom_errors
+from bullmq import Queue, Worker, custom_errors
 
 VERSION = version("bullmq")
 """Version of the installed package; `bullmq.__version__` was not updated in some releases."""
@@ -45,6 +47,17 @@ def backend_class() -> Any:
         return import_module("bullmq.backend").Backend
     except ImportError:
         return import_module("bullmq.scripts").Scripts
+
+
+def make_queue(name: str, options: dict[str, Any]) -> Queue:
+    """Return the queue; before version 2 its connection was an argument of its own."""
+    if "redisOpts" in signature(Queue.__init__).parameters:
+        return Queue(name, options["connection"], options)
+    return Queue(name, options)
+
+
+CLAIMS_BY_BLOCKING = "job_id" in signature(Worker.moveToActive).parameters
+"""Whether `Worker.getNextJob` always blocks first, as before version 2."""
 
 
 async def wait_until_ready(owner: Any) -> None:
