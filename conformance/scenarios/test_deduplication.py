@@ -10,6 +10,7 @@ from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import between, equal, holds
 from conformance.participants.marks import handover, scenario
 from conformance.participants.participant import Participant
+from conformance.scenarios.support.steps import node
 
 TTL_MS = 60_000
 KEY = "de:once"
@@ -35,6 +36,15 @@ def test_a_second_add_is_ignored(client: Participant, mode: dict[str, Any]) -> N
     equal(queue.dedup_owner("once"), first, "it owns the id", where="answer.queue.getDeduplicationJobId")
     events = [event for event in queue.redis.events() if event["event"] == "deduplicated"]
     equal([event["jobId"] for event in events], [first], "one event reports it, and names the owner")
+
+
+@scenario("dedup.simple", bullmq=">=5.73.2")
+def test_a_flow_that_is_ignored_has_the_id_of_the_owner(client: Participant) -> None:
+    """The producer of a flow gets the id under which the work runs, and not one that does not exist."""
+    queue, flow = client.queue(), client.flow()
+    queue.add("owner", {}, jobId="owner", deduplication=_once())
+    equal(flow.add(node("ignored", deduplication=_once())).id, "owner", "the answer is the id of the owner")
+    equal(queue.redis.exists("ignored"), False, "only the first job is stored")
 
 
 @pytest.mark.parametrize("opts", [{"delay": 60_000}, {"priority": 2}, {"lifo": True}], ids="-".join)
@@ -250,3 +260,15 @@ def test_ids_are_shared_between_clients(producer: Participant, consumer: Partici
     worker.resolve(worker.next_job().job.id)
     worker.wait_local("completed", job)
     equal(mine.dedup_owner("once"), None, "the id is free when the other side has finished")
+
+
+@scenario("add.custom-id", bullmq=">=5.77.4")
+def test_the_job_that_is_kept_back_keeps_its_id(client: Participant) -> None:
+    """With `keepLastIfActive` the last job of an id that is at work is stored after it, as it was added."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("first", {}, jobId="first", deduplication=_once(keepLastIfActive=True))
+    worker.claim_one()
+    for job in ("second", "third"):
+        queue.add(job, {"of": job}, jobId=job, deduplication=_once(keepLastIfActive=True))
+    worker.complete("first")
+    equal(queue.redis.elements("wait"), ["third"], "the last job is stored under its own id")

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from itertools import combinations
 from typing import Any
 
 import pytest
 
+from conformance.driver.errors import OperationFailed, OperationIndeterminate
 from conformance.driver.ops import job as job_ops
 from conformance.driver.ops.flow import FlowNode
 from conformance.participants.expect import equal, holds
 from conformance.participants.marks import handover, scenario
 from conformance.participants.participant import Participant
+from conformance.protocol.job_fields import CHILD_FAILURE_OPTIONS
 from conformance.scenarios.support.steps import children_of, node, open_flow_handles, run_next
+
+LOST_MS = 20_000
+"""Time for a call to end after its connection was lost."""
 
 
 @scenario("flow.parent.waits", "flow.child.linked")
@@ -41,14 +48,71 @@ def test_jobs_without_ids_get_uuids(client: Participant) -> None:
         holds("jobId" not in opts, "the options hold no id", seen=opts)
 
 
-@pytest.mark.parametrize("opts", [{"priority": 1.5}, {"jobId": "7"}, {"deduplication": {}}], ids="-".join)
+INVALID: dict[str, dict[str, Any]] = {
+    "priority": {"priority": 1.5},
+    "jobId": {"jobId": "7"},
+    "deduplication": {"deduplication": {}},
+    **{"-".join(pair): dict.fromkeys(pair, True) for pair in combinations(CHILD_FAILURE_OPTIONS, 2)},
+}
+"""Options that a job may not have; the last are two contradictory effects of its failure."""
+
+
+@pytest.mark.parametrize("invalid", INVALID)
 @scenario("flow.all-or-nothing-validation")
-def test_one_invalid_job_refuses_the_flow(client: Participant, opts: dict[str, Any]) -> None:
+def test_one_invalid_job_refuses_the_flow(client: Participant, invalid: str) -> None:
     """Nothing of the flow is stored."""
     flow, queue, _ = open_flow_handles(client)
     with client.refuses("invalid-argument", "a flow with an invalid job is refused"):
-        flow.add(node("parent", node("good"), node("middle", node("bad", **opts))))
+        flow.add(node("parent", node("good"), node("middle", node("bad", **INVALID[invalid]))))
     equal([queue.redis.exists(job) for job in ("parent", "good", "middle")], [False] * 3, "no job was stored")
+
+
+ADDING = ("addParentJob", "addStandardJob")
+"""Scripts that add a parent, and a child without delay and priority."""
+
+
+@pytest.mark.parametrize("bulk", [False, True], ids=["one", "bulk"])
+@scenario("flow.atomic", compare=False)
+def test_a_flow_is_one_transaction(client: Participant, bulk: bool) -> None:
+    """No worker, and no lost connection, can come between its jobs."""
+    flow = client.flow()
+    trees = [node("parent", node("a"), node("b")), node("p2", node("c"))]
+    flow.add_bulk(*trees) if bulk else flow.add(trees[0])
+    calls = [call for script in ADDING for call in client.tap.calls(script)]
+    holds(len(calls) == (5 if bulk else 3), "each job is added by its script", seen=[str(call) for call in calls])
+    transactions = {call.transaction for call in calls}
+    holds(len(transactions) == 1 and None not in transactions, "all are in one MULTI", seen=transactions)
+
+
+@pytest.mark.parametrize(("script", "call"), [("addParentJob", 1), ("addStandardJob", 1), ("addStandardJob", 2)])
+@scenario(
+    "flow.atomic",
+    clock="real",
+    compare=False,
+    slow=True,
+    without={"worker-errors": "clients may report a lost connection in any way"},
+)
+def test_a_flow_is_added_completely_or_not_at_all(client: Participant, script: str, call: int) -> None:
+    """The connection breaks before a script of the flow is sent; whether the client then tries again is its choice."""
+    flow, queue = client.flow(), client.queue()
+    flow.add(node("earlier", node("its child")))
+    with client.tap.cut(script, call=call) as cut:
+        adding = client.meanwhile(lambda: flow.add(node("parent", node("a"), node("b"))))
+        cut.wait()
+    with suppress(OperationFailed, OperationIndeterminate):
+        adding.result(within_ms=LOST_MS)
+    stored = [job for job in ("parent", "a", "b") if queue.redis.exists(job)]
+    holds(stored in ([], ["parent", "a", "b"]), "the flow is stored completely or not at all", seen=stored)
+
+
+@scenario("script.refused-call", bullmq=">=5.76.4")
+def test_a_flow_below_a_missing_parent_is_refused(client: Participant) -> None:
+    """The producer is not given a job that was not stored."""
+    queue = client.queue()
+    above = {"id": "missing", "queue": queue.redis.key("").rstrip(":")}
+    with client.refuses("missing-parent", "a flow below a parent that does not exist is refused"):
+        client.flow().add(node("child", parent=above))
+    equal(queue.redis.exists("child"), False, "no job was stored")
 
 
 @scenario("flow.bulk")

@@ -14,7 +14,7 @@ from conformance.participants.expect import equal, holds
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.steps import children_of, node, with_option
+from conformance.scenarios.support.steps import children_of, node, run_next, with_option
 
 LATER_MS = 60_000
 
@@ -94,6 +94,20 @@ def test_a_child_is_added_again_with_its_parent(client: Participant, child: str)
     equal(queue.redis.state("parent"), ["waiting-children"], "the parent waits")
 
 
+@pytest.mark.parametrize("child", ["plain", "prioritized"])
+@scenario("flow.child.done")
+def test_a_flow_is_added_again_after_its_parent_is_gone(client: Participant, child: str) -> None:
+    """The child is done and still names its parent; the parent that is added under this id runs at once."""
+    flow, queue, worker, below = client.flow(), client.queue(), client.worker(), client.worker(queue="below")
+    flow.add(node("parent", CHILDREN[child], removeOnComplete=True))
+    run_next(below, "child", {"result": 1})
+    run_next(worker, "parent")
+    equal(queue.redis.exists("parent"), False, "the parent is gone")
+    flow.add(node("parent", CHILDREN[child]))
+    equal(queue.redis.state("parent"), ["wait"], "the parent has nothing to wait for")
+    equal(children_of(queue, "parent", "processed"), ["child"], "the child counts as processed")
+
+
 @pytest.mark.parametrize("child", CHILDREN)
 @scenario("flow.child.done", tier="full", without=ADOPTED, bullmq="<6")
 def test_an_orphan_is_not_adopted(client: Participant, child: str) -> None:
@@ -138,8 +152,8 @@ ENDINGS: dict[str, str] = {
 """How a child ends, and the key of its parent that has it then."""
 
 
-BY_HAND = [ending for ending, holder in ENDINGS.items() if holder != "failed"]
-"""Not where the parent remembers the failure: there Node's own script breaks off with WRONGTYPE."""
+REMEMBERED = [ending for ending, holder in ENDINGS.items() if holder == "failed"]
+"""Endings that the parent remembers. Before 5.79.2 Node's own script breaks off with WRONGTYPE there."""
 
 
 def _finish_child(client: Participant, ending: str) -> tuple[QueueHandle, QueueHandle, WorkerHandle]:
@@ -162,8 +176,8 @@ def _state_of(ending: str) -> Literal["completed", "failed"]:
     return "completed" if ending == "completed" else "failed"
 
 
-@pytest.mark.parametrize("ending", BY_HAND)
-@scenario("retry.manual.child", "retry.manual", "retry.manual.completed")
+@pytest.mark.parametrize("ending", ENDINGS)
+@scenario("retry.manual.child", "retry.manual", "retry.manual.completed", cases=dict.fromkeys(REMEMBERED, ">=5.79.2"))
 def test_a_finished_child_is_retried(client: Participant, ending: str) -> None:
     """It is waited for again if its parent knew how it ended."""
     queue, below, worker = _finish_child(client, ending)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from conformance.driver.ops import job as job_ops
+from conformance.driver.ops import worker as worker_ops
+from conformance.driver.ops.worker import Outcome
 from conformance.participants.expect import equal, holds
-from conformance.participants.handles import QueueHandle
+from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import children_of, let_stall, node, open_flow_handles, run_next, with_option
@@ -84,6 +89,15 @@ def test_a_failed_child_lets_its_parent_continue(client: Participant) -> None:
     equal(queue.redis.value("other"), None, "the other child is gone")
 
 
+@scenario("flow.fail.continue", "flow.child.linked")
+def test_a_parent_completes_after_it_has_continued(client: Participant) -> None:
+    """A child that has failed is not pending any more."""
+    flow, _, worker = open_flow_handles(client)
+    flow.add(node("parent", node("bad", continueParentOnFailure=True)))
+    worker.fail(worker.claim_one().id, "boom")
+    run_next(worker, "parent")
+
+
 def _fail_one_of_two(client: Participant, option: str) -> QueueHandle:
     """Fail one child with this option, complete the other one, and run the parent."""
     flow, queue, worker = open_flow_handles(client)
@@ -102,6 +116,17 @@ def test_a_failed_child_that_is_ignored(client: Participant) -> None:
     """The parent runs when no other child is left, and knows of the failure."""
     queue = _fail_one_of_two(client, "ignoreDependencyOnFailure")
     equal(queue.redis.hash("parent:failed"), {queue.redis.key("bad"): "boom"}, "the failure is remembered")
+
+
+@scenario("flow.children-values", "flow.fail.ignore")
+def test_the_dependencies_of_a_parent_name_ignored_failures(client: Participant) -> None:
+    """The reason of a child that is ignored is a plain text, and not a value as JSON."""
+    flow, queue, worker = open_flow_handles(client)
+    flow.add(node("parent", node("bad", ignoreDependencyOnFailure=True), node("good"), node("pending")))
+    worker.fail(worker.claim_one().id, "boom")
+    run_next(worker, "good", {"v": 1})
+    found = queue.call(job_ops.GetDependencies(job="parent"))
+    equal(found.ignored, {queue.redis.key("bad"): "boom"}, "the failure is listed as it was raised")
 
 
 @scenario("flow.fail.remove")
@@ -141,7 +166,7 @@ def test_a_child_that_stalls_too_often_has_failed(client: Participant, option: s
 
 
 @pytest.mark.parametrize("option", FAILURE_OPTIONS)
-@scenario("flow.fail.parent", "flow.release")
+@scenario("flow.release", "flow.fail.parent")
 def test_a_failure_goes_up_by_the_option_of_each_level(client: Participant, option: str) -> None:
     """A child fails its parent, and the parent's own option decides about the parent above."""
     flow, queue, worker = open_flow_handles(client)
@@ -155,7 +180,7 @@ def test_a_failure_goes_up_by_the_option_of_each_level(client: Participant, opti
 
 
 @pytest.mark.parametrize("kept", [True, 1], ids=["remove", "keep-one"])
-@scenario("flow.fail.parent", "lifecycle.remove-on-fail")
+@scenario("lifecycle.remove-on-fail", "flow.fail.parent")
 def test_a_parent_that_fails_through_its_child_is_removed_by_its_option(client: Participant, kept: bool | int) -> None:
     """`removeOnFail` holds for every failure, and the failure still goes up."""
     flow, queue, worker = open_flow_handles(client)
@@ -175,3 +200,73 @@ def test_a_parent_that_fails_through_its_child_frees_its_id(client: Participant)
     client.worker("noop")
     client.eventually(lambda: queue.redis.state("parent"), lambda state: state == ["failed"], "the parent fails")
     equal(queue.redis.exists("de:its"), False, "the id is free again", where="dedup.job")
+
+
+# Parents that do something else while their child fails.
+
+LATER_MS = 60_000
+
+
+def _adopt(client: Participant, **opts: Any) -> tuple[QueueHandle, WorkerHandle]:
+    """Let job `parent`, which runs, add job `child` below itself; returns the parent's queue and the child's worker."""
+    queue = client.queue()
+    above = {"id": "parent", "queue": queue.redis.key("").rstrip(":")}
+    client.queue("below").add("child", {}, jobId="child", parent=above, **opts)
+    return queue, client.worker(queue="below")
+
+
+def _is_delayed(client: Participant, worker: WorkerHandle) -> None:
+    due = client.clock.now_ms() + LATER_MS
+    worker.call(worker_ops.MoveToDelayed(job="parent", token="token-1", timestamp=due))
+
+
+PLACES: dict[str, Callable[[Participant, WorkerHandle], Any]] = {
+    "waiting-children": lambda _client, worker: worker.wait_for_children("parent"),
+    "delayed": _is_delayed,
+    "retried": lambda _client, worker: worker.fail("parent"),
+}
+"""How a parent that runs gets to where it is when its child fails."""
+
+
+@pytest.mark.parametrize("priority", [0, 3], ids=["plain", "prioritized"])
+@pytest.mark.parametrize("place", PLACES)
+# Not compared, because releases differ in what they keep on the way; `flow-crossings` compares it.
+@scenario("flow.fail.parent", compare=False)
+def test_a_parent_fails_with_its_child_wherever_it_is(client: Participant, place: str, priority: int) -> None:
+    """No parent outruns the failure of its child: the worker that takes it next fails it."""
+    client.queue().add("parent", {}, jobId="parent", attempts=3, priority=priority)
+    worker = client.worker()
+    worker.claim_one()
+    queue, below = _adopt(client, failParentOnFailure=True)
+    PLACES[place](client, worker)
+    below.fail(below.claim_one().id, "boom")
+    client.worker("noop")
+    client.eventually(lambda: queue.redis.state("parent"), lambda state: state == ["failed"], "the parent fails")
+    reason = f"child {client.redis('below').key('child')} failed"
+    equal(queue.redis.field("parent", "failedReason"), reason, "it has not run: it fails because of its child")
+
+
+@pytest.mark.parametrize("outcome", ["waiting-children", "complete"])
+@scenario("flow.fail.parent", "lifecycle.one-state", "job.hash.failed-reason")
+def test_a_running_parent_fails_with_its_child(client: Participant, outcome: Outcome) -> None:
+    """A child that failed before its parent waits for it, or returns, fails it for a reason that is stored."""
+    worker = client.worker("ask")
+    client.queue().add("parent", {}, jobId="parent")
+    worker.next_job()
+    queue, below = _adopt(client, failParentOnFailure=True)
+    below.fail(below.claim_one().id, "boom")
+    worker.resolve("parent", outcome)
+    client.eventually(lambda: "failed" in queue.redis.state("parent"), bool, "the parent fails")
+
+
+@pytest.mark.parametrize("outcome", ["fail", "complete"])
+@scenario("lifecycle.fail.moves", "flow.pending-children-refuse-completion")
+def test_a_running_parent_ends_before_its_child(client: Participant, outcome: Outcome) -> None:
+    """A parent may fail while a child is pending. If it returns instead, it is refused, and fails by that."""
+    worker = client.worker("ask")
+    client.queue().add("parent", {}, jobId="parent")
+    worker.next_job()
+    queue, _ = _adopt(client)
+    worker.resolve("parent", outcome, message="boom")
+    client.eventually(lambda: queue.redis.state("parent"), lambda state: state == ["failed"], "the parent fails")
+    equal(queue.redis.exists("parent:lock"), False, "no worker holds it")

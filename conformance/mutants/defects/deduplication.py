@@ -55,6 +55,17 @@ def failure_keeps(damage: Damage) -> None:
     damage.commands("moveToFinished", f'if ARGV[5] == "failed" and command[1] == "DEL" and {_KEY} then return 0 end')
 
 
+@mutant(
+    "dedup.failed-parent-keeps",
+    kills=("dedup.simple.ends",),
+    by=("flow-failures/a_parent_that_fails_through_its_child_frees_its_id",),
+)
+def failed_parent_keeps(damage: Damage) -> None:
+    """A parent that fails through its child keeps its deduplication id."""
+    through_child = 'ARGV[3] == "failedReason" and string.find(ARGV[4], "^child .* failed$")'
+    damage.commands("moveToFinished", f'if command[1] == "DEL" and {_KEY} and {through_child} then return 0 end')
+
+
 @mutant("dedup.removal-keeps", kills=("dedup.removal",))
 def removal_keeps(damage: Damage) -> None:
     """An id stays taken when its owner is removed."""

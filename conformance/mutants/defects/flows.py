@@ -16,11 +16,16 @@ from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.flow_producer import FlowJob, FlowPlan, FlowProducer, JobNode
 from conformance.reference_impl.jobs import options
 from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner
 
 _STORED = 'command[1] == "HMSET" and at(command, "opts")'
 """Lua condition: the command that stores a new job."""
 _OTHERS_PENDING = 'command[1] == "SCARD" and command[2] ~= KEYS[12] .. ":dependencies"'
 """Lua condition: moveToFinished asks how many children the parent still waits for."""
+_CHILD_FAILS = 'command[1] == "SREM" and on(command, "dependencies") and ARGV[3] == "failedReason"'
+"""Lua condition: moveToFinished takes a child that has failed from what its parent waits for."""
+_FAILS_THROUGH_CHILD = 'ARGV[3] == "failedReason" and string.find(ARGV[4], "^child .* failed$")'
+"""Lua condition: the job that moveToFinished ends has the deferred failure that its child gave it."""
 _NEVER_RELEASED = 'if command[1] == "ZREM" and on(command, "waiting-children") then return 0 end'
 
 
@@ -99,6 +104,16 @@ def refused_half_way(damage: Damage) -> None:
         return add_flow
 
     damage.around(FlowProducer, "add", broken)
+
+
+@mutant("flow.job-by-job", kills=("flow.atomic",))
+def job_by_job(damage: Damage) -> None:
+    """The jobs of a flow are stored one after the other, the parent first."""
+
+    async def run_one_by_one(runner: ScriptRunner, calls: Sequence[EvalCommand]) -> list[Any]:
+        return [await runner.run(call) for call in calls]
+
+    damage.replace(ScriptRunner, "run_transaction", run_one_by_one)
 
 
 @mutant("flow.bulk-of-one", kills=("flow.bulk",))
@@ -263,6 +278,52 @@ def options_ignored(damage: Damage) -> None:
 def not_deferred(damage: Damage) -> None:
     """The parent of a failed child is processed as if nothing had happened."""
     damage.commands("moveToFinished", 'if command[1] == "HSET" and command[3] == "defa" then return 1 end')
+
+
+@mutant("flow.prioritized-outruns-failure", kills=("flow.fail.parent",))
+def prioritized_outruns_failure(damage: Damage) -> None:
+    """A prioritized parent is processed although its child has failed it."""
+    damage.commands(
+        "moveToFinished",
+        'if command[1] == "HSET" and command[3] == "defa" then '
+        'local queue, id = string.match(command[2], "^(.*):([^:]+)$") '
+        'if send("ZSCORE", queue .. ":prioritized", id) then return 0 end end',
+    )
+
+
+@mutant(
+    "flow.failed-child-pending",
+    kills=("flow.child.linked",),
+    by=("flow-failures/a_parent_completes_after_it_has_continued",),
+)
+def failed_child_pending(damage: Damage) -> None:
+    """A parent counts a failed child as pending too."""
+    damage.commands("moveToFinished", f"if {_CHILD_FAILS} then return 1 end")
+
+
+@mutant(
+    "flow.running-parent-unaware",
+    kills=("flow.fail.parent",),
+    by=("flow-failures/a_running_parent_fails_with_its_child[waiting-children]",),
+)
+def running_parent_unaware(damage: Damage) -> None:
+    """A parent that does not wait when its child fails is not changed, and later waits for this child."""
+    damage.commands(
+        "moveToFinished",
+        f"if {_CHILD_FAILS} then "
+        'local queue, id = string.match(command[2], "^(.*):([^:]+):dependencies$") '
+        'if not send("ZSCORE", queue .. ":waiting-children", id) then return 0 end end',
+    )
+
+
+@mutant(
+    "flow.failure-stops-below",
+    kills=("flow.release",),
+    by=("flow-failures/a_failure_goes_up_by_the_option_of_each_level[ignoreDependencyOnFailure]",),
+)
+def failure_stops_below(damage: Damage) -> None:
+    """A job that fails through its child does not release its own parent."""
+    damage.commands("moveToFinished", f"if {_FAILS_THROUGH_CHILD} then {_NEVER_RELEASED} end")
 
 
 @mutant("flow.unsuccessful-unrecorded", kills=("flow.fail.parent",))
