@@ -82,8 +82,14 @@ class OfficialDriver:
 
     async def _open(self, name: str | None, args: Json) -> None:
         free = self.handles.check_free(name)
-        handle = await open_handle(free, args, lambda event, values: self.server.emit(free, event, values))
+        handle = OfficialHandle(free, args["role"], None, lambda event, values: self.server.emit(free, event, values))
+        # Before it is connected, so that it can be closed meanwhile.
         self.handles.add(handle)
+        try:
+            await connect(handle, args)
+        except BaseException:
+            self.handles.forget(handle)
+            raise
 
     async def _close(self, name: str | None, args: Json) -> None:
         await self.handles.close(name, force=args.get("force", False))
@@ -159,12 +165,11 @@ class ForwardingQueueEvents(QueueEvents):  # type: ignore[misc]  # the client ha
         super().emit(event_name, *args, **kwargs)
 
 
-async def open_handle(name: str, args: Json, send: Send) -> OfficialHandle:
-    """Make the object of a role and wait until it is connected. Raises OpError."""
+async def connect(handle: OfficialHandle, args: Json) -> None:
+    """Make the object of a handle and wait until it is connected. Raises OpError."""
     opener = OPENERS.get(args["role"])
     if opener is None:
         raise OpError("invalid-argument", f"no such role: {args['role']}")
-    handle = OfficialHandle(name=name, role=args["role"], object=None, send=send)
     options = {**args.get("options", {}), "prefix": args["prefix"], "connection": _connection(args["redis"])}
     # Earlier than `ANSWER_BY`, so that the answer says "no connection" instead of "no answer".
     seconds = CONNECT_BY * deadline_ms() / 1000
@@ -179,7 +184,6 @@ async def open_handle(name: str, args: Json, send: Send) -> OfficialHandle:
                 message = f"no connection to Redis within {seconds:.1f} s"
                 raise OpError("connection-lost", message, definite=False, status="info") from None
             raise
-    return handle
 
 
 def _connection(redis: Json) -> Json | RedisCluster:

@@ -90,8 +90,13 @@ class OfficialHandles:
         self._open: dict[str, OfficialHandle] = {}
 
     def add(self, handle: OfficialHandle) -> None:
-        """Keep an object that is connected."""
+        """Keep a handle."""
         self._open[handle.name] = handle
+
+    def forget(self, handle: OfficialHandle) -> None:
+        """Forget a handle, if it is still the one of its name."""
+        if self._open.get(handle.name) is handle:
+            del self._open[handle.name]
 
     def check_free(self, name: str | None) -> str:
         """Return the name for a new handle. Raises OpError."""
