@@ -11,6 +11,7 @@ import pytest
 
 from conformance.driver.ops import job as job_ops
 from conformance.participants.expect import between, equal
+from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import node
@@ -109,6 +110,17 @@ def test_a_delayed_retry(client: Participant) -> None:
     equal(queue.redis.event_names(), names, "the stream holds the delayed retry")
 
 
+@scenario("event.waiting")
+def test_a_retry_at_once_waits_after_active(client: Participant) -> None:
+    """It comes from `active`: a failure that is not final is not a state."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("shaky", {}, attempts=2)
+    worker.claim_one()
+    worker.fail("1")
+    [*_, last] = queue.redis.events()
+    equal(last, {"event": "waiting", "jobId": "1", "prev": "active"}, "the event names where the job came from")
+
+
 @pytest.mark.parametrize(
     ("opts", "container"),
     [({}, "wait"), ({"delay": 60_000}, "delayed"), ({"priority": 2}, "prioritized")],
@@ -167,12 +179,19 @@ Where a node ends depends on its bytes, and so on the times in the ids of its en
 """
 
 
+def _limited(client: Participant, name: str = "q") -> QueueHandle:
+    """Open a queue whose stream is limited to 20 entries."""
+    queue = client.queue(name)
+    # Stored by the kit: a client may have no option for it.
+    queue.redis.set_field("meta", "opts.maxLenEvents", "20")
+    return queue
+
+
 @scenario("event.trimmed", compare=False)
 def test_reports_of_progress_trim_the_stream(client: Participant) -> None:
     """A long job may report more often than jobs are added or finished."""
-    queue, worker = client.queue(streams={"events": {"maxLen": 20}}), client.worker()
+    queue = _limited(client)
     queue.add("long")
-    worker.claim_one()
     for percent in range(300):
         queue.progress("1", percent)
     between(len(queue.redis.events()), 1, MOST_EVENTS, "the stream is near its limit of 20 entries")
@@ -182,7 +201,7 @@ def test_reports_of_progress_trim_the_stream(client: Participant) -> None:
 @scenario("event.trimmed", compare=False)
 def test_retries_trim_the_stream(client: Participant, backoff: int) -> None:
     """A job may fail more often than jobs are added or finished."""
-    queue, worker = client.queue(streams={"events": {"maxLen": 20}}), client.worker()
+    queue, worker = _limited(client), client.worker()
     opts: dict[str, Any] = {"backoff": backoff} if backoff else {}
     queue.add("poison", {}, attempts=1000, **opts)
     for _ in range(150):
@@ -196,11 +215,27 @@ def test_retries_trim_the_stream(client: Participant, backoff: int) -> None:
 @scenario("event.trimmed", compare=False)
 def test_parents_that_wait_trim_the_stream(client: Participant) -> None:
     """Each queue of a flow has a limit of its own."""
-    queue, flow = client.queue(streams={"events": {"maxLen": 20}}), client.flow()
+    queue, flow = _limited(client), client.flow()
     client.queue("below")
     for number in range(150):
         flow.add(node(f"parent {number}", node(f"child {number}", queue="below")))
     between(len(queue.redis.events()), 1, MOST_EVENTS, "the stream is near its limit of 20 entries")
+
+
+@pytest.mark.parametrize("step", ["add", "finish", "remove"])
+@scenario("event.trimmed", compare=False)
+def test_the_limit_of_a_parents_queue_is_its_own(client: Participant, step: str) -> None:
+    """The stream of the child's queue, which is longer, loses no entry to it."""
+    queue, above, worker, flow = client.queue(), _limited(client, "above"), client.worker(), client.flow()
+    # Delayed, so that the child is the first that a worker gets.
+    queue.add_bulk(*(("later", {}, {"delay": 60_000}) for _ in range(150)))
+    parent = flow.add(node("parent", node("child"), queue="above"))
+    if step == "finish":
+        worker.complete(worker.claim_one().id)
+    if step == "remove":
+        above.remove(parent.id)
+    # Each of the delayed jobs has left two entries.
+    between(len(queue.redis.events()), 300, 310, "the stream of the child's queue is whole")
 
 
 @scenario("event.removed")
@@ -225,6 +260,15 @@ def test_the_reader_delivers_a_jobs_life(client: Participant) -> None:
     equal(progress.fields.get("data"), {"percent": 50}, "progress is parsed from JSON")
     completed = reader.wait_for("completed", "1")
     equal(completed.fields.get("returnvalue"), {"ok": True}, "the result is parsed from JSON")
+
+
+@scenario("event.reader.due-time", bullmq=">=5.79.3")
+def test_the_reader_delivers_due_times_as_numbers(client: Participant) -> None:
+    """A listener can calculate with the due time of a delayed job."""
+    queue = client.queue()
+    queue.add("later", {}, delay=5000, timestamp=1_700_000_000_123)
+    delayed = client.events(lastEventId="0-0").wait_for("delayed", "1")
+    equal(delayed.fields.get("delay"), 1_700_000_005_123, "the due time is a number of ms")
 
 
 @scenario("event.reader", clock="real")
