@@ -37,8 +37,10 @@ async function perform(call) {
   if (!roles.includes(handle.role)) {
     throw new Refusal('invalid-argument', `${call.op} does not work on ${handle.name}, which is a ${handle.role}`);
   }
-  // Calls run concurrently: one that names a handle may come while its `open` still connects.
-  await handle.ready;
+  // Calls run concurrently: one that names a handle may come while its `open` still connects. Only `close` may end that.
+  if (call.op !== 'close') {
+    await handle.ready;
+  }
   return run(handle, call.args ?? {}, call);
 }
 

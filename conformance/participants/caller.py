@@ -210,19 +210,29 @@ class Caller:
         event = source.wait_event(handle, names=names, deadline_ms=deadline_ms, where=matches)
         return event_to_scenario(self.names, queue, event)
 
+    def take_events(self, handle: str) -> list[DriverEvent]:
+        """The unread events of an object of the client, in the scenario's names; they count as read afterwards."""
+        queue = self._queue_of(handle)
+        return [event_to_scenario(self.names, queue, event) for event in self.driver.take_events(handle)]
+
     def open(self, role: lifecycle.Role, queue: str, *, processor: str | None = None, **settings: Any) -> str:
         """Open a handle and return its name. If the client cannot have such an object, open a twin at the oracle.
 
         Raises OperationUnsupported if there is no stand-in either.
         """
         handle = self.register(role, queue, processor=processor, **settings)
-        self.managed = self.managed or processor not in (None, "manual")
+        self.open_registered(handle)
+        return handle
+
+    def open_registered(self, handle: str) -> None:
+        """Open an object that has a name. Raises OperationUnsupported as `open` does."""
         op = self._opened[handle]
+        self.managed = self.managed or op.processor not in (None, "manual")
         missing = missing_declaration(op, self.driver.ready)
         if not missing:
             self._own.add(handle)
         elif self.stand_in is None:
-            raise OperationUnsupported(f"open of a {role}", f"the driver does not declare {missing}")
+            raise OperationUnsupported(f"open of a {op.role}", f"the driver does not declare {missing}")
         try:
             self.call(op, handle=handle, deadline_ms=OPEN_WITHIN_MS)
         except OperationUnsupported:
@@ -230,7 +240,6 @@ class Caller:
             raise
         if activity := background_activity(op):
             (self.performed.own if self._is_own(handle) else self.performed.stand_in).add(activity)
-        return handle
 
     def register(self, role: lifecycle.Role, queue: str, *, processor: str | None = None, **settings: Any) -> str:
         """Give an object a name without opening it: a twin does its operations."""

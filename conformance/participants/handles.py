@@ -297,12 +297,18 @@ class WorkerHandle(ParticipantHandle):
 
         Raises OperationUnsupported if the client's workers report nothing.
         """
+        return [str(event.args.get("message", "")) for event in self.local_events() if event.name == "error"]
+
+    def local_events(self) -> list[DriverEvent]:
+        """The worker's unread events, in their order; they count as read afterwards.
+
+        Raises OperationUnsupported if the client's workers report nothing.
+        """
         if not self.caller.reports_by_itself(self.handle):
             raise OperationUnsupported(
-                "event error", "this client's workers report no events, and Redis does not show it"
+                "events of workers", "this client's workers report no events, and Redis does not show it"
             )
-        events = self.caller.driver.take_events(self.handle)
-        return [str(event.args.get("message", "")) for event in events if event.name == "error"]
+        return self.caller.take_events(self.handle)
 
 
 class EventsHandle(ParticipantHandle):

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from conformance.driver.errors import INVALID, OperationFailed
+from conformance.driver.ops.lifecycle import Role
 from conformance.participants.caller import Caller
 from conformance.participants.expect import Mismatch, record_check, value_text
-from conformance.participants.handles import EventsHandle, FlowHandle, QueueHandle, WorkerHandle
+from conformance.participants.handles import EventsHandle, FlowHandle, ParticipantHandle, QueueHandle, WorkerHandle
 from conformance.participants.loop_worker import LoopWorker
 from conformance.participants.names import Names
 from conformance.participants.pending import Pending
@@ -54,6 +55,14 @@ class Participant(Caller):
     def flow(self) -> FlowHandle:
         """A FlowProducer."""
         return FlowHandle(self, "", self.open("flow", ""))
+
+    def opening(
+        self, role: Role, processor: str | None = None, *, queue: str = "q", **options: Any
+    ) -> ParticipantHandle:
+        """Start to open an object; returns it before it is connected."""
+        handle = self.register(role, queue, processor=processor, **options)
+        self.meanwhile(lambda: self.open_registered(handle))
+        return ParticipantHandle(self, queue, handle)
 
     @property
     def on_cluster(self) -> bool:

@@ -10,11 +10,12 @@ import pytest
 
 from conformance.driver.ops.worker import PauseWorker, ResumeWorker
 from conformance.participants.expect import equal, one_of
-from conformance.participants.handles import QueueHandle
+from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario, shared
 from conformance.participants.participant import Participant
 from conformance.participants.tap import HeldCommand
 from conformance.scenarios.support.races import AFTER_EXECUTE, BEFORE_SEND, ROUNDS, HeldPhase, let_arrive
+from conformance.scenarios.support.steps import fill
 
 
 @pytest.mark.parametrize("when", [BEFORE_SEND, AFTER_EXECUTE])
@@ -43,6 +44,53 @@ def test_pausing_a_worker_meets_its_fetch(client: Participant, when: HeldPhase) 
     equal(queue.redis.state("1"), ["completed"], "the job is completed when the worker is paused")
     equal(queue.redis.state("2"), ["wait"], "the other one still waits")
     worker.close()
+
+
+@scenario("race.close-and-fetch", clock="real", compare=False)
+def test_closing_meets_what_a_finish_fetches(client: Participant) -> None:
+    """The jobs that two ends bring at the same time are both run, and the close waits for them."""
+    queue = client.queue()
+    _stop_while_finishing(client, queue, lambda worker: worker.close())
+    equal(queue.redis.elements("active"), [], "nothing is active when the worker is closed")
+
+
+@scenario("race.worker-pause-and-fetch", clock="real", compare=False)
+def test_pausing_meets_what_a_finish_fetches(client: Participant) -> None:
+    """The jobs that two ends bring at the same time are both run, and the pause waits for them."""
+    queue = client.queue()
+    worker = _stop_while_finishing(client, queue, lambda worker: worker.call(PauseWorker()))
+    equal(queue.redis.elements("active"), [], "nothing is active when the worker is paused")
+    worker.close()
+
+
+def _stop_while_finishing(
+    client: Participant, queue: QueueHandle, stop: Callable[[WorkerHandle], object]
+) -> WorkerHandle:
+    """Stop a worker while two of its jobs end, whose ends fetch the next two jobs."""
+    fill(queue, 4)
+    with client.tap.hold("moveToFinished", phase=AFTER_EXECUTE) as barrier:
+        worker = client.worker("sleep", processor_args={"ms": 100}, concurrency=2)
+        # The second end follows the first on the connection; it may wait behind it.
+        client.tap.wait_for(lambda command: command.script == "moveToFinished", count=2)
+        _stop_while_held(client, queue, barrier, lambda: stop(worker))
+    return worker
+
+
+@pytest.mark.parametrize("when", [BEFORE_SEND, AFTER_EXECUTE])
+@scenario("race.close-and-read", clock="real", compare=False)
+def test_closing_meets_a_read(client: Participant, when: HeldPhase) -> None:
+    """A reader of events that is closed while its read is under way closes, and the program goes on."""
+    queue = client.queue()
+    with client.tap.hold("XREAD", phase=when) as barrier:
+        reader = client.events()
+        queue.add("read")
+        barrier.wait()
+        closing = client.meanwhile(reader.close)
+        let_arrive(queue)
+        barrier.release()
+        closing.result()
+    # The reply comes when no reader is left.
+    equal(queue.add("after"), "2", "the program goes on")
 
 
 @pytest.mark.parametrize("when", [BEFORE_SEND, AFTER_EXECUTE])

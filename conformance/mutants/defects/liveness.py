@@ -101,6 +101,97 @@ def close_waits_for_poll(damage: Damage) -> None:
     damage.around(Worker, "close", broken)
 
 
+@mutant(
+    "worker.close-waits-for-connection",
+    kills=("liveness.close-ends",),
+    by=("stopping/a_close_waits_for_no_connection[worker]",),
+)
+def close_waits_for_connection(damage: Damage) -> None:
+    """Closing waits until the client is connected."""
+
+    def broken(close: Function) -> Function:
+        async def close_when_ready(worker: Worker, force: bool = False) -> None:
+            await worker.connection.ready()
+            await close(worker, force)
+
+        return close_when_ready
+
+    damage.around(Worker, "close", broken)
+
+
+@mutant(
+    "worker.close-is-an-error",
+    kills=("liveness.close-quiet",),
+    by=("stopping/a_close_while_connecting_is_no_error[worker]",),
+)
+def close_is_an_error(damage: Damage) -> None:
+    """A worker that is closed while it connects emits that its connection is closed."""
+
+    def broken(connect: Function) -> Function:
+        async def connect_and_complain(worker: Worker) -> bool:
+            connected = bool(await connect(worker))
+            if not connected:
+                worker.emit("error", BullMQError("Connection is closed."))
+                damage.witness.note()
+            return connected
+
+        return connect_and_complain
+
+    damage.around(Worker, "_is_connected", broken)
+
+
+@mutant("worker.pause-is-a-flag", kills=("liveness.pause",))
+def pause_is_a_flag(damage: Damage) -> None:
+    """A pause sets a flag that the loop of the worker does not read."""
+
+    async def set_flag(worker: Worker, _do_not_wait: bool = False) -> None:
+        worker.paused = True
+
+    damage.replace(Worker, "is_open", property(lambda worker: not worker.closing))
+    damage.replace(Worker, "pause", set_flag)
+
+
+@mutant("worker.pause-waits-for-poll", kills=("liveness.pause",), by=("stopping/an_idle_worker_pauses_at_once",))
+def pause_waits_for_poll(damage: Damage) -> None:
+    """Pausing an idle worker waits until its poll of Redis ends."""
+
+    def broken(pause: Function) -> Function:
+        async def pause_late(worker: Worker, at_once: bool = False) -> None:
+            await worker.rest(POLL_S)
+            damage.witness.note()
+            await pause(worker, at_once)
+
+        return pause_late
+
+    damage.around(Worker, "pause", broken)
+
+
+@mutant("worker.reports-fetched-only", kills=("liveness.events",))
+def reports_fetched_only(damage: Damage) -> None:
+    """A worker emits no `active` for a job that it got by finishing another one."""
+    fetched: set[str | None] = set()
+
+    def noted(move_to_active: Function) -> Function:
+        async def fetch(fetcher: JobFetcher, token: str) -> Job | None:
+            job: Job | None = await move_to_active(fetcher, token)
+            fetched.add(job.id if job else None)
+            return job
+
+        return fetch
+
+    def broken(emit: Function) -> Function:
+        def emit_some(worker: Worker, event: str, *args: Any) -> None:
+            if event == "active" and args[0].id not in fetched:
+                damage.witness.note()
+            else:
+                emit(worker, event, *args)
+
+        return emit_some
+
+    damage.around(JobFetcher, "_move_to_active", noted)
+    damage.around(Worker, "emit", broken)
+
+
 @mutant("worker.one-job-too-many", kills=("liveness.concurrency",))
 def one_job_too_many(damage: Damage) -> None:
     """A worker runs one job more than `concurrency` says."""

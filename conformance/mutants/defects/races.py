@@ -7,6 +7,7 @@ refuse anyway, it is called unchanged. So only a race shows the difference.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,8 @@ from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.protocol.keys import DEPENDENCIES, LOCK, WAIT
 from conformance.reference_impl.connection.connection import text
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.queue_events import QueueEvents
 from conformance.reference_impl.scripts.move import FinishArguments, MoveScripts
 from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner
 from conformance.reference_impl.workers.fetching import JobFetcher
@@ -220,6 +223,41 @@ def pause_forgets_fetch(damage: Damage) -> None:
         return wait_if_anything_runs
 
     damage.around(Worker, "pause", broken)
+
+
+@mutant("race.stop-drops-fetched", kills=("race.close-and-fetch", "race.worker-pause-and-fetch"))
+def stop_drops_fetched(damage: Damage) -> None:
+    """A worker that stops drops the jobs that the ends of its last jobs have brought; they stay active."""
+
+    def broken(start_fetched: Function) -> Function:
+        def start_if_open(loop: WorkerLoop) -> bool:
+            worker: Worker = vars(loop)["_worker"]
+            fetched: deque[Job] = vars(loop)["_fetched"]
+            if fetched and not worker.is_open:
+                fetched.clear()
+                damage.witness.note()
+            return bool(start_fetched(loop))
+
+        return start_if_open
+
+    damage.around(WorkerLoop, "_start_fetched", broken)
+
+
+@mutant("race.closed-reader-crashes", kills=("race.close-and-read",))
+def closed_reader_crashes(damage: Damage) -> None:
+    """A reader of events that is closed during a read crashes, and so does the call that closes it."""
+
+    def broken(close: Function) -> Function:
+        async def close_and_crash(reader: QueueEvents) -> None:
+            reading = not vars(reader)["_task"].done()
+            await close(reader)
+            if reading:
+                damage.witness.note()
+                raise RuntimeError("the reply to a read that is not expected any more")
+
+        return close_and_crash
+
+    damage.around(QueueEvents, "close", broken)
 
 
 def _runs_anything(worker: Worker) -> bool:

@@ -148,8 +148,8 @@ class Worker(QueueBase):
         # Before the first await: close called during the connecting must wait for this run to end.
         self._idle.clear()
         try:
-            # Workers start before Redis does in many deployments: keep trying instead of failing once.
-            await self.persist(self.waitUntilReady)
+            if not await self._is_connected():
+                return
             await self._stalled.start()
             # Before the first fetch: every job that is fetched has a lock to renew.
             self._locks.start()
@@ -322,6 +322,16 @@ class Worker(QueueBase):
         except TimeoutError:
             self.journal.warning("Worker closed with jobs unfinished", timeout=timeout_s)
             return False
+        return True
+
+    async def _is_connected(self) -> bool:
+        """Wait for the connections, but not longer than until close; returns whether they are open."""
+        # Workers start before Redis does in many deployments: keep trying instead of failing once.
+        connecting = asyncio.create_task(self.persist(self.waitUntilReady))
+        await _first_of(connecting, self.close_called.wait())
+        if self.closing:
+            return False
+        await connecting
         return True
 
     async def _give_up(self, _attempts: int, error: BaseException) -> None:

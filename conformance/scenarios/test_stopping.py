@@ -1,0 +1,214 @@
+"""Workers that are paused or closed: what they still do, what they leave to others, and how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from conformance.driver.errors import INVALID, OperationFailed, OperationUnsupported
+from conformance.driver.ops.lifecycle import Role
+from conformance.driver.ops.worker import IsWorkerPaused, Outcome, PauseWorker, ResumeWorker
+from conformance.participants.expect import equal
+from conformance.participants.handles import ParticipantHandle, QueueHandle, WorkerHandle
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
+from conformance.scenarios.support.races import let_arrive
+
+OUTCOMES: tuple[Outcome, ...] = ("complete", "fail", "delay", "wait", "waiting-children")
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+@scenario("liveness.close", clock="real", compare=False)
+def test_a_job_that_ends_during_a_close_is_the_last(client: Participant, outcome: Outcome) -> None:
+    """A worker that closes takes no other job, however its last one ends."""
+    queue, worker = client.queue(), client.worker("ask")
+    _end_while_stopping(client, queue, worker, outcome, worker.close)
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+@scenario("liveness.pause", clock="real", compare=False)
+def test_a_job_that_ends_during_a_pause_is_the_last(client: Participant, outcome: Outcome) -> None:
+    """A worker that is being paused takes no other job, however its last one ends."""
+    queue, worker = client.queue(), client.worker("ask")
+    _end_while_stopping(client, queue, worker, outcome, lambda: worker.call(PauseWorker()))
+    worker.close()
+
+
+def _end_while_stopping(
+    client: Participant, queue: QueueHandle, worker: WorkerHandle, outcome: Outcome, stop: Callable[[], object]
+) -> None:
+    """End the running job while its worker waits for it in order to stop; another job waits."""
+    queue.add("running", {}, jobId="running")
+    worker.next_job()
+    queue.add("waiting", {}, jobId="waiting")
+    if outcome == "waiting-children":
+        queue.add("child", {}, delay=60_000, parent={"id": "running", "queue": queue.redis.base[:-1]})
+    stopping = client.meanwhile(stop)
+    # An outcome that came before the stop would rightly let the worker take the next job.
+    let_arrive(queue)
+    worker.resolve("running", outcome, ms=60_000 if outcome == "delay" else 0)
+    stopping.result()
+    equal(queue.redis.elements("active"), [], "nothing is active when the worker has stopped")
+    equal(queue.redis.state("waiting"), ["wait"], "the other job was left to others")
+
+
+@scenario("liveness.pause", clock="real", compare=False)
+def test_a_paused_worker_takes_nothing(client: Participant) -> None:
+    """It leaves every job to another worker until it is resumed."""
+    queue = client.queue()
+    paused = client.worker("echo")
+    paused.wait_local("completed", queue.add("before"))
+    paused.call(PauseWorker())
+    busy = client.worker("noop")
+    jobs = [queue.add(f"job {number}", {"by": "paused"}) for number in range(12)]
+    for job in jobs:
+        busy.wait_local("completed", job)
+    # Distinguished by their results, because a worker need not sign its jobs to leave them alone.
+    taken = [job for job in jobs if queue.redis.json(job, "returnvalue") == {"by": "paused"}]
+    equal(taken, [], "the paused worker has done none of them")
+    busy.close()
+    paused.call(ResumeWorker())
+    paused.wait_local("completed", queue.add("after"))
+    paused.close()
+
+
+@scenario("liveness.pause", clock="real", compare=False)
+def test_an_idle_worker_pauses_at_once(client: Participant) -> None:
+    """It waits for no job and for no marker."""
+    queue = client.queue()
+    # 30 s of blocking: a pause that waits for the blocking call misses the deadline by far.
+    worker = client.worker("noop", drainDelay=30)
+    worker.wait_local("completed", queue.add("before"))
+    client.meanwhile(lambda: worker.call(PauseWorker())).result(within_ms=1500)
+    worker.close()
+
+
+@pytest.mark.parametrize("when", ["idle", "busy"])
+@scenario("liveness.pause", clock="real", compare=False, bullmq=">=5.73.5")
+def test_a_pause_that_waits_for_no_job_is_undone(client: Participant, when: str) -> None:
+    """A resume makes the worker take jobs again, also if its loop has not stopped yet."""
+    queue, worker = client.queue(), client.worker("ask")
+    queue.add("first")
+    first = worker.next_job().job.id
+    if when == "idle":
+        worker.resolve(first)
+        worker.wait_local("completed", first)
+    worker.call(PauseWorker(do_not_wait_active=True))
+    equal(worker.call(IsWorkerPaused()).value, True, "it is paused")
+    worker.call(ResumeWorker())
+    equal(worker.call(IsWorkerPaused()).value, False, "it is not paused any more")
+    second = queue.add("second")
+    if when == "busy":
+        worker.resolve(first)
+    equal(worker.next_job().job.id, second, "it takes the next job")
+    worker.resolve(second)
+    worker.wait_local("completed", second)
+    worker.close()
+
+
+@scenario("liveness.pause", clock="real", compare=False)
+def test_a_worker_without_a_processor_is_resumed(client: Participant) -> None:
+    """Its user fetches the jobs: there is no loop that a resume could start."""
+    queue, worker = client.queue(), client.worker()
+    worker.call(PauseWorker())
+    worker.call(ResumeWorker())
+    job = queue.add("work")
+    equal(worker.claim_one().id, job, "its user can fetch jobs again")
+    worker.complete(job)
+
+
+@pytest.mark.parametrize("paused", [False, True], ids=["runs", "paused"])
+@scenario("liveness.events", clock="real", compare=False)
+def test_a_close_resumes_nothing(client: Participant, paused: bool) -> None:
+    """A worker that closes, paused or not, is not resumed before."""
+    queue, worker = client.queue(), client.worker("noop")
+    worker.wait_local("completed", queue.add("before"))
+    if paused:
+        worker.call(PauseWorker())
+        worker.wait_local("paused")
+    worker.close()
+    equal([event for event in worker.local_events() if event.name == "resumed"], [], "no event says that it resumes")
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+@scenario("liveness.events", clock="real", compare=False)
+def test_every_job_is_reported_once(client: Participant, concurrency: int) -> None:
+    """Each start and each end of a job has its event, however the worker came by the job."""
+    queue = client.queue()
+    jobs = queue.add_bulk(*(("fine", {"steps": []}, {}) for _ in range(10)))
+    jobs += queue.add_bulk(*(("bad", {"steps": [{"do": "fail", "message": "no"}]}, {}) for _ in range(10)))
+    worker = client.worker("steps", concurrency=concurrency)
+    client.eventually(lambda: len(queue.redis.members("failed")), lambda failed: failed == 10, "all jobs have ended")
+    client.eventually(lambda: len(queue.redis.members("completed")), lambda done: done == 10, "all jobs have ended")
+    # The close waits for the ends of the jobs, and so for their events.
+    worker.close()
+    reported: dict[str, list[str]] = {"active": [], "completed": [], "failed": []}
+    for event in worker.local_events():
+        if event.name in reported:
+            reported[event.name].append(str(event.args.get("job")))
+    for name, expected in (("active", jobs), ("completed", jobs[:10]), ("failed", jobs[10:])):
+        # The protocol needs no worker to report `active` at all.
+        if reported[name] or name != "active":
+            equal(sorted(reported[name], key=int), expected, f"one event {name} for each of these jobs")
+
+
+@scenario("liveness.events", clock="real", compare=False, bullmq=">=5.73.4")
+def test_a_job_fetched_by_hand_is_reported(client: Participant) -> None:
+    """A listener learns of a job that the user of the worker fetches without a loop."""
+    queue, worker = client.queue(), client.worker()
+    job = queue.add("work")
+    worker.claim_one()
+    worker.wait_local("active", job)
+
+
+CONNECTING: tuple[Role, ...] = ("worker", "queue", "flow")
+"""Objects that a program may close while they connect. Node's reader of events waits until it is connected."""
+
+
+@pytest.mark.parametrize("what", CONNECTING)
+@scenario("liveness.close-ends", clock="real", compare=False)
+def test_a_close_waits_for_no_connection(client: Participant, what: Role) -> None:
+    """A program that cannot reach Redis can stop."""
+    _close_while_connecting(client, what)
+
+
+@pytest.mark.parametrize("what", CONNECTING)
+@scenario("liveness.close-connections", clock="real", compare=False)
+def test_a_close_while_connecting_leaves_no_connection(client: Participant, what: Role) -> None:
+    """A program that stops at once leaves nothing behind."""
+    client.queue()
+    once = len(client.tap.connections())
+    _close_while_connecting(client, what)
+    client.eventually(
+        lambda: len(client.tap.connections()), lambda left: left <= once, "what was closed keeps no connection"
+    )
+
+
+@pytest.mark.parametrize("what", CONNECTING)
+@scenario("liveness.close-quiet", clock="real", compare=False)
+def test_a_close_while_connecting_is_no_error(client: Participant, what: Role) -> None:
+    """A listener learns of no error if the program stops at once: the close was asked for."""
+    handle = _close_while_connecting(client, what)
+    errors = [event.args for event in client.take_events(handle.handle) if event.name == "error"]
+    equal(errors, [], "no error is emitted")
+
+
+def _close_while_connecting(client: Participant, what: Role) -> ParticipantHandle:
+    """Close an object whose first command Redis has not seen yet, and then let the command go on.
+
+    Raises OperationUnsupported if the driver knows the object only when it is connected.
+    """
+    with client.tap.hold(call=None) as barrier:
+        handle = client.opening(what, "noop" if what == "worker" else None)
+        barrier.wait()
+        try:
+            # A close that waits for Redis does not end before the block does.
+            handle.close(within_ms=8000)
+        except OperationFailed as failure:
+            if failure.error.code != INVALID:
+                raise
+            raise OperationUnsupported("close", "this driver closes only what is connected") from failure
+    # Without the result of the opening: it may be refused or not, because the object was closed before it was ready.
+    client.settle()
+    return handle
