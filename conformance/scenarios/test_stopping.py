@@ -14,6 +14,7 @@ from conformance.participants.handles import ParticipantHandle, QueueHandle, Wor
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.races import let_arrive
+from conformance.scenarios.support.steps import wait_for_finished
 
 OUTCOMES: tuple[Outcome, ...] = ("complete", "fail", "delay", "wait", "waiting-children")
 
@@ -139,8 +140,8 @@ def test_every_job_is_reported_once(client: Participant, concurrency: int) -> No
     jobs = queue.add_bulk(*(("fine", {"steps": []}, {}) for _ in range(10)))
     jobs += queue.add_bulk(*(("bad", {"steps": [{"do": "fail", "message": "no"}]}, {}) for _ in range(10)))
     worker = client.worker("steps", concurrency=concurrency)
-    client.eventually(lambda: len(queue.redis.members("failed")), lambda failed: failed == 10, "all jobs have ended")
-    client.eventually(lambda: len(queue.redis.members("completed")), lambda done: done == 10, "all jobs have ended")
+    wait_for_finished(client, 10)
+    wait_for_finished(client, 10, state="failed")
     # The close waits for the ends of the jobs, and so for their events.
     worker.close()
     reported: dict[str, list[str]] = {"active": [], "completed": [], "failed": []}
@@ -156,10 +157,15 @@ def test_every_job_is_reported_once(client: Participant, concurrency: int) -> No
 @scenario("liveness.events", clock="real", compare=False, bullmq=">=5.73.4")
 def test_a_job_fetched_by_hand_is_reported(client: Participant) -> None:
     """A listener learns of a job that the user of the worker fetches without a loop."""
+    if client.uses_loop_workers:
+        raise OperationUnsupported("worker.getNextJob", "this client fetches jobs in its loop only")
     queue, worker = client.queue(), client.worker()
     job = queue.add("work")
     worker.claim_one()
-    worker.wait_local("active", job)
+    # The answer to the next call comes after the event.
+    worker.complete(job)
+    active = [event.args.get("job") for event in worker.local_events() if event.name == "active"]
+    equal(active, [job], "one event active for the job")
 
 
 CONNECTING: tuple[Role, ...] = ("worker", "queue", "flow")
