@@ -198,6 +198,27 @@ def test_short_trouble_costs_no_lock(client: Participant, oracle: Participant, t
     worker.close()
 
 
+@shared("chaos.renewal-survives", slow=True)
+def test_a_renewal_that_loses_its_connection_costs_no_lock(client: Participant, oracle: Participant) -> None:
+    """Redis never saw it: the job runs on, and the next renewal keeps its lock."""
+    life_ms = 4000
+    queue = oracle.queue()
+    queue.add("long")
+    worker = client.worker("ask", lockDuration=life_ms, runRetryDelay=200)
+    worker.next_job()
+    with client.tap.cut("extendLocks", reset=True) as barrier:
+        barrier.wait()
+    # More than three quarters are left only after a renewal.
+    client.eventually(
+        lambda: queue.redis.ttl_ms("1:lock"), lambda ttl: ttl > life_ms * 0.75, "the lock is renewed", within_ms=life_ms
+    )
+    equal(queue.redis.state("1"), ["active"], "the job still runs")
+    worker.resolve("1")
+    worker.wait_local("completed", "1", within_ms=LONG_MS)
+    equal((queue.redis.field("1", "ats"), queue.redis.field("1", "stc")), ("1", None), "it ran once")
+    worker.close()
+
+
 def _await_renewal(client: Participant, queue: QueueHandle, life_ms: int) -> None:
     """Wait for the first renewal; but the trouble does not wait for a worker that takes more than two thirds for it."""
     client.eventually(

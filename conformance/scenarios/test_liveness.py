@@ -31,6 +31,20 @@ def test_an_idle_worker_picks_up_a_job(client: Participant) -> None:
     worker.close()
 
 
+@scenario("liveness.pickup", clock="real", slow=True)
+def test_a_worker_that_has_been_idle_picks_up_a_job(client: Participant) -> None:
+    """Also after a second without work, when a client may have given up its blocking read."""
+    queue, worker = client.queue(), client.worker("noop", drainDelay=5)
+    worker.wait_local("completed", queue.add("warm up"))
+    idle_since = queue.redis.now_ms()
+    client.eventually(lambda: queue.redis.now_ms() - idle_since, lambda idle: idle > 1000, "the worker has been idle")
+    job = queue.add("work")
+    worker.wait_local("completed", job, within_ms=4000)
+    stamps = {entry["event"]: stamp for stamp, entry in queue.redis.stamped_events() if entry.get("jobId") == job}
+    between(stamps.get("active", 0) - stamps.get("added", 0), 0, 1000, "the job is started in less than 1000 ms")
+    worker.close()
+
+
 @scenario("liveness.delayed", clock="real", slow=True)
 def test_delayed_jobs_run_in_time(client: Participant) -> None:
     """Delays below and above the longest sleep of a worker, and one that outlasts a usual socket timeout of 5 s."""
@@ -72,6 +86,22 @@ def test_the_next_due_job_is_waited_for(client: Participant, when: str) -> None:
     between(late, 0, 1000, "it is started within 1000 ms of its time")
     worker.resolve(later[2500])
     worker.wait_local("completed", later[2500])
+    worker.close()
+
+
+@scenario("liveness.delayed", clock="real")
+def test_a_due_time_with_a_fraction_is_read(client: Participant) -> None:
+    """Jobs that are due in the same ms differ by fractions of it, and so does the marker."""
+    queue, worker = client.queue(), client.worker("noop", drainDelay=60)
+    worker.wait_local("completed", queue.add("warm up"))
+    job = queue.add("one of many", {}, delay=50_000)
+    due_ms = queue.redis.now_ms() + 2000
+    # As if 2048 jobs with the same due time had been added before it.
+    queue.redis.set_score("delayed", job, due_ms * 4096 + 2048)
+    # The marker has the due time of the first job, and is written again for each delayed one.
+    queue.add("later", {}, delay=60_000)
+    worker.wait_local("completed", job, within_ms=6000)
+    between(int(queue.redis.hash(job)["processedOn"]) - due_ms, 0, 1000, "it is started within 1000 ms of its time")
     worker.close()
 
 
@@ -326,6 +356,24 @@ def test_a_worker_that_checks_nothing(client: Participant) -> None:
     worker.wait_local("completed", "1")
     equal(queue.redis.exists("stalled-check"), False, "no worker has checked for stalled jobs")
     equal([call.script for call in client.tap.calls("moveStalledJobsToWait")], [], "no worker has called the check")
+    worker.close()
+
+
+@scenario("liveness.skips-renewal", clock="real")
+def test_a_worker_that_renews_nothing(client: Participant) -> None:
+    """The lock of its job runs down, below what a worker that renews ever lets it."""
+    life_ms = 4000
+    queue = client.queue()
+    worker = client.worker("ask", lockDuration=life_ms, skipLockRenewal=True, skipStalledCheck=True)
+    token = worker.next_job().token if queue.add("long") else ""
+    # A renewal comes before half of the life has passed.
+    client.eventually(
+        lambda: queue.redis.ttl_ms("1:lock"), lambda ttl: ttl < life_ms * 0.3, "the lock runs down", within_ms=8000
+    )
+    # Set again by hand, so that the job can end on a slow machine too.
+    queue.redis.set_string("1:lock", token, ttl_ms=60_000)
+    worker.resolve("1")
+    worker.wait_local("completed", "1")
     worker.close()
 
 

@@ -142,6 +142,8 @@ def test_a_worker_with_several_jobs_renews_the_lock_of_each(client: Participant)
     for _ in jobs:
         queue.add("long")
         worker.next_job()
+    # One job more than the worker can run: if it claims that one, it must renew its lock too.
+    queue.add("waiting")
     started, tokens = client.clock.now_ms(), [queue.redis.string(f"{job}:lock") for job in jobs]
     # Watched the whole time: a lock that is lost and set again would look right at the end.
     client.eventually(
@@ -151,9 +153,14 @@ def test_a_worker_with_several_jobs_renews_the_lock_of_each(client: Participant)
         within_ms=4 * life_ms,
     )
     equal([queue.redis.string(f"{job}:lock") for job in jobs], tokens, "each job still has its lock")
+    unlocked = [job for job in queue.redis.elements("active") if not queue.redis.exists(f"{job}:lock")]
+    equal(unlocked, [], "the worker holds no job without a lock")
+    equal(queue.redis.field("4", "stc"), None, "nor has it held one")
     for job in jobs:
         worker.resolve(job, "complete", value_raw='"done"')
         worker.wait_local("completed", job)
+    worker.resolve(worker.next_job().job.id)
+    worker.wait_local("completed", "4")
     equal([queue.redis.field(job, "stc") for job in jobs], [None] * 3, "no job was counted as stalled")
 
 

@@ -163,6 +163,33 @@ def test_a_job_of_a_scheduler_may_stall_for_ever(client: Participant, repeat: di
     equal(queue.redis.field(job, "defa"), None, "it is forgiven", where="job.defa")
 
 
+@pytest.mark.parametrize("repeat", [{"every": HOUR_MS}, YEARLY], ids=repr)
+@scenario("stalled.limit", bullmq=">=5.78.1")
+def test_a_job_of_a_removed_scheduler_may_not(client: Participant, repeat: dict[str, Any]) -> None:
+    """Only a scheduler that still exists needs its job to go on."""
+    queue, worker = client.queue(), client.worker(maxStalledCount=0)
+    queue.schedule("s", repeat)
+    job = claim_current_job(queue, worker)
+    queue.unschedule("s")
+    equal(let_stall(queue, worker, job), [job], "the checks recover the job")
+    fields = queue.redis.hash(job)
+    holds(fields.get("defa"), "it is not forgiven", seen=fields, where="job.defa")
+
+
+@scenario("stalled.limit", bullmq=">=5.80.7")
+def test_a_claim_fails_a_job_that_stalled_too_often(client: Participant) -> None:
+    """A caller that claims by itself gets the next job instead, and never the one with the deferred failure."""
+    queue, worker = client.queue(), client.worker(maxStalledCount=0)
+    queue.add("poison")
+    worker.claim_one()
+    let_stall(queue, worker, "1")
+    queue.add("fine")
+    claimed = worker.claim("token-2")
+    equal(claimed.id if claimed else None, "2", "the claim gets the next job")
+    equal(queue.redis.state("1"), ["failed"], "the job that stalled too often has failed")
+    equal(queue.redis.field("1", "defa"), None, "the deferred failure is used up", where="job.defa")
+
+
 @scenario("stalled.limit", clock="real")
 def test_the_next_worker_fails_a_job_that_stalled_too_often(client: Participant) -> None:
     """The worker that takes a job with a deferred failure fails it without running it."""

@@ -100,6 +100,19 @@ def renews_at_the_last_moment(damage: Damage) -> None:
     damage.replace(LockKeeper, "_run", run_late)
 
 
+@mutant("faults.failed-renewal-cancels", kills=("chaos.renewal-survives",))
+def failed_renewal_cancels(damage: Damage) -> None:
+    """A worker cancels its running jobs when a renewal meets a lost connection, although their locks still live."""
+
+    def emit_and_cancel(keeper: LockKeeper, _job_ids: list[str], error: Exception) -> None:
+        if is_connection_problem(error):
+            worker: Worker = vars(keeper)["_worker"]
+            for task in vars(vars(worker)["_loop"])["_running"]:
+                task.cancel()
+
+    damage.replace(LockKeeper, "_emit_failure", emit_and_cancel)
+
+
 @mutant("faults.loads-once", kills=("chaos.redis-restart",))
 def loads_once(damage: Damage) -> None:
     """The text of a script is sent once, and never again to a Redis that has forgotten it."""

@@ -122,6 +122,16 @@ def result_not_json(damage: Damage) -> None:
     _finish_with(damage, lambda value: str(json.loads(stringify(value))))
 
 
+@mutant(
+    "job.result-under-another-name",
+    kills=("job.hash.returnvalue",),
+    by=("lifecycle/completing_can_claim_the_next_job",),
+)
+def result_under_another_name(damage: Damage) -> None:
+    """The result is in the field `returnValue`."""
+    damage.argument("moveToFinished", 2, lambda name: "returnValue" if name == "returnvalue" else name)
+
+
 @mutant("job.reason-as-json", kills=("job.hash.failed-reason", "interop.retried", "liveness.error-in-job"))
 def reason_as_json(damage: Damage) -> None:
     """The field `failedReason` is JSON."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts.move import FetchReply
+from conformance.reference_impl.workers import fetching as fetching_module
 from conformance.reference_impl.workers import worker as worker_module
 from conformance.reference_impl.workers.fetching import JobFetcher
 from conformance.reference_impl.workers.loop import JobRunner
@@ -21,6 +23,8 @@ from conformance.reference_impl.workers.worker import Worker
 
 POLL_S = 2.5
 """Longer than any scenario lets an idle worker sleep."""
+GIVES_UP_S = 0.5
+"""After this time (s) a client drops the answer to a blocking read."""
 
 
 @mutant("worker.polls", kills=("liveness.pickup", "liveness.idle-after-work"))
@@ -32,6 +36,59 @@ def polls(damage: Damage) -> None:
         await worker.rest(POLL_S)
 
     damage.replace(JobFetcher, "_pop_marker", sleep_through)
+
+
+@mutant("worker.gives-up-its-read", kills=("liveness.pickup",))
+def gives_up_its_read(damage: Damage) -> None:
+    """An idle worker drops the answer to a blocking read that comes after half a second, and looks again later."""
+
+    def broken(pop: Function) -> Function:
+        async def pop_in_time(fetcher: JobFetcher, block_s: float) -> Any:
+            started = time.monotonic()
+            popped = await pop(fetcher, block_s)
+            took_s = time.monotonic() - started
+            if popped is None or took_s < GIVES_UP_S:
+                return popped
+            damage.witness.note()
+            worker: Worker = vars(fetcher)["_worker"]
+            await worker.rest(block_s - took_s)
+            return None
+
+        return pop_in_time
+
+    damage.around(JobFetcher, "_pop_marker", broken)
+
+
+@mutant("worker.ends-when-empty", kills=("liveness.idle-after-work", "liveness.pickup"))
+def ends_when_empty(damage: Damage) -> None:
+    """A worker ends when it has run out of jobs."""
+
+    def broken(emit_drained: Function) -> Function:
+        def emit_and_end(fetcher: JobFetcher) -> None:
+            emit_drained(fetcher)
+            worker: Worker = vars(fetcher)["_worker"]
+            worker.paused = True
+            damage.witness.note()
+
+        return emit_and_end
+
+    damage.around(JobFetcher, "_emit_drained", broken)
+
+
+@mutant("worker.whole-due-times", kills=("liveness.delayed",))
+def whole_due_times(damage: Damage) -> None:
+    """A worker cannot read a marker whose due time has a fraction."""
+
+    def broken(parse: Function) -> Function:
+        def parse_whole(text: str) -> int | None:
+            if "." in text:
+                raise ValueError(f"not an integer: {text}")
+            whole: int | None = parse(text)
+            return whole
+
+        return parse_whole
+
+    damage.around(fetching_module, "parse_int", broken)
 
 
 @mutant("worker.complains", kills=("liveness.no-errors",))
@@ -345,6 +402,12 @@ def one_start_too_few(damage: Damage) -> None:
 def checks_unasked(damage: Damage) -> None:
     """A worker always checks for stalled jobs; `skipStalledCheck` has no effect."""
     _work_with(damage, lambda opts: opts.update(skipStalledCheck=False))
+
+
+@mutant("worker.renews-unasked", kills=("liveness.skips-renewal",))
+def renews_unasked(damage: Damage) -> None:
+    """A worker always renews its locks; `skipLockRenewal` has no effect."""
+    _work_with(damage, lambda opts: opts.update(skipLockRenewal=False))
 
 
 @mutant("client.keeps-connections", kills=("liveness.close-connections",))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.protocol.keys import STALLED_CHECK
 from conformance.reference_impl.scripts.move import MoveScripts
+from conformance.reference_impl.scripts.runner import EvalCommand
 from conformance.reference_impl.workers.locks import LockKeeper, StalledChecker
+from conformance.reference_impl.workers.loop import WorkerLoop
 from conformance.reference_impl.workers.worker import Worker
 
 _FOREIGN_LOCK_IS_OWN = (
@@ -105,6 +108,30 @@ def kept_by_retry(damage: Damage) -> None:
 def never_renewed(damage: Damage) -> None:
     """A worker does not renew the locks of its running jobs."""
     damage.replace(LockKeeper, "start", lambda _keeper: None)
+
+
+@mutant("lock.holds-one-more", kills=("lock.renewed-by-worker", "liveness.concurrency"))
+def holds_one_more(damage: Damage) -> None:
+    """A worker claims one job more than it can run, and does not renew its lock before it runs it."""
+
+    def may_fetch(loop: WorkerLoop) -> bool:
+        worker, fetcher = vars(loop)["_worker"], vars(loop)["_fetcher"]
+        has_room = vars(WorkerLoop)["_in_hand"].fget(loop) <= worker.concurrency
+        return bool(worker.is_open and has_room and vars(loop)["_waiting"] is None and not fetcher.rate_limit_ms)
+
+    def broken(start_fetched: Function) -> Function:
+        def start_some(loop: WorkerLoop) -> bool:
+            fetched, worker = vars(loop)["_fetched"], vars(loop)["_worker"]
+            free = worker.concurrency - len(vars(loop)["_running"])
+            kept = [fetched.pop() for _ in range(len(fetched) - max(free, 0))]
+            started: bool = start_fetched(loop)
+            fetched.extend(reversed(kept))
+            return started
+
+        return start_some
+
+    damage.replace(WorkerLoop, "_may_fetch", may_fetch)
+    damage.around(WorkerLoop, "_start_fetched", broken)
 
 
 @mutant("late.renewed-together-suspected", kills=("stalled.forgotten",))
@@ -225,6 +252,27 @@ def first_check(damage: Damage) -> None:
         'if command[1] == "SMEMBERS" then '
         'for _, job in ipairs(send("LRANGE", KEYS[3], 0, -1)) do send("SADD", KEYS[1], job) end end',
     )
+
+
+@mutant("stalled.check-always-fails", kills=("stalled.two-checks",))
+def check_always_fails(damage: Damage) -> None:
+    """Each check fails in the script, because its arguments are swapped, and the client hides the error."""
+
+    def swapped(call: EvalCommand) -> EvalCommand:
+        most, base, *others = call.arguments
+        return EvalCommand(call.name, call.keys, [base, most, *others[:-1]])
+
+    def broken(check: Function) -> Function:
+        async def check_quietly(scripts: MoveScripts) -> list[str]:
+            with contextlib.suppress(Exception):
+                recovered: list[str] = await check(scripts)
+                return recovered
+            return []
+
+        return check_quietly
+
+    damage.calls(_STALLED_CHECK, swapped)
+    damage.around(MoveScripts, "move_stalled_jobs_to_wait", broken)
 
 
 @mutant("stalled.never-marked", kills=("stalled.two-checks",))
