@@ -1,12 +1,26 @@
 // Processors of managed workers. Each entry creates the function that BullMQ calls as (job, token).
 
+import { randomUUID } from 'node:crypto';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+
 import { Worker, bullmq } from './bullmq.mjs';
 import { Refusal } from './errors.mjs';
 import { sendEvent } from './lines.mjs';
 import { RawJson } from './raw_json.mjs';
+import { followSteps, pause } from './steps.mjs';
 import { jobView } from './views.mjs';
 
-const pause = milliseconds => new Promise(resolve => setTimeout(resolve, milliseconds));
+const SANDBOXED = fileURLToPath(new URL('./sandboxed.cjs', import.meta.url));
+
+/** The path of the processor file. Its processes inherit the environment of this one, and read how to start there. */
+function sandboxedProcessor(start) {
+  process.env.BULLMQ_SANDBOX_START = start;
+  // A file of its own for each worker: it remembers that one process has started.
+  process.env.BULLMQ_SANDBOX_STARTED = path.join(tmpdir(), `bullmq-sandbox-${randomUUID()}`);
+  return SANDBOXED;
+}
 
 export const PROCESSORS = {
   ask: handle => (job, token) => askKit(handle, job, token),
@@ -31,36 +45,9 @@ export const PROCESSORS = {
     }
     return null;
   },
-  steps: () => followSteps,
+  steps: () => (job, token) => followSteps(job, token, bullmq),
+  sandboxed: (handle, { start = '' }) => sandboxedProcessor(start),
 };
-
-async function followSteps(job) {
-  for (const step of job.data?.steps ?? []) {
-    switch (step.do) {
-      case 'progress':
-        await job.updateProgress(step.value);
-        break;
-      case 'log':
-        await job.log(step.row);
-        break;
-      case 'sleep':
-        await pause(step.ms);
-        break;
-      case 'fail':
-        if (job.attemptsMade < (step.until_attempt ?? Infinity)) {
-          throw new Error(step.message);
-        }
-        break;
-      case 'unrecoverable':
-        throw new bullmq.UnrecoverableError(step.message);
-      case 'return':
-        return step.value;
-      default:
-        throw new Error(`unknown step: ${step.do}`);
-    }
-  }
-  return null;
-}
 
 async function askKit(handle, job, token) {
   const answer = await new Promise(resolve => {

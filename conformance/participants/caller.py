@@ -390,7 +390,7 @@ def background_activity(opened: lifecycle.Open) -> str:
 def missing_declaration(opened: lifecycle.Open, ready: Ready) -> str:
     """The declaration that the driver would need for this object to be of use; empty if it has it."""
     if opened.role == "worker":
-        style = "manual-worker" if opened.processor == "manual" else "managed-worker"
+        style = {"manual": "manual-worker", "sandboxed": "sandbox"}.get(opened.processor or "", "managed-worker")
         return "" if style in ready.capabilities else f"the capability {style}"
     if opened.role == "flow":
         return "" if any(name.startswith("flow.") for name in ready.ops) else "any operation of a flow"

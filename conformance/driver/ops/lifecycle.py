@@ -9,7 +9,7 @@ import msgspec
 from conformance.driver.ops.base import JobView, Nothing, Op, operation
 
 Role = Literal["queue", "worker", "events", "flow"]
-Processor = Literal["manual", "ask", "noop", "echo", "sleep", "fail", "throw", "progress", "steps"]
+Processor = Literal["manual", "ask", "noop", "echo", "sleep", "fail", "throw", "progress", "steps", "sandboxed"]
 """The processor of a worker.
 
 `manual`: nothing by itself; the kit claims and finishes jobs with single calls. `ask`: the client's real loop; the
@@ -19,6 +19,13 @@ throws an Error with `message` on the first `times` attempts, then returns null;
 `progress` reports each of `values`, then returns null; `steps` follows the job's data: `{"steps": [{"do": "progress",
 "value": v} | {"do": "log", "row": s} | {"do": "sleep", "ms": n} | {"do": "fail", "message": s, "until_attempt": n} |
 {"do": "unrecoverable", "message": s} | {"do": "return", "value": v}]}`.
+
+`sandboxed` (capability `sandbox`): like `steps`, but in a process of its own, which the client starts for its
+processors. More steps: `merge` updates the data to its own fields and those of `value`; `delay` moves the job to
+delayed for `ms` and throws DelayedError; `exit` ends the process with `code`, at once or `after_ms` later while the
+next steps go on; `fail` with `cyclic` throws an error that refers to itself; `unrecoverable` without a message.
+With the argument `start`, each process first does this before it takes a job: `exit` with a code, `chat` (send a
+message of its own, if the client has such messages), or `throw-once` (only the first one throws an Error).
 """
 
 

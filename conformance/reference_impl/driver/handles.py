@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import tempfile
+import uuid
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from conformance.driver.serve import OpError
 from conformance.reference_impl.clock import AdjustableClock
+from conformance.reference_impl.driver.sandbox_start import START, STARTED
 from conformance.reference_impl.driver.views import Json, address, job_view, raw
 from conformance.reference_impl.errors import (
     BullMQError,
@@ -141,7 +146,8 @@ class ReferenceHandles:
         kind = args.get("processor") or "manual"
         holder: list[ReferenceHandle] = []
         ask = AskProcessor(lambda: holder[0].asked, lambda event: self._emit(name, "job", event))
-        chosen = make_processor(kind, args.get("processor_args") or {}, ask)
+        settings = args.get("processor_args") or {}
+        chosen = sandboxed(settings) if kind == "sandboxed" else make_processor(kind, settings, ask)
         worker = Worker(args["queue"], chosen, options, scripts=self._scripts(), clock=self._clock)
         holder.append(ReferenceHandle(name, worker))
         self._forward_errors(name, worker)
@@ -216,6 +222,14 @@ def resolve_asked(asked: defaultdict[str, deque[asyncio.Future[Json]]], args: Js
             answer.set_result(args)
             return
     raise OpError("invalid-argument", f"job {args['job']} does not wait for an answer")
+
+
+def sandboxed(settings: Json) -> str:
+    """Return the processor for a process of its own, and let the processes know how to start."""
+    os.environ[START] = settings.get("start", "")
+    # A file of its own for each worker.
+    os.environ[STARTED] = str(Path(tempfile.gettempdir(), f"bullmq-sandbox-{uuid.uuid4()}"))
+    return "conformance.reference_impl.driver.sandboxed:process"
 
 
 def make_processor(kind: str, args: Json, ask: AskProcessor) -> Processor | None:

@@ -28,7 +28,7 @@ CLIENT: Final = {
     "targets": BULLMQ_VERSION,
     "packages": {"hiredis": version("hiredis")},
 }
-CAPABILITIES: Final = ("clock", "manual-worker", "managed-worker", "cluster", "raw-data")
+CAPABILITIES: Final = ("clock", "manual-worker", "managed-worker", "cluster", "raw-data", "sandbox")
 
 DEEPEST_JSON: Final = 10_000
 """Recursion limit for parsing nested job data; Python's default is 1000."""
