@@ -27,7 +27,7 @@ export async function followSteps(job, token, bullmq) {
         break;
       case 'delay':
         await job.moveToDelayed(Date.now() + step.ms, token);
-        throw new bullmq.DelayedError();
+        throw step.message ? new bullmq.DelayedError(step.message) : new bullmq.DelayedError();
       case 'exit':
         setTimeout(() => process.exit(step.code), step.after_ms ?? 0);
         if (step.after_ms === undefined) {

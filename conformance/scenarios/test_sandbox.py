@@ -76,11 +76,12 @@ def test_an_error_of_a_sandboxed_processor_is_the_reason(client: Participant, cy
     worker.close()
 
 
+@pytest.mark.parametrize("message", ["later", ""], ids=["message", "no-message"])
 @scenario("sandbox.errors", "liveness.moved-by-processor", clock="real")
-def test_a_sandboxed_processor_puts_its_job_off(client: Participant) -> None:
+def test_a_sandboxed_processor_puts_its_job_off(client: Participant, message: str) -> None:
     """The job is neither failed nor completed."""
     queue = client.queue()
-    job = queue.add("moved", {"steps": [{"do": "delay", "ms": 60_000}]})
+    job = queue.add("moved", {"steps": [{"do": "delay", "ms": 60_000, "message": message}]})
     worker = client.worker("sandboxed")
     _wait_for(client, queue, job, "delayed")
     after = queue.add("after", {"steps": []})

@@ -23,9 +23,10 @@ throws an Error with `message` on the first `times` attempts, then returns null;
 `sandboxed` (capability `sandbox`): like `steps`, but in a process of its own, which the client starts for its
 processors. More steps: `merge` updates the data to its own fields and those of `value`; `delay` moves the job to
 delayed for `ms` and throws DelayedError; `exit` ends the process with `code`, at once or `after_ms` later while the
-next steps go on; `fail` with `cyclic` throws an error that refers to itself; `unrecoverable` without a message.
-With the argument `start`, each process first does this before it takes a job: `exit` with a code, `chat` (send a
-message of its own, if the client has such messages), or `throw-once` (only the first one throws an Error).
+next steps go on; `fail` with `cyclic` throws an error that refers to itself. The `message` of `delay` and
+`unrecoverable` may be empty: then the error is made without one. With the argument `start`, each process first does
+this before it takes a job: `exit` with a code, `chat` (send a message of its own, if the client has such messages), or
+`throw-once` (only the first one throws an Error).
 """
 
 

@@ -67,6 +67,24 @@ def gives_up(damage: Damage) -> None:
     damage.around(Worker, "persist", once)
 
 
+@mutant("faults.drops-a-failure", kills=("chaos.reconnect",))
+def drops_a_failure(damage: Damage) -> None:
+    """A worker drops the failure of a job if the connection is lost while it is stored."""
+
+    def broken(fail: Function) -> Function:
+        async def fail_or_forget(job: Job, error: BaseException, token: str, fetch_next: bool = False) -> Any:
+            try:
+                return await fail(job, error, token, fetch_next)
+            except Exception as problem:
+                if not is_connection_problem(problem):
+                    raise
+                return None
+
+        return fail_or_forget
+
+    damage.around(Job, "moveToFailed", broken)
+
+
 @mutant("faults.reads-from-now", kills=("chaos.reconnect",))
 def reads_from_now(damage: Damage) -> None:
     """A reader of events restarts at the newest entry after a lost connection."""

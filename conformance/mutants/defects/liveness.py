@@ -21,6 +21,8 @@ from conformance.reference_impl.workers.fetching import JobFetcher
 from conformance.reference_impl.workers.loop import JobRunner
 from conformance.reference_impl.workers.worker import Worker
 
+SOON_S = 1
+"""A due time within this time (s) is near."""
 POLL_S = 2.5
 """Longer than any scenario lets an idle worker sleep."""
 GIVES_UP_S = 0.5
@@ -111,6 +113,20 @@ def complains(damage: Damage) -> None:
 def forgets_delayed(damage: Damage) -> None:
     """An idle worker sleeps for `drainDelay`, also when a delayed job is due before."""
     damage.around(JobFetcher, "_block_timeout", lambda healthy: lambda fetcher, _until: healthy(fetcher, 0))
+
+
+@mutant("worker.blocks-for-ever", kills=("liveness.blocks-for-a-time",))
+def blocks_for_ever(damage: Damage) -> None:
+    """Just before a delayed job is due, an idle worker blocks for a time that Redis may round to 0."""
+
+    def broken(timeout: Function) -> Function:
+        def shorter(fetcher: JobFetcher, until: float) -> float:
+            block_s: float = timeout(fetcher, until)
+            return block_s / 1000 if until and 0 < block_s < SOON_S else block_s
+
+        return shorter
+
+    damage.around(JobFetcher, "_block_timeout", broken)
 
 
 @mutant("worker.close-abandons", kills=("liveness.close",))

@@ -337,6 +337,18 @@ def forgiven_for_ever(damage: Damage) -> None:
     damage.argument(_STALLED_CHECK, 0, lambda _limit: 1_000_000)
 
 
+@mutant(
+    "stalled.parent-forgotten", kills=("stalled.limit",), by=("flow-failures/a_child_that_stalls_too_often_has_failed",)
+)
+def parent_forgotten(damage: Damage) -> None:
+    """A child that fails because it stalled too often is not reported to its parent."""
+    damage.commands(
+        "moveToFinished",
+        'if command[1] == "HMGET" and at(command, "parentKey") and send("HEXISTS", command[2], "defa") == 1 then '
+        "return {false, false, send(unpack(command))[3]} end",
+    )
+
+
 @mutant("stalled.limit-off-by-one", kills=("stalled.limit",))
 def limit_off_by_one(damage: Damage) -> None:
     """A job is given up when it has stalled as often as `maxStalledCount` says."""

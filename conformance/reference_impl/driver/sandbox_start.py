@@ -1,4 +1,4 @@
-"""What each process of processor `sandboxed` does before its first job."""
+"""The start of each process of processor `sandboxed`, before its first job."""
 
 from __future__ import annotations
 

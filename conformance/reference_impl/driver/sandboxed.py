@@ -58,7 +58,7 @@ async def _merge(step: Step, job: SandboxedJob, _token: str) -> None:
 
 async def _delay(step: Step, job: SandboxedJob, token: str) -> None:
     await job.moveToDelayed(int(time.time() * 1000) + step["ms"], token)
-    raise DelayedError
+    raise DelayedError(*filter(None, [step.get("message")]))
 
 
 async def _exit(step: Step, _job: SandboxedJob, _token: str) -> None:
