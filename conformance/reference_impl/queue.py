@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Final, Literal
@@ -37,6 +38,8 @@ _LARGEST_CLEAN: Final = 10_000
 """Jobs that one call of cleanJobsInSet removes at most."""
 
 _LARGEST_SAFE_INTEGER: Final = 2**53 - 1
+
+_NO_CLIENT_LIST: Final = re.compile("unknown command ['`]\\s*client\\s*['`]", re.IGNORECASE)
 
 
 _PROMETHEUS_HEAD: Final = (
@@ -522,8 +525,15 @@ class Queue(QueueBase):
         return int(await self.connection.command("DEL", self.keys.deduplication(deduplication_id)))
 
     async def _clients(self, wanted: Any) -> list[dict[str, str]]:
+        try:
+            lines = await self.connection.client_lines()
+        except ResponseError as error:
+            if not _NO_CLIENT_LIST.search(str(error)):
+                raise
+            # As Node.js does, with a provider that does this.
+            return [{"name": "GCP does not support client list"}]
         found = []
-        for line in await self.connection.client_lines():
+        for line in lines:
             client = _client(line)
             if wanted(client.get("name", "")):
                 found.append({**client, "name": self.name, "rawname": client["name"]})

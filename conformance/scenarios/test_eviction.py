@@ -12,6 +12,7 @@ import pytest
 
 from conformance.driver.ops import job as job_ops
 from conformance.driver.ops import queue as queue_ops
+from conformance.driver.ops.worker import Outcome
 from conformance.participants.expect import equal, holds
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario
@@ -176,8 +177,9 @@ def test_a_worker_outlives_the_hash_of_its_job(client: Participant) -> None:
     worker.close()
 
 
+@pytest.mark.parametrize("outcome", ["complete", "fail", "rate-limit"])
 @scenario("eviction.worker-goes-on", clock="real")
-def test_a_worker_outlives_the_lock_of_its_job(client: Participant) -> None:
+def test_a_worker_outlives_the_lock_of_its_job(client: Participant, outcome: Outcome) -> None:
     """The worker reports an error, leaves the job to the stalled check, and goes on with the next."""
     queue = client.queue()
     queue.add("unlocked")
@@ -185,7 +187,8 @@ def test_a_worker_outlives_the_lock_of_its_job(client: Participant) -> None:
     worker = client.worker("ask")
     worker.next_job()
     queue.redis.delete("1:lock")
-    worker.resolve("1")
+    # A limit of 1 ms ends before the job is given back, so that it does not keep the worker from the next job.
+    worker.resolve("1", outcome, ms=1)
     worker.wait_for_error()
     equal(worker.next_job().job.id, "2", "the next job is handed out")
     worker.resolve("2")

@@ -189,6 +189,7 @@ def test_a_parent_that_fails_through_its_child_is_removed_by_its_option(client: 
     worker.fail(worker.claim_one().id, "boom")
     client.worker("noop")
     client.eventually(lambda: queue.redis.state("top"), lambda state: state == ["failed"], "the top fails")
+    equal(queue.redis.exists("middle"), kept is not True, "its own option decides whether it is kept")
 
 
 @scenario("flow.fail.parent", "dedup.simple.ends", bullmq="<6")

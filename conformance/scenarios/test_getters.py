@@ -97,7 +97,7 @@ def test_a_job_is_read_back(client: Participant) -> None:
 
 
 @pytest.mark.parametrize("asc", [True, False], ids=["oldest-first", "newest-first"])
-@pytest.mark.parametrize("state", ["waiting", "delayed", "prioritized", "completed"])
+@pytest.mark.parametrize("state", ["waiting", "delayed", "prioritized", "completed", "failed"])
 @scenario("getters.order")
 def test_jobs_are_listed_in_order(client: Participant, state: str, asc: bool) -> None:
     """Whole lists and pages come in the same order."""
@@ -105,9 +105,12 @@ def test_jobs_are_listed_in_order(client: Participant, state: str, asc: bool) ->
     opts: dict[str, Any] = {"delayed": {"delay": 60_000}, "prioritized": {"priority": 2}}.get(state, {})
     for number in range(5):
         queue.add(f"job {number}", {}, **opts)
-    for _ in range(5 if state == "completed" else 0):
+    for _ in range(5 if state in ("completed", "failed") else 0):
         client.pass_time(3)
-        worker.complete(worker.claim_one().id)
+        if state == "completed":
+            worker.complete(worker.claim_one().id)
+        else:
+            worker.fail(worker.claim_one().id)
     everything = queue.jobs(state, asc=asc)
     equal(sorted(map(str, everything)), ["1", "2", "3", "4", "5"], "all jobs are listed")
     queue.jobs(state, start=1, end=2, asc=asc)
@@ -306,6 +309,19 @@ def test_a_job_is_asked_where_it_is(client: Participant, by: str) -> None:
     equal(
         states, ["completed", "failed", "active", "waiting", "delayed", "prioritized"], "each is where it was brought"
     )
+
+
+@scenario("getters.workers-unlisted")
+def test_a_redis_that_lists_no_connections(client: Participant) -> None:
+    """Hosted ones do not know CLIENT LIST: Node then names one worker, which says why."""
+    queue = client.queue()
+    queue.add()
+    listing = client.tap.error(
+        "ERR unknown command `client`", "CLIENT", call=None, where=lambda command: command.args[1].upper() == b"LIST"
+    )
+    with listing:
+        queue.call(queue_ops.GetWorkers())
+        queue.call(queue_ops.GetWorkersCount())
 
 
 @scenario("lifecycle.remove.waiting", "lifecycle.remove.locked")

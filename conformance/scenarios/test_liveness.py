@@ -9,7 +9,7 @@ import pytest
 
 from conformance.driver.errors import OperationFailed
 from conformance.driver.ops.worker import IsWorkerPaused, IsWorkerRunning, Outcome, PauseWorker, ResumeWorker
-from conformance.participants.expect import between, equal
+from conformance.participants.expect import between, equal, holds
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
@@ -365,6 +365,36 @@ def test_an_error_fails_one_job_only(client: Participant) -> None:
     worker.wait_local("completed", "2")
     equal((queue.redis.state("1"), queue.redis.state("2")), (["failed"], ["completed"]), "only one job failed")
     equal(queue.redis.field("1", "failedReason"), "thrown", "the reason is what was thrown")
+    worker.close()
+
+
+@pytest.mark.parametrize("delay_ms", [40, 2000])
+@scenario("liveness.sleeps", clock="real", compare=False)
+def test_a_worker_asks_for_jobs_only_when_one_may_be_there(client: Participant, delay_ms: int) -> None:
+    """It sleeps until a delayed job is due, however soon or late that is."""
+    queue, worker = client.queue(), client.worker("noop")
+    # After the first job the worker sleeps.
+    worker.wait_local("completed", queue.add("warm up"))
+    before = len(client.tap.calls("moveToActive"))
+    jobs = 10 if delay_ms < 1000 else 1
+    for _ in range(jobs):
+        worker.wait_local("completed", queue.add("later", {}, delay=delay_ms), within_ms=delay_ms + 4000)
+    # Node asks twice for a job at most: a worker that does not sleep asks dozens of times, also on a busy machine.
+    asked = len(client.tap.calls("moveToActive")) - before
+    holds(asked <= 5 * jobs, f"the worker asks not more than five times for each of {jobs} jobs", seen=asked)
+    worker.close()
+
+
+@scenario("liveness.fetch-fails", clock="real", compare=False)
+def test_a_worker_outlives_a_fetch_that_fails(client: Participant) -> None:
+    """Redis refuses a fetch once: the worker says so, and takes the next job."""
+    queue = client.queue()
+    with client.tap.error("ERR refused once", "moveToActive") as refusal:
+        # Short, because a worker may wait that long before it asks again.
+        worker = client.worker("noop", runRetryDelay=200, drainDelay=1)
+        refusal.wait()
+    worker.wait_for_error()
+    worker.wait_local("completed", queue.add("after"))
     worker.close()
 
 

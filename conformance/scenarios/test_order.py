@@ -31,14 +31,17 @@ def test_the_score_of_a_delayed_job(client: Participant) -> None:
     )
 
 
+# As many jobs as the low bits can count, so that the ids of the next ones start again in these bits.
+@pytest.mark.parametrize("before", [0, DUE_FACTOR - 2], ids=["first-ids", "ids-beyond-the-low-bits"])
 @scenario("order.delayed.same-ms")
-def test_jobs_due_in_the_same_ms_keep_their_order(client: Participant) -> None:
+def test_jobs_due_in_the_same_ms_keep_their_order(client: Participant, before: int) -> None:
     """The low bits count the jobs of one ms."""
     queue = client.queue()
-    for name in ("a", "b", "c"):
-        queue.add(name, {}, delay=5000, timestamp=1_700_000_000_000)
+    if before:
+        queue.redis.set_string("id", str(before))
+    ids = [queue.add(name, {}, delay=5000, timestamp=1_700_000_000_000) for name in ("a", "b", "c")]
     first = 1_700_000_005_000 * DUE_FACTOR
-    equal(queue.redis.zset("delayed"), [("1", first), ("2", first + 1), ("3", first + 2)], "the scores are one apart")
+    equal(queue.redis.zset("delayed"), list(zip(ids, range(first, first + 3), strict=True)), "the scores are one apart")
 
 
 @scenario("order.delayed.same-ms", tier="full")

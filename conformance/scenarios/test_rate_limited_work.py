@@ -140,15 +140,17 @@ def test_a_job_goes_back_while_the_queue_is_paused(client: Participant, priority
     equal(worker.claim_one("token-2").id, "1", "after the resume it is handed out")
 
 
+# 200 ms, against the minute of the limiter: waiting for the wrong one misses the deadline. 1 ms: over before the job
+# is given back.
+@pytest.mark.parametrize("window_ms", [200, 1])
 @scenario("ratelimit.goes-on", clock="real")
-def test_a_job_that_went_back_is_run_after_the_window(client: Participant) -> None:
+def test_a_job_that_went_back_is_run_after_the_window(client: Participant, window_ms: int) -> None:
     """The worker waits for the window's end, and for nothing else."""
     queue = client.queue()
     queue.add("limited")
     worker = client.worker("ask", limiter={"max": 1000, "duration": MINUTE_MS})
     worker.next_job()
-    # 200 ms, against the minute of the limiter: waiting for the wrong one misses the deadline.
-    worker.resolve("1", "rate-limit", ms=200)
+    worker.resolve("1", "rate-limit", ms=window_ms)
     equal(worker.next_job().job.id, "1", "the same job is handed out again")
     worker.resolve("1")
     worker.wait_local("completed", "1")
@@ -169,6 +171,22 @@ def test_a_limited_worker_works_in_bursts(client: Participant, whose: str, concu
     wait_for_all_completed(client, 6)
     worker.close()
     started_in_windows(queue.redis, most=2, duration_ms=200)
+
+
+@scenario("ratelimit.goes-on", clock="real")
+def test_a_limited_worker_does_not_wait_for_its_longest_job(client: Participant) -> None:
+    """While one job runs on, window after window starts others."""
+    queue = client.queue()
+    fill(queue, 5)
+    # Windows of 200 ms, so that several of them pass while the first job runs.
+    worker = client.worker("ask", concurrency=2, limiter={"max": 2, "duration": 200})
+    endless = worker.next_job().job.id
+    for _ in range(4):
+        worker.resolve(worker.next_job().job.id)
+    equal(queue.redis.state(endless), ["active"], "the first job still runs")
+    worker.resolve(endless)
+    wait_for_all_completed(client, 5)
+    worker.close()
 
 
 @shared("ratelimit.goes-on")

@@ -37,6 +37,17 @@ def test_an_owner_is_removed(client: Participant, how: str) -> None:
     equal(prepared.queue.redis.string("de:its"), None if way.frees else GONE, "its id is free, or waits for its time")
 
 
+@scenario("event.removed")
+def test_a_removal_of_nothing_leaves_no_event(client: Participant) -> None:
+    """Neither of a job that never was nor of one that is gone."""
+    queue = client.queue()
+    queue.add()
+    for _ in range(2):
+        queue.remove("1")
+    queue.remove("missing")
+    equal(queue.redis.event_names().count("removed"), 1, "only the job that was there has left an event")
+
+
 @pytest.mark.parametrize("how", WAYS_TO_REMOVE)
 @scenario("lifecycle.leaves-nothing", tier="full", cases={"cleaned-paused": "<6"})
 def test_what_is_left_of_children_goes_too(client: Participant, how: str) -> None:

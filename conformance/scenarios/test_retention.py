@@ -44,7 +44,7 @@ def test_age_and_count_hold_together(client: Participant, keep: dict[str, int], 
     equal(queue.redis.members("completed"), kept, "both rules hold")
 
 
-@scenario("retention.limit-ignored", bullmq="<5.66.6")
+@scenario("retention.limit-ignored", "lifecycle.one-state", bullmq="<5.66.6")
 def test_a_limit_on_removals_is_ignored(client: Participant) -> None:
     """However many jobs are too old, all of them go at once."""
     queue, worker = client.queue(), client.worker()

@@ -115,6 +115,23 @@ def test_draining_spares_the_jobs_of_schedulers(client: Participant, state: str,
     equal(left, [] if delayed else ["late"], "everything else is gone")
 
 
+MANY = 8200
+"""More than the results of one call that Lua can pass on (8000)."""
+
+
+@pytest.mark.parametrize("state", ["prioritized", "delayed"])
+@scenario("getters.drain", tier="full")
+def test_draining_thousands(client: Participant, state: str) -> None:
+    """However many jobs there are, all are removed."""
+    queue = client.queue(streams={"events": {"maxLen": 100}})
+    for _ in range(MANY // 200):
+        queue.add_bulk(*(("job", {}, OPTIONS[state]) for _ in range(200)))
+    equal(len(queue.redis.members(state)), MANY, "the jobs wait")
+    queue.call(queue_ops.Drain(delayed=True))
+    left = [name for name in (state, "1", str(MANY)) if queue.redis.exists(name)]
+    equal(left, [], "no job is left")
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 100])
 @scenario("getters.obliterate", "metrics.removed", tier="full")
 def test_obliterating_in_small_steps(client: Participant, count: int) -> None:

@@ -209,6 +209,12 @@ def size_limit_excluded(damage: Damage) -> None:
     damage.around(options, "_validate_size", lambda healthy: lambda name, limit, text: healthy(name, limit, text + "x"))
 
 
+@mutant("add.size-limit-ignored", kills=("add.size-limit",))
+def size_limit_ignored(damage: Damage) -> None:
+    """`sizeLimit` has no effect."""
+    damage.replace(options, "_validate_size", lambda _name, _limit, _text: None)
+
+
 @mutant("add.senseless-options", kills=("add.options-refused",))
 def senseless_options(damage: Damage) -> None:
     """A job is added with options that contradict each other or mean nothing."""

@@ -7,7 +7,9 @@ from typing import Any
 from conformance.mutants.damage import Damage
 from conformance.mutants.registry import mutant
 from conformance.reference_impl.workers import worker as worker_module
+from conformance.reference_impl.workers.fetching import JobFetcher
 from conformance.reference_impl.workers.running_worker import DEFAULT_OPTIONS
+from conformance.reference_impl.workers.worker import Worker
 
 
 def _have(damage: Damage, **options: Any) -> None:
@@ -49,6 +51,17 @@ def two_at_once(damage: Damage) -> None:
 def long_sleep(damage: Damage) -> None:
     """An idle worker looks again after a minute."""
     _have(damage, drainDelay=60)
+
+
+@mutant("default.never-blocks", kills=("liveness.idle-wait.default", "liveness.sleeps"))
+def never_blocks(damage: Damage) -> None:
+    """An idle worker looks for jobs ten times a second, and waits for no marker."""
+
+    async def rest(fetcher: JobFetcher, _block_s: float) -> None:
+        worker: Worker = vars(fetcher)["_worker"]
+        await worker.rest(0.1)
+
+    damage.replace(JobFetcher, "_pop_marker", rest)
 
 
 @mutant("default.keeps-nothing", kills=("retention.default",))

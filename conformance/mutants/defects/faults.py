@@ -244,7 +244,7 @@ def error_ends_worker(damage: Damage) -> None:
     damage.around(Worker, "report", stopping)
 
 
-@mutant("eviction.keeps-silent", kills=("eviction.worker-goes-on",))
+@mutant("eviction.keeps-silent", kills=("eviction.worker-goes-on", "liveness.fetch-fails"))
 def keeps_silent(damage: Damage) -> None:
     """A worker does not report that it could not finish a job."""
     damage.replace(Worker, "report", lambda _worker, _error: None)

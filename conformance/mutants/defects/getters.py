@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
+from conformance.reference_impl import queue as queue_module
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.jobs import job as job_module
 from conformance.reference_impl.jobs.job import Job
@@ -176,6 +178,21 @@ def drain_everything(damage: Damage) -> None:
 def drain_keeps_hashes(damage: Damage) -> None:
     """Draining empties the containers and leaves the jobs."""
     damage.commands("drain", 'if command[1] == "DEL" then return 0 end')
+
+
+@mutant("getters.workers-need-a-list", kills=("getters.workers-unlisted",))
+def workers_need_a_list(damage: Damage) -> None:
+    """Asking for workers fails on a Redis that does not know CLIENT LIST."""
+    damage.replace(queue_module, "_NO_CLIENT_LIST", re.compile("never"))
+
+
+@mutant("getters.drain-thousands-fails", kills=("getters.drain",))
+def drain_thousands_fails(damage: Damage) -> None:
+    """Draining passes all ids to one command, which Lua refuses from 8000 on."""
+    damage.commands(
+        "drain",
+        'if command[1] == "ZREM" and send("ZCARD", command[2]) >= 8000 then error("too many results to unpack") end',
+    )
 
 
 @mutant("getters.clean-unlimited", kills=("getters.clean",))

@@ -57,6 +57,17 @@ def limit_applied(damage: Damage) -> None:
     )
 
 
+@mutant("retention.limit-forgets", kills=("retention.limit-ignored", "lifecycle.one-state"))
+def limit_forgets(damage: Damage) -> None:
+    """All jobs that are too old leave their set, but only as many hashes go as `limit` says."""
+    damage.commands(
+        "moveToFinished",
+        'if command[1] == "ZREVRANGEBYSCORE" then '
+        'local limit = cmsgpack.unpack(ARGV[8])["keepJobs"]["limit"] '
+        'if limit then return send("ZREVRANGEBYSCORE", command[2], command[3], command[4], "LIMIT", 0, limit) end end',
+    )
+
+
 @mutant("retention.zero-is-no-age", kills=("retention.age-zero",))
 def age_zero_ignored(damage: Damage) -> None:
     """An age of 0 is taken for none."""

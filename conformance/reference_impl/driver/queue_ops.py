@@ -68,7 +68,7 @@ async def _get_rate_limit(queue: Queue, _args: Json) -> Json:
 
 async def _get_workers(queue: Queue, _args: Json) -> Json:
     workers = await queue.getWorkers()
-    return {"names": [worker["rawname"].partition(NAMED_WORKER_INFIX)[2] for worker in workers]}
+    return {"names": [worker.get("rawname", "").partition(NAMED_WORKER_INFIX)[2] for worker in workers]}
 
 
 async def _upsert_scheduler(queue: Queue, args: Json) -> Json:
