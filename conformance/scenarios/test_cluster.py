@@ -7,12 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from conformance.driver.errors import OperationFailed
+from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import Mismatch, equal, holds
-from conformance.participants.handles import FlowHandle
+from conformance.participants.handles import FlowHandle, QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.operation_groups import EXERCISED_SCRIPTS, exercise_every_script
-from conformance.scenarios.support.steps import node
+from conformance.scenarios.support.steps import HOUR_MS, node
 
 NOT_THERE = "Script attempted to access a non local key"
 """What Redis says of a key in another slot that a script builds itself."""
@@ -34,6 +35,29 @@ def test_every_script_stays_in_its_slot(client: Participant, tag: str) -> None:
     if client.role == "oracle":
         called = {command.script for command in sent}
         equal(sorted(EXERCISED_SCRIPTS - called), [], "Node calls every script on the way")
+
+
+ALONE: dict[str, Callable[[QueueHandle], object]] = {
+    "drain": lambda queue: queue.call(queue_ops.Drain()),
+    "drain-with-delayed": lambda queue: queue.call(queue_ops.Drain(delayed=True)),
+    "obliterate": lambda queue: queue.call(queue_ops.Obliterate()),
+    "repeat": lambda queue: queue.add("old", {}, repeat={"every": HOUR_MS}),
+    "schedule": lambda queue: queue.schedule("s", {"every": HOUR_MS}),
+}
+"""Calls whose keys depend on their arguments."""
+
+
+@pytest.mark.parametrize("call", ALONE)
+@scenario("cluster.tagged-works", needs="cluster", cases={"repeat": "<6"})
+def test_a_call_stays_in_its_slot(client: Participant, call: str) -> None:
+    """No key of a script is empty or outside of the queue, also for arguments that leave something out."""
+    queue = client.queue()
+    queue.add("waiting")
+    queue.add("later", {}, delay=HOUR_MS)
+    ALONE[call](queue)
+    sent = client.tap.commands()
+    refused = [str(command) for command in sent if command.reply and _is_about_slots(command.reply.error)]
+    equal(refused, [], "no command meets a key of another slot")
 
 
 @scenario("cluster.untagged-spreads", needs="cluster", without=SPREAD_ON_PURPOSE)

@@ -324,7 +324,7 @@ def test_a_redis_that_lists_no_connections(client: Participant) -> None:
         queue.call(queue_ops.GetWorkersCount())
 
 
-@scenario("lifecycle.remove.waiting", "lifecycle.remove.locked")
+@scenario("lifecycle.remove.locked", "lifecycle.remove.waiting")
 def test_a_job_removes_itself(client: Participant) -> None:
     """Without a lock it is gone; with one it stays."""
     queue, _ = _one_of_each(client)

@@ -201,8 +201,24 @@ def test_a_point_is_for_a_minute_of_the_clock(client: Participant) -> None:
     """A minute ends with the clock, and not 60 s after the last finish."""
     with _opened(client) as (queue, worker):
         _complete(queue, worker)
-        last = int(queue.redis.field(COMPLETED, "prevTS") or 0)
-        # As if the last job had finished at the end of the minute before.
-        queue.redis.set_field(COMPLETED, "prevTS", str(last - last % MINUTE_MS - 1))
+        _end_the_minute(queue)
         _complete(queue, worker)
         equal(len(queue.redis.elements(f"{COMPLETED}:data")), 1, "the minute before is over, and has its point")
+
+
+@scenario("metrics.points", clock="real")
+def test_a_running_worker_stores_a_point_for_a_minute_of_the_clock(client: Participant) -> None:
+    """A worker that runs by itself counts the minutes in the same way."""
+    with one_minute(client.clock, needs_ms=ENOUGH_MS):
+        queue, worker = client.queue(), client.worker("noop", metrics={"maxDataPoints": 10})
+        worker.wait_local("completed", queue.add("first"))
+        _end_the_minute(queue)
+        worker.wait_local("completed", queue.add("second"))
+        equal(len(queue.redis.elements(f"{COMPLETED}:data")), 1, "the minute before is over, and has its point")
+        worker.close()
+
+
+def _end_the_minute(queue: QueueHandle) -> None:
+    """As if the last job had finished at the end of the minute before."""
+    last = int(queue.redis.field(COMPLETED, "prevTS") or 0)
+    queue.redis.set_field(COMPLETED, "prevTS", str(last - last % MINUTE_MS - 1))

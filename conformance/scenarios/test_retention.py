@@ -15,6 +15,8 @@ from conformance.participants.participant import Participant
 ABOUT = 250
 """How much longer than its limit a stream may be: Redis trims whole nodes of about 100 entries."""
 
+FINISHED = ["completed", "failed"]
+
 FORGOTTEN = {"one-state": "these releases leave hashes of removed jobs behind, which is what the scenario is about"}
 
 
@@ -44,42 +46,45 @@ def test_age_and_count_hold_together(client: Participant, keep: dict[str, int], 
     equal(queue.redis.members("completed"), kept, "both rules hold")
 
 
+@pytest.mark.parametrize("state", FINISHED)
 @scenario("retention.limit-ignored", "lifecycle.one-state", bullmq="<5.66.6")
-def test_a_limit_on_removals_is_ignored(client: Participant) -> None:
+def test_a_limit_on_removals_is_ignored(client: Participant, state: str) -> None:
     """However many jobs are too old, all of them go at once."""
-    queue, worker = client.queue(), client.worker()
-    for _ in range(3):
-        _complete(queue, worker)
-    client.pass_time(1500)
-    _complete(queue, worker, removeOnComplete={"age": 1, "limit": 1})
-    equal(queue.redis.members("completed"), ["4"], "all three old jobs are gone")
+    queue = client.queue()
+    _let_three_get_too_old_and_remove_one(client, queue, state)
+    equal(queue.redis.members(state), ["4"], "all three old jobs are gone")
     equal([job for job in ("1", "2", "3") if queue.redis.exists(job)], [], "and so are their hashes")
 
 
+@pytest.mark.parametrize("state", FINISHED)
 @scenario("retention.limit-forgets", bullmq=">=5.66.6,<5.70.2", without=FORGOTTEN)
-def test_a_limit_on_removals_forgets_the_others(client: Participant) -> None:
+def test_a_limit_on_removals_forgets_the_others(client: Participant, state: str) -> None:
     """All jobs that are too old leave the set, but only `limit` hashes are removed; the others are never removed."""
     queue = client.queue()
-    _let_three_get_too_old_and_remove_one(client, queue)
-    equal(queue.redis.members("completed"), ["4"], "all three old jobs have left the set")
+    _let_three_get_too_old_and_remove_one(client, queue, state)
+    equal(queue.redis.members(state), ["4"], "all three old jobs have left the set")
     equal([job for job in ("1", "2", "3") if queue.redis.exists(job)], ["1", "2"], "the hash of the youngest is gone")
 
 
+@pytest.mark.parametrize("state", FINISHED)
 @scenario("retention.limit", bullmq=">=5.70.2")
-def test_a_limit_on_removals_is_kept(client: Participant) -> None:
+def test_a_limit_on_removals_is_kept(client: Participant, state: str) -> None:
     """Each finish removes up to `limit` of the jobs that are too old, the youngest first."""
     queue = client.queue()
-    _let_three_get_too_old_and_remove_one(client, queue)
-    equal(queue.redis.members("completed"), ["1", "2", "4"], "the youngest of the three old jobs is gone")
+    _let_three_get_too_old_and_remove_one(client, queue, state)
+    equal(queue.redis.members(state), ["1", "2", "4"], "the youngest of the three old jobs is gone")
 
 
-def _let_three_get_too_old_and_remove_one(client: Participant, queue: QueueHandle) -> None:
+def _let_three_get_too_old_and_remove_one(client: Participant, queue: QueueHandle, state: str) -> None:
     worker = client.worker()
-    for _ in range(3):
-        _complete(queue, worker)
-        client.pass_time(5)
-    client.pass_time(1500)
-    _complete(queue, worker, removeOnComplete={"age": 1, "limit": 1})
+    keep: dict[str, Any] = {"removeOnComplete" if state == "completed" else "removeOnFail": {"age": 1, "limit": 1}}
+    for opts in ({}, {}, {}, keep):
+        client.pass_time(1500 if opts else 5)
+        queue.add("work", {}, **opts)
+        if state == "completed":
+            worker.complete(worker.claim_one().id)
+        else:
+            worker.fail(worker.claim_one().id)
 
 
 @scenario("retention.age-zero")

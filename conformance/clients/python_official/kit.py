@@ -60,7 +60,7 @@ TEXTS = [
         (r"^Missing key for parent job ", "missing-parent"),
         (r"^Missing key for job ", "missing-job"),
         (r"^Missing lock for job ", "missing-lock"),
-        (r"^Job .* is not in the .* state\. ", "wrong-state"),
+        (r"^Job .* is not in the (.* state|state .*)\. ?", "wrong-state"),
         (r"^Job .* has pending dependencies\. ", "pending-dependencies"),
         (r"^Lock mismatch for job ", "lock-mismatch"),
         (r"^The parent job .* cannot be replaced\. ", "parent-replaced"),

@@ -94,6 +94,21 @@ def job_timeless(damage: Damage) -> None:
     damage.around(job_module, "read_record", broken)
 
 
+@mutant("getters.job-resultless", kills=("getters.job.fields",))
+def job_resultless(damage: Damage) -> None:
+    """A job read back lacks its result."""
+
+    def broken(read: Function) -> Function:
+        def read_record(fields: Any, job_id: str) -> JobRecord:
+            record: JobRecord = read(fields, job_id)
+            record.returnvalue = None
+            return record
+
+        return read_record
+
+    damage.around(job_module, "read_record", broken)
+
+
 @mutant("getters.page-excludes-end", kills=("getters.order",))
 def page_excludes_end(damage: Damage) -> None:
     """The end of a page is not part of it."""
@@ -192,6 +207,14 @@ def drain_thousands_fails(damage: Damage) -> None:
     damage.commands(
         "drain",
         'if command[1] == "ZREM" and send("ZCARD", command[2]) >= 8000 then error("too many results to unpack") end',
+    )
+
+
+@mutant("getters.clean-takes-scores-for-times", kills=("getters.clean",))
+def clean_takes_scores_for_times(damage: Damage) -> None:
+    """With a limit, cleaning compares the scores of delayed and prioritized jobs with the time."""
+    damage.commands(
+        "cleanJobsInSet", 'if command[1] == "ZRANGEBYSCORE" and command[5] == "LIMIT" then command[4] = ARGV[2] end'
     )
 
 

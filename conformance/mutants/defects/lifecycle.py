@@ -86,6 +86,15 @@ def start_untimed(damage: Damage) -> None:
     )
 
 
+@mutant("complete.needs-metrics", kills=("lifecycle.complete.moves",))
+def needs_metrics(damage: Damage) -> None:
+    """A worker without the option `metrics` can finish no job, because the script meets nothing in its place."""
+    damage.commands(
+        "moveToFinished",
+        'if cmsgpack.unpack(ARGV[8])["maxMetricsSize"] == "" then error("maxDataPoints is nil") end',
+    )
+
+
 @mutant("complete.stays-active", kills=("lifecycle.complete.moves",))
 def stays_active(damage: Damage) -> None:
     """A completed job is still in `active`."""

@@ -133,6 +133,19 @@ def meta_limit_ignored(damage: Damage) -> None:
     damage.around(Queue, "_write_meta", broken)
 
 
+@mutant("queue.cannot-be-made", kills=("order.meta",))
+def cannot_be_made(damage: Damage) -> None:
+    """A queue cannot be opened, because the client's package lacks a file."""
+
+    def broken(_make: Function) -> Function:
+        def fail(_queue: Queue, *_args: object, **_options: object) -> None:
+            raise FileNotFoundError("reprocessJob-6.lua")
+
+        return fail
+
+    damage.around(Queue, "__init__", broken)
+
+
 @mutant("keys.braces", kills=("key.plain",))
 def braces(damage: Damage) -> None:
     """Every key puts the queue into braces."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.protocol.keys import META
@@ -13,6 +15,7 @@ from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts import move as scripts_move
 from conformance.reference_impl.scripts.manage import ReadScripts
 from conformance.reference_impl.scripts.move import MoveScripts
+from conformance.reference_impl.scripts.runner import EvalCommand
 
 KeepOption = Mapping[str, Any]
 _POINTS = 'if command[1] == "LPUSH" and on(command, "data") then {} end'
@@ -80,6 +83,20 @@ def negative_is_none(damage: Damage) -> None:
     _edit_keep(damage, lambda keep: {**keep, "count": max(keep.get("count", 0), 0)})
 
 
+@mutant("retention.failed-parents-stay", kills=("lifecycle.remove-on-fail",))
+def failed_parents_stay(damage: Damage) -> None:
+    """A parent that fails because of its child is kept, in spite of its own `removeOnFail`."""
+
+    def kept(call: EvalCommand) -> EvalCommand:
+        arguments = list(call.arguments)
+        if arguments[4] == "failed" and str(arguments[3]).startswith("child "):
+            opts = msgspec.msgpack.decode(bytes(arguments[7]))  # type: ignore[arg-type]  # packed by the client
+            arguments[7] = msgspec.msgpack.encode({**opts, "keepJobs": {"count": -1}})
+        return EvalCommand(call.name, call.keys, arguments)
+
+    damage.calls("moveToFinished", kept)
+
+
 @mutant("retention.only-itself", kills=("retention.last-one-decides",))
 def only_itself(damage: Damage) -> None:
     """A job's rule makes no other job go."""
@@ -145,6 +162,16 @@ def keep_logs_for_all(damage: Damage) -> None:
 def trims_all(damage: Damage) -> None:
     """Trimming empties the stream."""
     damage.commands("*", 'if command[1] == "XTRIM" then return send("XTRIM", command[2], "MAXLEN", 0) end')
+
+
+@mutant("retention.trim-refused", kills=("retention.events.by-hand",))
+def trim_refused(damage: Damage) -> None:
+    """Trimming the events passes its arguments in the wrong places, and Redis refuses them."""
+
+    async def trim_events(queue: Queue, max_length: int) -> int:
+        return int(await queue.connection.command("XTRIM", max_length, "MAXLEN", queue.keys.key("events")))
+
+    damage.replace(Queue, "trimEvents", trim_events)
 
 
 @mutant("retention.trimmed-number-unknown", kills=("retention.events.by-hand",))

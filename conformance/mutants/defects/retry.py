@@ -103,6 +103,12 @@ def doubles_first(damage: Damage) -> None:
     damage.around(job_attempts, "delay_before_retry", broken)
 
 
+@mutant("retry.delay-not-stored", kills=("job.hash.delay",))
+def delay_not_stored(damage: Damage) -> None:
+    """A job that is put off keeps its former delay in its hash."""
+    damage.commands("moveToDelayed", 'if command[1] == "HSET" and at(command, "delay") then return 0 end')
+
+
 @mutant("retry.in-seconds", kills=("retry.backoff.fixed",))
 def in_seconds(damage: Damage) -> None:
     """The delay of a back-off is taken for seconds."""

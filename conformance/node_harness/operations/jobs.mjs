@@ -39,7 +39,8 @@ onJob('getDependencies', async job => {
 });
 onJob('getDependenciesCount', async job => {
   const wanted = { processed: true, unprocessed: true, ignored: true, failed: true };
-  const { processed, unprocessed, ignored, failed } = await job.getDependenciesCount(wanted);
+  // Older releases do not know of children that are ignored or have failed.
+  const { processed, unprocessed, ignored = 0, failed = 0 } = await job.getDependenciesCount(wanted);
   return { processed, unprocessed, ignored, failed };
 });
 onJob('getChildrenValues', async job => ({ values: texts(await job.getChildrenValues(), requiredText) }));
