@@ -29,18 +29,6 @@ def test_the_counter_also_counts_jobs_with_ids_of_their_own(client: Participant)
     equal(queue.add("generated"), "3", "the third add has the number 3")
 
 
-@pytest.mark.parametrize("opts", [{}, {"priority": 1}, {"delay": 60_000}], ids=["plain", "prioritized", "delayed"])
-@scenario("add.id.counter", bullmq=">=5.80.3")
-def test_a_round_id_is_not_shortened(client: Participant, opts: dict[str, Any]) -> None:
-    """Redis writes the Lua number 300000000 as `3e+8`: under this id the job would be listed, and never found."""
-    queue = client.queue()
-    queue.redis.set_string("id", "299999999")
-    job = queue.add("round", {}, **opts)
-    equal(job, "300000000", "the id is the counter")
-    place = "prioritized" if "priority" in opts else "delayed" if "delay" in opts else "wait"
-    equal(queue.redis.state(job), [place], "it is listed under this id")
-
-
 @scenario("add.lifo")
 def test_a_lifo_job_enters_wait_at_the_right(client: Participant) -> None:
     """`lifo` puts a job where it runs next."""
