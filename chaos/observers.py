@@ -18,7 +18,7 @@ from chaos.recorder import HistoryRecorder
 from chaos.topologies import Topology
 from chaos.workload import NARROW, NARROW_CONCURRENCY
 from conformance.checkers.histories.end_state import permanently_waiting
-from conformance.checkers.histories.evidence import KIT, LATE
+from conformance.checkers.histories.evidence import KIT, LATE, REDIS
 from conformance.checkers.histories.history import MachineStarved, ResourceSample, StreamEventLine
 from conformance.driver.run_queue import RunQueue
 from conformance.environment.background import BackgroundThread
@@ -246,9 +246,12 @@ class ProcessMonitor(BackgroundThread):
                 name: round(self._run_queue.newly_waited_s(pid) * 1000, 1)
                 for name, pid in {KIT: os.getpid(), **pids}.items()
             }
-            # The client's processes only: starvation of the kit is recorded by the other monitor.
-            if max((waited[name] for name in pids), default=0.0) / (now_ms - last_ms) > STARVED_SHARE:
-                self._recorder.put(MachineStarved(at_ms=now_ms, since_ms=last_ms))
+            # Not of the kit, whose starvation is recorded by the other monitor.
+            for name in pids:
+                if waited[name] / (now_ms - last_ms) > STARVED_SHARE:
+                    # Every client waits for Redis, and none of them for another client.
+                    process = "" if name == REDIS else name
+                    self._recorder.put(MachineStarved(at_ms=now_ms, since_ms=last_ms, process=process))
             last_ms = now_ms
             found = {name: resident_bytes(pid) for name, pid in {KIT: os.getpid(), **pids}.items()}
             memory = {name: size for name, size in found.items() if size is not None}

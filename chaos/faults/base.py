@@ -5,7 +5,7 @@
     def kill_worker(system: ChaosSystem) -> Iterator[None]:
         \"\"\"A worker dies in the middle of its work; another process takes its place.\"\"\"
         process = system.workers[0].process
-        with system.window(resume_ms=system.stall_ms):
+        with system.window(victims=[process], resume_ms=system.stall_ms):
             process.kill()
             try:
                 yield
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -93,17 +93,30 @@ class ChaosSystem:
         self.aborted.wait(ms / 1000)
 
     @contextmanager
-    def window(self, target: str = "", *, skew_ms: float = 0, resume_ms: float | None = None) -> Iterator[ActiveWindow]:
+    def window(
+        self,
+        target: str = "",
+        *,
+        victims: Iterable[ClientProcess] | None = None,
+        keys: Sequence[str] = (),
+        skew_ms: float = 0,
+        resume_ms: float | None = None,
+    ) -> Iterator[ActiveWindow]:
         """Record that the fault is on for the duration of the block. Heal inside of the block.
 
-        `resume_ms`: how long work may be interrupted afterwards.
+        `target`: in words; by default the names of the victims. `victims`: the processes that it touches, None for all
+        of them; only their symptoms are excused. `keys`: the kinds of keys that it deletes. `resume_ms`: how long work
+        may be interrupted afterwards.
         """
         fault, number = self.fault_name, self.recorder.number()
+        names = None if victims is None else [process.name for process in victims]
         began = FaultStarted(
             at_ms=self.recorder.now_ms(),
             number=number,
             fault=fault,
-            target=target,
+            target=target or ", ".join(names or ()),
+            processes=names,
+            keys=list(keys),
             skew_ms=skew_ms,
             resume_ms=resume_ms,
         )

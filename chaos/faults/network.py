@@ -17,8 +17,7 @@ from conformance.observe.tap.socket_writer import RedisLink, SilentDirection
 def _silent(system: ChaosSystem, processes: Sequence[ClientProcess]) -> Iterator[None]:
     """All packets are held back and none is lost: they arrive when the network is back."""
     with ExitStack() as stack:
-        who = ", ".join(process.name for process in processes)
-        stack.enter_context(system.window(who, resume_ms=system.stall_ms))
+        stack.enter_context(system.window(victims=processes, resume_ms=system.stall_ms))
         for process in processes:
             # Inside the window: it starts before the first packet is held and ends after the last one is let through.
             stack.enter_context(process.tap.silence())
@@ -54,7 +53,8 @@ def partition_all(system: ChaosSystem) -> Iterator[None]:
 def _one_way(system: ChaosSystem, direction: SilentDirection) -> Iterator[None]:
     """The packets of one worker get through in one direction only."""
     worker = victim(system)
-    with system.window(f"{worker.name} {direction}", resume_ms=system.stall_ms), worker.tap.silence(direction):
+    target = f"{worker.name} {direction}"
+    with system.window(target, victims=[worker], resume_ms=system.stall_ms), worker.tap.silence(direction):
         yield
 
 
@@ -88,7 +88,7 @@ def brief_silence(system: ChaosSystem) -> Iterator[None]:
 def outage_worker(system: ChaosSystem) -> Iterator[None]:
     """One worker's connections are reset, and new ones are refused for a while."""
     worker = victim(system)
-    with system.window(worker.name, resume_ms=system.stall_ms), worker.tap.outage():
+    with system.window(victims=[worker], resume_ms=system.stall_ms), worker.tap.outage():
         yield
 
 
@@ -134,7 +134,7 @@ def black_hole(system: ChaosSystem) -> Iterator[None]:
     # The next finish, because a lost finish is what leaves a job locked.
     trigger = Trigger(script="moveToFinished", phase="before-send")
     with (
-        system.window(worker.name, resume_ms=system.stall_ms),
+        system.window(victims=[worker], resume_ms=system.stall_ms),
         worker.tap.when(trigger, BlackHole()),
     ):
         yield

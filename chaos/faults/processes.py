@@ -51,7 +51,7 @@ def _killed_at(
     system: ChaosSystem, process: ClientProcess, trigger: Trigger, *, resume_ms: float | None = None
 ) -> Iterator[None]:
     """Kill a process while a command is exactly at this point, and start another one at the end."""
-    with system.window(process.name, resume_ms=resume_ms):
+    with system.window(victims=[process], resume_ms=resume_ms):
         # The tap holds the command until the kill: else the command would go on while the signal is in flight.
         with process.tap.when(trigger, Hold()) as barrier:
             with suppress(NotSeen):  # no such command came: a death while idle, or in between, is a fault, too
@@ -77,7 +77,7 @@ def _producer_killed_at(system: ChaosSystem, trigger: Trigger) -> AbstractContex
 def kill_worker(system: ChaosSystem) -> Iterator[None]:
     """A worker process dies at a random moment (SIGKILL), and another takes its place."""
     process = victim(system)
-    with system.window(process.name, resume_ms=system.stall_ms):
+    with system.window(victims=[process], resume_ms=system.stall_ms):
         process.kill()
         try:
             yield
@@ -123,7 +123,8 @@ def kill_renewing(system: ChaosSystem) -> Iterator[None]:
 @contextmanager
 def kill_all_workers(system: ChaosSystem) -> Iterator[None]:
     """All workers die at once."""
-    with system.window("all workers", resume_ms=system.stall_ms):
+    victims = [worker.process for worker in system.workers]
+    with system.window("all workers", victims=victims, resume_ms=system.stall_ms):
         # All are killed before any is started: otherwise they would not all be dead at once.
         for worker in system.workers:
             worker.process.kill()
@@ -139,7 +140,7 @@ def kill_all_workers(system: ChaosSystem) -> Iterator[None]:
 def freeze_worker(system: ChaosSystem) -> Iterator[None]:
     """A worker stands still (SIGSTOP) until its locks have expired, and goes on: its late finishes must be refused."""
     process = _in_the_middle_of_a_job(system)
-    with system.window(process.name, resume_ms=system.stall_ms):
+    with system.window(victims=[process], resume_ms=system.stall_ms):
         process.freeze()
         try:
             yield
@@ -152,7 +153,7 @@ def freeze_worker(system: ChaosSystem) -> Iterator[None]:
 def kill_producer(system: ChaosSystem) -> Iterator[None]:
     """A producer dies at a random moment, and another takes its place."""
     process = system.random.choice(system.producers).process
-    with system.window(process.name):
+    with system.window(victims=[process]):
         process.kill()
         try:
             yield
@@ -193,7 +194,7 @@ def _skewed(system: ChaosSystem, process: ClientProcess, steps: tuple[float, ...
     tick = IsWorkerRunning() if handle.startswith("worker") else IsPaused()
     # The bounds must allow for the largest error of all steps.
     worst = max(steps, key=abs)
-    with system.window(process.name, skew_ms=worst, resume_ms=system.stall_ms):
+    with system.window(victims=[process], skew_ms=worst, resume_ms=system.stall_ms):
         for step in steps:
             process.set_skew(step, handle, tick)
             # Longer than the time between two renewals (a quarter of 2 s), so that each step meets one.

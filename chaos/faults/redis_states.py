@@ -22,6 +22,8 @@ FILLER = "chaos:filler:"
 FILLING = "x" * 20_000
 ROUNDS = 12
 ROUND_MS = 60
+EXPIRING = ("lock", "limiter", "stalled-check")
+"""The kinds of keys with a time to live, which memory pressure evicts."""
 
 
 @contextmanager
@@ -290,7 +292,11 @@ def noauth(system: ChaosSystem) -> Iterator[None]:
 def _memory_pressure(system: ChaosSystem, policy: str) -> Iterator[None]:
     """Fill the memory up to its limit, so that Redis must evict keys; then make room again."""
     everything = policy.startswith("allkeys")
-    with system.window(policy, resume_ms=system.stall_ms) as window, system.primary.connect() as client:
+    with (
+        # Every process, because scripts are refused as well while nothing is left that may be evicted.
+        system.window(policy, keys=EXPIRING, resume_ms=system.stall_ms) as window,
+        system.primary.connect() as client,
+    ):
         if everything:
             # Eviction takes single keys, so the remaining ones may not fit together.
             window.lost_since_ms, window.torn = EVERYTHING, True
@@ -318,9 +324,12 @@ def _fill(client: redis.Redis, number: int) -> None:
 
 
 @contextmanager
-def _deleted(system: ChaosSystem, pattern: str, target: str) -> Iterator[None]:
+def _deleted(system: ChaosSystem, pattern: str, kind: str) -> Iterator[None]:
     """Delete all keys of one kind, several times."""
-    with system.window(target, resume_ms=system.stall_ms), system.primary.connect() as client:
+    with (
+        system.window(kind, victims=[], keys=[kind], resume_ms=system.stall_ms),
+        system.primary.connect() as client,
+    ):
         # Again and again, because clients create such keys again within the fault.
         for _ in range(ROUNDS):
             for key in client.scan_iter(match=f"{_escaped(system.prefix)}:{pattern}", count=1000):

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -25,6 +26,7 @@ from chaos.faults.base import FAULTS, ChaosSystem, Fault, select_faults
 from chaos.mutants.catalogue import CHAOS_MUTANTS
 from chaos.mutants.hunt import Hunt
 from chaos.options import TELLING, ChaosOptions, topology_for
+from chaos.processes import ClientProcess
 from chaos.recorder import HistoryRecorder, both_clocks
 from chaos.report import render_all
 from chaos.results import (
@@ -41,6 +43,7 @@ from chaos.results import (
 )
 from chaos.terminal import print_result
 from chaos.workload import OPENING, SEGMENTS, ChaosWorkload, ProcessorBehaviour, WorkloadMix
+from conformance.checkers.histories.evidence import Evidence
 from conformance.checkers.histories.history import (
     FaultEnded,
     FaultStarted,
@@ -142,13 +145,13 @@ def test_who_cannot_say_what_a_run_was_to_test_does_not_succeed() -> None:
     assert not any_failed([msgspec.structs.replace(row, tested=["rate"])])
 
 
-def test_a_window_bears_the_name_of_its_fault() -> None:
-    recorder = HistoryRecorder()
+def test_a_window_bears_the_names_of_its_fault_and_of_its_victims() -> None:
+    recorder, process = HistoryRecorder(), cast("ClientProcess", SimpleNamespace(name="worker-1"))
     empty_system = ChaosSystem(cast("Any", None), [], [], recorder, "p", 0, random.Random(0))
 
     @contextmanager
     def hurt(system: ChaosSystem) -> Iterator[None]:
-        with system.window("all"):
+        with system.window(victims=[process], keys=["lock"]):
             yield
 
     with Fault("network.reset", "x", hurt, "network").inject_into(empty_system):
@@ -156,6 +159,10 @@ def test_a_window_bears_the_name_of_its_fault() -> None:
     assert [line.fault for line in recorder.since(0) if isinstance(line, FaultStarted | FaultEnded)] == [
         "network.reset"
     ] * 2
+    window = Evidence(recorder.finish()).windows[0]
+    assert (window.target, list(window.keys)) == ("worker-1", ["lock"])
+    assert window.hurts("worker-1")
+    assert not window.hurts("worker-2")
 
 
 def test_a_fault_goes_to_a_topology_that_has_it() -> None:
@@ -275,9 +282,10 @@ def test_a_client_that_is_not_let_run_is_noticed(share: float, starved: bool, mo
     monkeypatch.setattr(observers, "PERIOD_S", 0.001)
     monkeypatch.setattr(run_queue, "thread_waits_s", lambda pid: {"1": next(waited_s) if pid == 1 else 0.0})
     monkeypatch.setattr(recorder, "now_ms", lambda: next(clock))
-    with observers.ProcessMonitor(recorder, lambda: {"worker-1": 1}):
+    with observers.ProcessMonitor(recorder, lambda: {"worker-1": 1, "worker-2": 2}):
         assert wait_until(lambda: len(recorder.since(0)) > 12, deadline_s=20)
-    assert any(isinstance(line, MachineStarved) for line in recorder.since(0)) == starved
+    named = {line.process for line in recorder.since(0) if isinstance(line, MachineStarved)}
+    assert named == ({"worker-1"} if starved else set())
 
 
 def test_growing_memory_is_found() -> None:

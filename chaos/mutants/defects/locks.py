@@ -61,3 +61,21 @@ def check_ends(damage: Damage) -> None:
         return check_until_reconnected
 
     damage.around(StalledChecker, "check", broken)
+
+
+@chaos_mutant("stalled.takes-all", kills="duplicate-runs", under="worker.freeze")
+def takes_all(damage: Damage) -> None:
+    """A stalled check that finds one expired lock recovers all active jobs, also those of healthy workers."""
+    damage.commands(
+        "moveStalledJobsToWait",
+        """
+        if command[1] == "SMEMBERS" then
+          local marked = send(unpack(command))
+          for _, job in ipairs(marked) do
+            if send("EXISTS", ARGV[2] .. job .. ":lock") == 0 then memory.expired = true end
+          end
+          return memory.expired and send("LRANGE", KEYS[3], 0, -1) or marked
+        end
+        if command[1] == "EXISTS" and on(command, "lock") and memory.expired then return 0 end
+        """,
+    )

@@ -15,11 +15,12 @@ from conformance.reference_impl.jobs import attempts
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.scripts.move import MoveScripts
 from conformance.reference_impl.telemetry.tracing import TracedBlock
-from conformance.reference_impl.workers.fetching import ScheduleContinuation
+from conformance.reference_impl.workers.fetching import JobFetcher, ScheduleContinuation
 from conformance.reference_impl.workers.loop import JobRunner, JobSlots, WorkerLoop
 from conformance.reference_impl.workers.worker import Worker
 
 KEPT_BYTES = 400_000
+DROPS_FOR_S = 0.2
 
 
 @chaos_mutant("finish.before-run", kills="outcomes")
@@ -181,3 +182,18 @@ def no_grandparent(damage: Damage) -> None:
         'if command[1] == "SREM" and on(command, "dependencies") and send("EXISTS", KEYS[12] .. ":processed") == 1'
         " then return 0 end",
     )
+
+
+@chaos_mutant("fetch.dropped", kills="duplicate-runs", under="redis.client-kill")
+def fetch_dropped(damage: Damage) -> None:
+    """A worker drops the jobs that it fetches within a fifth of a second after a reconnect."""
+    reconnections = Reconnections(damage)
+
+    def broken(take: Function) -> Function:
+        async def take_or_drop(fetcher: JobFetcher, fetched: Any, token: str) -> Any:
+            job = await take(fetcher, fetched, token)
+            return None if reconnections.ago_s < DROPS_FOR_S else job
+
+        return take_or_drop
+
+    damage.around(JobFetcher, "take", broken)

@@ -229,7 +229,9 @@ def _held_up(evidence: Evidence, key: str) -> bool:
     offset = evidence.history.header.unix_offset_ms
     # Every inversion needs its own excuse: one fault does not explain two of them.
     return all(
-        evidence.excused(later - offset, earlier - offset) for earlier, later in pairwise(times) if later < earlier
+        evidence.excused(later - offset, earlier - offset, process="")
+        for earlier, later in pairwise(times)
+        if later < earlier
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -44,6 +45,10 @@ SAMPLED_MS = 1000
 # Time for the reply to cross the tap, the socket and the client's event loop on a loaded machine.
 HEARS_WITHIN_MS = 200
 """How long after a reply has passed the tap its client may take to act on it (ms)."""
+LOCK = "lock"
+"""The kind of the keys that are locks, as faults name it."""
+RENEWING = frozenset({"extendLocks", "extendLock"})
+"""Scripts that renew locks."""
 STARVED = "machine.starved"
 """The name of windows in which the whole machine was starved, which is not an injected fault."""
 CALLS_AFTER_HEALING = 10
@@ -149,6 +154,13 @@ class FaultWindow:
     resume_ms: float | None = None
     lost_since_ms: float | None = None
     torn: bool = False
+    processes: frozenset[str] | None = None
+    keys: frozenset[str] = frozenset()
+
+    def hurts(self, process: str = "") -> bool:
+        """Whether it touches a process; without a name, whether it touches any."""
+        # A fault that only deletes keys touches no process.
+        return self.processes is None or (process in self.processes if process else bool(self.processes))
 
     def touches(self, since_ms: float, until_ms: float, *, margin_ms: float = 0) -> bool:
         """Whether it was on at some time in the interval, or up to `margin_ms` before it."""
@@ -167,6 +179,8 @@ def window_of(start: FaultStarted, ended: FaultEnded | None) -> FaultWindow:
         resume_ms=start.resume_ms,
         lost_since_ms=ended.lost_since_ms if ended else None,
         torn=ended is not None and ended.torn,
+        processes=None if start.processes is None else frozenset(start.processes),
+        keys=frozenset(start.keys),
     )
 
 
@@ -242,6 +256,18 @@ class Evidence:
         return dict(found)
 
     @cached_property
+    def _starts(self) -> dict[tuple[str, str], list[float]]:
+        found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        for run in self.runs:
+            found[run.started.process, run.started.queue].append(run.started.at_ms)
+        return dict(found)
+
+    def starts_of(self, process: str, queue: str, since_ms: float, until_ms: float) -> int:
+        """How many jobs of a queue a process started in an interval."""
+        times = self._starts.get((process, queue), [])
+        return bisect_right(times, until_ms) - bisect_right(times, since_ms)
+
+    @cached_property
     def rollbacks(self) -> list[tuple[float, float]]:
         """Intervals whose writes may be lost."""
         return [(window.lost_since_ms, window.ended_ms) for window in self.windows if window.lost_since_ms is not None]
@@ -272,22 +298,32 @@ class Evidence:
         """How long work may be interrupted after the healing of a fault."""
         return self.bounds.resume_ms if window.resume_ms is None else window.resume_ms
 
-    def starved(self, since_ms: float, until_ms: float) -> bool:
-        """Whether the machine was starved at some time in the interval."""
-        return any(window.fault == STARVED and window.touches(since_ms, until_ms) for window in self.windows)
+    def starved(self, since_ms: float, until_ms: float, *, process: str) -> bool:
+        """Whether a process, or Redis, or the kit, was starved at some time in the interval."""
+        return any(True for _ in self._starvation(since_ms, until_ms, process))
 
-    def starved_ms(self, since_ms: float, until_ms: float) -> float:
-        """For how long, at most, the machine was starved in an interval (ms)."""
+    def starved_ms(self, since_ms: float, until_ms: float, *, process: str) -> float:
+        """For how long, at most, a process, or Redis, or the kit, was starved in an interval (ms)."""
         # Only the overlap with the interval counts, because a window may reach far beyond it.
         return sum(
             min(window.ended_ms, until_ms) - max(window.began_ms, since_ms)
-            for window in self.windows
-            if window.fault == STARVED and window.touches(since_ms, until_ms)
+            for window in self._starvation(since_ms, until_ms, process)
         )
 
-    def hurt(self, since_ms: float, until_ms: float) -> bool:
-        """Whether a fault was on at some time in the interval; starvation does not count."""
-        return any(window.touches(since_ms, until_ms) for window in self.faults)
+    def _starvation(self, since_ms: float, until_ms: float, process: str) -> Iterator[FaultWindow]:
+        return (
+            window
+            for window in self.windows
+            if window.fault == STARVED and window.hurts(process) and window.touches(since_ms, until_ms)
+        )
+
+    def hurt(self, since_ms: float, until_ms: float, *, process: str) -> bool:
+        """Whether a fault touched a process at some time in the interval; starvation does not count."""
+        return any(window.hurts(process) and window.touches(since_ms, until_ms) for window in self.faults)
+
+    def deleted(self, kind: str, since_ms: float, until_ms: float) -> bool:
+        """Whether a fault may have deleted keys of a kind (`lock`) in the interval."""
+        return any(kind in window.keys and window.touches(since_ms, until_ms) for window in self.windows)
 
     def waited_ms(self, process: str, since_ms: float, until_ms: float) -> float:
         """Upper bound of the CPU starvation of a process, Redis and the kit in an interval, added up (ms)."""
@@ -328,9 +364,14 @@ class Evidence:
         """The planned jobs that no allowed loss has touched."""
         return (job for job in self.jobs if job.planned is not None and not self.may_be_lost(job))
 
-    def excused(self, since_ms: float, until_ms: float, *, margin_ms: float = 0) -> bool:
-        """Whether a fault or starvation of the machine explains a problem in an interval."""
-        return any(window.touches(since_ms, until_ms, margin_ms=margin_ms) for window in self.windows)
+    def excused(self, since_ms: float, until_ms: float, *, process: str, margin_ms: float = 0) -> bool:
+        """Whether a fault that touches a process, or its starvation, explains a problem in an interval.
+
+        An empty name stands for an unknown process: then a fault of any process counts.
+        """
+        return any(
+            window.hurts(process) and window.touches(since_ms, until_ms, margin_ms=margin_ms) for window in self.windows
+        )
 
     def skew_ms(self, since_ms: float, until_ms: float) -> float:
         """The largest error of any clock in an interval (ms)."""
@@ -373,7 +414,14 @@ class Evidence:
         elif isinstance(line, MachineStarved):
             # No time for recovery: a process that is let run again continues at once.
             self.windows.append(
-                FaultWindow(fault=STARVED, target="", began_ms=line.since_ms, ended_ms=line.at_ms, resume_ms=0)
+                FaultWindow(
+                    fault=STARVED,
+                    target=line.process,
+                    began_ms=line.since_ms,
+                    ended_ms=line.at_ms,
+                    resume_ms=0,
+                    processes=frozenset({line.process}) if line.process else None,
+                )
             )
 
     def _add_invocation(self, line: Invoke) -> None:

@@ -211,12 +211,18 @@ class EventReported(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
 
 
 class FaultStarted(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="fault-began", omit_defaults=True):
-    """A fault is on. `skew_ms`: how far the target's clock is off. `resume_ms`: see `Bounds`."""
+    """A fault is on. `skew_ms`: how far the target's clock is off. `resume_ms`: see `Bounds`.
+
+    `processes`: the processes of the client that it touches, None for all of them, as for a fault of Redis. `keys`: the
+    kinds of keys that it deletes, such as `lock`.
+    """
 
     at_ms: float
     number: int
     fault: str
     target: str = ""
+    processes: list[str] | None = None
+    keys: list[str] = []
     skew_ms: float = 0
     resume_ms: float | None = None
 
@@ -256,11 +262,15 @@ class ResourceSample(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
     connections: dict[str, int] = {}
 
 
-class MachineStarved(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="starved"):
-    """The machine was starved from `since_ms` to `at_ms`: no client is blamed for delays in this time."""
+class MachineStarved(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="starved", omit_defaults=True):
+    """The machine was starved from `since_ms` to `at_ms`: no client is blamed for delays in this time.
+
+    `process`: the only one of the client's processes that was starved, empty if all of them may have been.
+    """
 
     at_ms: float
     since_ms: float
+    process: str = ""
 
 
 class HistoryFooter(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="footer"):

@@ -15,14 +15,13 @@ from conformance.checkers.histories.base import (
 )
 from conformance.checkers.histories.evidence import Evidence, JobHistory
 from conformance.checkers.histories.history import RunEnded, ScriptLine, StreamEventLine
+from conformance.checkers.histories.stalls import ROUNDING_MS, Stall, worker_of_claim
 from conformance.observe.tables import parsed_json
 from conformance.protocol.states import WAITING_CONTAINERS
 
 NO_LOCK_CHECK = "0"
 """The token with which a script does not look at the lock (upstream `includes/removeLock.lua`)."""
 ENDING = frozenset({"moveToFinished", "retryJob", "moveToDelayed", "moveJobFromActiveToWait", "moveToWaitingChildren"})
-ROUNDING_MS = 2
-"""Events are ordered at the end of their ms, and a fault may be healed in the same ms."""
 FINAL = frozenset({"completed", "failed"})
 PUTS_ITSELF_BACK = frozenset({"waits", "delays"})
 """Kinds of job whose processor moves them out of active without ending the attempt."""
@@ -45,9 +44,11 @@ CONTAINERS: Mapping[str, frozenset[str]] = {
 
 
 def _duplicate_runs(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
-    """A job runs again only after its run has failed, or after it has stalled and a fault explains that.
+    """A job runs again only after its run has failed, or after it has stalled rightly.
 
-    It may also stall if its worker, Redis or the kit was starved of CPU for a quarter of the lock's life.
+    It stalls rightly if its lock can have expired, by the clock of Redis, and if a fault of its worker explains that:
+    the worker did not receive the job, was dead or frozen, could not reach Redis, or was starved of CPU for a quarter
+    of the lock's life. A fault of another process explains nothing.
     """
     for job in evidence.certain():
         statistics.count()
@@ -69,36 +70,25 @@ def _unreasonable_runs(evidence: Evidence, job: JobHistory) -> Iterator[HistoryF
         if not isinstance(line, StreamEventLine):
             continue
         if line.name == "stalled" and claimed is not None:
-            # A worker that was frozen, cut off or starved cannot renew, so its job stalls rightly.
-            if not _is_excused(evidence, claimed, line) and not _was_held_up(evidence, job, line):
-                message = "stalled, although no fault has touched its worker"
-                yield HistoryFinding(message=message, job=job.label, lines=tuple(job.lines))
+            if problem := Stall(evidence, job, claimed, line).problem:
+                yield HistoryFinding(message=problem, job=job.label, lines=tuple(job.lines))
             reason = "stalled"
         elif line.name == "waiting" and line.fields.get("prev") in FINAL:
             reason = "retried"
         elif line.name == "active":
-            # Excused if a fault was on: then events may be missing, and with them the reason.
-            if not reason and not _is_excused(evidence, claimed, line):
+            # Excused if a fault of its worker was on: then events may be missing, and with them the reason.
+            if not reason and not _is_excused(evidence, job, claimed, line):
                 message = "claimed again, although its run had neither failed nor stalled"
                 yield HistoryFinding(message=message, job=job.label, lines=tuple(job.lines))
             claimed, reason = line, ""
 
 
-def _is_excused(evidence: Evidence, claimed: StreamEventLine | None, event: StreamEventLine) -> bool:
-    """Whether a fault was on between the claim and the event. Redis reports whole ms, hence the margin."""
-    return claimed is not None and evidence.excused(claimed.at_ms, event.at_ms, margin_ms=ROUNDING_MS)
-
-
-def _was_held_up(evidence: Evidence, job: JobHistory, stalled: StreamEventLine) -> bool:
-    """Whether renewals may have come too late: the machine was starved, or an older run of the job has ended."""
-    lock_ms = evidence.bounds.lock_ms
-    run = next((start for start in reversed(job.starts) if start.at_ms <= stalled.at_ms), None)
-    if run is not None and job.loses_renewal(run, stalled.at_ms):
-        return True
-    worker = run.process if run is not None else ""
-    # A stall takes a whole life without renewal; two lives also cover the renewal before it. A quarter is BullMQ's time
-    # between two checks.
-    return evidence.waited_ms(worker, stalled.at_ms - 2 * lock_ms, stalled.at_ms) >= lock_ms / 4
+def _is_excused(evidence: Evidence, job: JobHistory, claimed: StreamEventLine | None, event: StreamEventLine) -> bool:
+    """Whether a fault of its worker was on between the claim and the event."""
+    if claimed is None:
+        return False
+    process = worker_of_claim(job, claimed)
+    return evidence.excused(claimed.at_ms, event.at_ms, process=process, margin_ms=ROUNDING_MS)
 
 
 def _tokens(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:

@@ -157,7 +157,7 @@ def _idle_worker(evidence: Evidence, work: _Work) -> Iterator[Judged]:
         f"{work.process} got no job of {work.queue} after the last fault, "
         f"the others got {len(work.others)} of {len(work.added_ms)}"
     )
-    if _hardly_let_run(evidence, chances_ms[0], chances_ms[-1]):
+    if _hardly_let_run(evidence, work.process, chances_ms[0], chances_ms[-1]):
         yield Undecided(f"{message}, on a machine that starved")
     else:
         yield HistoryFinding(message=message, lines=tuple(work.others[-3:]))
@@ -172,9 +172,9 @@ def _added_ms(evidence: Evidence, queue: str) -> list[float]:
     ]
 
 
-def _hardly_let_run(evidence: Evidence, since_ms: float, until_ms: float) -> bool:
-    """Whether the machine was starved for most of an interval, and the rest is too short to get a job."""
-    starved_ms = evidence.starved_ms(since_ms, until_ms)
+def _hardly_let_run(evidence: Evidence, process: str, since_ms: float, until_ms: float) -> bool:
+    """Whether a process was starved for most of an interval, and the rest is too short to get a job."""
+    starved_ms = evidence.starved_ms(since_ms, until_ms, process=process)
     awake_ms = until_ms - since_ms - starved_ms
     # A worker needs little time for one job, so a machine that was awake for longer than it was starved is no excuse.
     return awake_ms < min(starved_ms, GETS_ONE_WITHIN_MS)
@@ -243,10 +243,10 @@ def _unfinished_close(evidence: Evidence, close: _Close) -> Judged:
     """A finding if the close had the CPU time that it needs, and no fault was on."""
     since_ms, until_ms = close.closing.at_ms, close.end.at_ms
     # The time in which nothing could run does not count against the close.
-    awake_ms = close.took_ms - evidence.starved_ms(since_ms, until_ms)
+    awake_ms = close.took_ms - evidence.starved_ms(since_ms, until_ms, process=close.closing.process)
     # Starvation is measured for the whole machine. A process that did other work meanwhile was not starved itself.
     was_let_run = awake_ms >= CLOSES_WITHIN_MS or _signs_of_life(evidence, close.closing, close.end) >= SIGNS_OF_LIFE
-    if evidence.hurt(since_ms, until_ms) or not was_let_run:
+    if evidence.hurt(since_ms, until_ms, process=close.closing.process) or not was_let_run:
         return Undecided(f"close of {close.place} did not end, and a fault was on or the machine starved")
     message = f"close of {close.place} did not end within {close.took_ms:.0f} ms: {close.end.error}"
     return HistoryFinding(message=message, lines=(close.closing, close.end))
@@ -273,9 +273,10 @@ def _claims_after_close(evidence: Evidence, close: _Close) -> Iterator[HistoryFi
         # A claim may already be on its way when close is called, so the first second is not judged.
         if called_ms + TAKES_TIME_MS < (line.sent_ms or 0) < close.reopened_ms
     ]
-    waited_for_cpu = evidence.waited_ms(close.closing.process, called_ms, close.end.at_ms)
+    process = close.closing.process
+    waited_for_cpu = evidence.waited_ms(process, called_ms, close.end.at_ms)
     # Waiting for CPU could delay the close on its way to the worker.
-    if late and not waited_for_cpu and not evidence.excused(called_ms, late[0].at_ms):
+    if late and not waited_for_cpu and not evidence.excused(called_ms, late[0].at_ms, process=process):
         message = f"{close.place} was asked to close, and claimed {len(late)} jobs more than a second later"
         yield HistoryFinding(message=message, lines=(close.closing, *late[:3]))
 
@@ -373,7 +374,7 @@ def _judge_reader(
         if after < ENTRIES_AFTER_HEALING and evidence.is_full:
             yield Undecided(f"{who} reported {after} entries after the last fault")
     if reports:
-        yield from _left_out(evidence, who, stream, reports, is_last=is_last)
+        yield from _left_out(evidence, process, stream, reports, is_last=is_last)
 
 
 def _in_stream_order(who: str, reports: Sequence[EventReported]) -> Iterator[HistoryFinding]:
@@ -392,18 +393,18 @@ def _in_stream_order(who: str, reports: Sequence[EventReported]) -> Iterator[His
 
 
 def _left_out(
-    evidence: Evidence, who: str, stream: _Stream, reports: Sequence[EventReported], *, is_last: bool
+    evidence: Evidence, process: str, stream: _Stream, reports: Sequence[EventReported], *, is_last: bool
 ) -> Iterator[Judged]:
     """Entries that the reader did not report, of the kinds that it reports, from its first report on.
 
     Up to the end of the history for the last epoch of a reader (`is_last`), else up to its last report.
     """
-    last = max(entry_number(line.entry) for line in reports)
+    who, last = f"the reader of {process}", max(entry_number(line.entry) for line in reports)
     end_ms = evidence.history.lines[-1].at_ms
     missed = _missed_entries(evidence, stream, reports, until_ms=end_ms if is_last else None)
     unread = [event for event in missed if entry_number(event.entry) > last]
     # A reader that only lags at the end may still be starved; a gap in the middle is a loss, however slow the machine.
-    if missed and len(unread) == len(missed) and evidence.starved(unread[0].at_ms, end_ms):
+    if missed and len(unread) == len(missed) and evidence.starved(unread[0].at_ms, end_ms, process=process):
         yield Undecided(f"{who} had not reported {len(unread)} entries at the end, on a machine that starved")
     elif missed:
         message = f"{who} left out {len(missed)} entries, first {missed[0].name} of job {missed[0].job}"

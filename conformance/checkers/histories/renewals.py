@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from conformance.checkers.histories.base import CheckStatistics, HistoryCheck, HistoryFinding, Judged
-from conformance.checkers.histories.evidence import Evidence, JobHistory, RunHistory
+from conformance.checkers.histories.evidence import LOCK, RENEWING, Evidence, JobHistory, RunHistory
 from conformance.checkers.histories.history import HistoryLine, ScriptLine
 
 LATEST_RENEWAL = 0.7
@@ -18,7 +18,6 @@ that are older than a quarter, so at most half a life passes; the rest is a marg
 `classes/lock-manager.ts`)."""
 # Three waits are enough that being late in all of them is not chance.
 OFTEN = 3
-RENEWING = frozenset({"extendLocks", "extendLock"})
 ANSWERS_MEANWHILE = 20
 """A process that got this many answers from Redis while a renewal was due was not starved, however busy the machine."""
 LOCKS_LEFT = 2
@@ -89,10 +88,7 @@ def _whole_waits(evidence: Evidence, wire: _ScriptTimes, run: RunHistory, until_
 
 def _lock_may_be_gone(evidence: Evidence, job: JobHistory, run: RunHistory) -> bool:
     """Whether Redis may have evicted the lock, and so refuses its renewal, or an older run of the job has ended it."""
-    return job.loses_renewal(run.started, run.ended_ms) or any(
-        window.fault.startswith("evict.") and window.touches(run.started.at_ms, run.ended_ms)
-        for window in evidence.windows
-    )
+    return job.loses_renewal(run.started, run.ended_ms) or evidence.deleted(LOCK, run.started.at_ms, run.ended_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +107,12 @@ class _Gap:
 
 def _gap(evidence: Evidence, wire: _ScriptTimes, run: RunHistory, since: float, until: float) -> _Gap:
     """The time between two renewals; if a fault was on, it starts when the tap saw the worker again."""
-    hurt = [window.ended_ms for window in evidence.windows if window.touches(since, until)]
+    hurt = [
+        window.ended_ms
+        for window in evidence.windows
+        # A fault of another process does not explain why this one does not renew.
+        if window.hurts(run.started.process) and window.touches(since, until)
+    ]
     # After a fault the client first has to reconnect; its first answer shows that it has.
     return _Gap(run, max(since, wire.first_after_ms(run, max(hurt))) if hurt else since, until)
 

@@ -41,7 +41,8 @@ def _failure(
     attempts = job.planned.attempts if job.planned is not None else 1
     since = ended[-1].at_ms if ended else job.lines[0].at_ms
     # A fault may have kept the result from Redis, which counts as a failure.
-    if evidence.excused(since, event.at_ms, margin_ms=ROUNDING_MS):
+    process = ended[-1].process if ended else ""
+    if evidence.excused(since, event.at_ms, process=process, margin_ms=ROUNDING_MS):
         return
     lines: tuple[HistoryLine, ...] = (*job.starts, *ended, event)
     if len(ended) < attempts:

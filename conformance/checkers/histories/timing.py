@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 from conformance.checkers.histories.base import CheckStatistics, HistoryCheck, HistoryFinding, Undecided
-from conformance.checkers.histories.evidence import Evidence, FaultWindow, JobHistory, server_ms
+from conformance.checkers.histories.evidence import REDIS, Evidence, FaultWindow, JobHistory, server_ms
 from conformance.checkers.histories.history import RunEnded, RunStarted, StartLimit, StreamEventLine
 from conformance.observe.tables import as_number
 
@@ -365,7 +365,7 @@ def _rate(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFi
                 within = event.at_ms - crowded[0].at_ms
                 message = f"{len(crowded)} starts within {within:.0f} ms, allowed are {limit.most}"
                 # Then the event may be later than the start by as long as Redis was frozen inside of the script.
-                if not evidence.starved(crowded[0].at_ms - limit.duration_ms, event.at_ms):
+                if not evidence.starved(crowded[0].at_ms - limit.duration_ms, event.at_ms, process=REDIS):
                     yield HistoryFinding(message=message, job=f"{queue}:{event.job}", lines=crowded)
             # If no window is possible, the crowded ones go on, so that one violation is not reported for each later
             # start.
