@@ -97,7 +97,7 @@ def test_a_slow_worker_starts_its_jobs_in_the_order_in_which_it_gets_them() -> N
 
 def test_a_claim_whose_reply_was_lost_may_stall() -> None:
     """Its worker is unknown, so a fault of any process counts."""
-    unseen = [line for line in stall(is_run=False) if not isinstance(line, ScriptLine)]
+    unseen: list[HistoryLine] = [line for line in stall(is_run=False) if not isinstance(line, ScriptLine)]
     assert "no fault" in problems(unseen)
     assert not problems([*unseen, *fault(15, 25, "network.truncate")])
     assert not problems([*unseen, *fault(15, 25, **FROZEN_OTHER)])

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from conformance.checkers.histories import end_state, guarantees, job_lives, recovery, renewals, run_outcomes, timing
+from conformance.checkers.histories import (
+    end_state,
+    guarantees,
+    job_lives,
+    job_options,
+    recovery,
+    renewals,
+    run_outcomes,
+    timing,
+)
 from conformance.checkers.histories.base import CheckResult, HistoryCheck
 from conformance.checkers.histories.evidence import Evidence
 from conformance.checkers.histories.history import History
@@ -18,6 +27,7 @@ ALL_CHECKS: tuple[HistoryCheck, ...] = (
     *timing.LIMIT_CHECKS,
     *job_lives.TRANSITION_CHECKS,
     *guarantees.GUARANTEE_CHECKS,
+    *job_options.OPTION_CHECKS,
     *recovery.RECOVERY_CHECKS,
     *end_state.REST_CHECKS,
 )

@@ -1,7 +1,7 @@
 """Stalled jobs: whether the lock can have expired, and whether a fault of its worker explains that it did.
 
 A job stalls rightly only if its lock has expired by the clock of Redis. A worker lets a lock expire only if it never
-got the job, is dead or frozen, cannot reach Redis, or does not get the CPU. A fault of another process is no excuse.
+got the job, is dead or frozen, cannot reach Redis, or does not get the CPU. A fault of another process excuses nothing.
 """
 
 from __future__ import annotations
