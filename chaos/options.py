@@ -26,6 +26,7 @@ TELLING = (
     "redis.script-flush",
     "redis.flushall",
     "network.truncate",
+    "network.outage-worker",
     "redis.away-20s",
 )
 """Faults that show what most clients do wrong. In the default campaign they come first, after the workload alone and

@@ -34,6 +34,8 @@ TOKEN_ARGUMENT = {
 }
 PACKED_TOKEN = {"moveToFinished": 7, "moveToActive": 2}
 """The index of the packed options that contain the token."""
+EXTENDED_MS = 3
+"""The index of the duration among the arguments of `extendLocks`."""
 CLAIMING = frozenset({"moveToActive", "moveToFinished", "moveToDelayed", "retryJob"})
 """Newer versions of bullmq also fetch the next job when they delay one."""
 RECORDED_SCRIPTS = frozenset({*JOB_ARGUMENT, *PACKED_TOKEN, "extendLocks", "moveStalledJobsToWait"})
@@ -76,6 +78,7 @@ def _line(process: str, record: CommandRecord, recorder: HistoryRecorder) -> Scr
         jobs=_jobs(record, reply),
         refused=_refused(record, reply),
         claimed=_claimed(script, reply),
+        lock_ms=_lock_ms(record),
         code=code,
         fate=record.fate,
         error=(record.reply.error or "") if record.reply is not None else "",
@@ -100,6 +103,19 @@ def _token(record: CommandRecord) -> str:
         return _argument(record, TOKEN_ARGUMENT.get(record.script or ""))
     packed = _unpacked(record, index)
     return str(packed.get("token", "")) if isinstance(packed, dict) else ""
+
+
+def _lock_ms(record: CommandRecord) -> float | None:
+    """How long the locks that a call sets live; None if it sets none, or does not say."""
+    index = PACKED_TOKEN.get(record.script or "")
+    packed = _unpacked(record, index) if index is not None else None
+    asked = packed.get("lockDuration") if isinstance(packed, dict) else None
+    if record.script == "extendLocks":
+        asked = _argument(record, EXTENDED_MS)
+    try:
+        return float(asked) if asked else None
+    except (TypeError, ValueError):
+        return None
 
 
 def _unpacked(record: CommandRecord, index: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 from weakref import WeakSet
 
@@ -13,9 +14,13 @@ from conformance.reference_impl.connection.connection import is_connection_probl
 from conformance.reference_impl.connection.opening import Entrance
 from conformance.reference_impl.policy import ReconnectPolicy
 from conformance.reference_impl.queue_events import QueueEvents
+from conformance.reference_impl.workers.loop import WorkerLoop
 from conformance.reference_impl.workers.worker import Worker
 
 FEW_ATTEMPTS = 3
+SLEEPS_S = 15.0
+FETCHES_NEXT = 5
+"""The index of the argument that asks for the next job."""
 
 
 @chaos_mutant("connections.leak", kills="connections", under="redis.client-kill")
@@ -147,3 +152,40 @@ def same_ms(damage: Damage) -> None:
         return emit_the_first
 
     damage.around(QueueEvents, "_emit_entry", broken)
+
+
+@chaos_mutant("close.drops-fetched", kills="closing")
+def drops_fetched(damage: Damage) -> None:
+    """A worker that closes still fetches with its last finishes, and drops those jobs."""
+
+    def dropping(start: Function) -> Function:
+        def start_or_drop(loop: WorkerLoop) -> bool:
+            if not vars(loop)["_worker"].is_open:
+                vars(loop)["_fetched"].clear()
+            return bool(start(loop))
+
+        return start_or_drop
+
+    damage.argument("moveToFinished", FETCHES_NEXT, lambda _is_open: 1)
+    damage.around(WorkerLoop, "_start_fetched", dropping)
+
+
+@chaos_mutant("reconnect.sleeps", kills="progress", under="network.outage-worker")
+def sleeps(damage: Damage) -> None:
+    """A process that has reconnected sleeps for 15 s, while others do its work."""
+    connected: WeakSet[Entrance] = WeakSet()
+    awake_since_s = [0.0]
+
+    def broken(open_wire: Function) -> Function:
+        async def open_and_sleep(entrance: Entrance) -> Any:
+            wire = await open_wire(entrance)
+            # Once for all connections that were lost together.
+            if entrance in connected and time.monotonic() > awake_since_s[0] + SLEEPS_S / 15:
+                time.sleep(SLEEPS_S)  # noqa: ASYNC251 - the defect: everything in the process stands still
+                awake_since_s[0] = time.monotonic()
+            connected.add(entrance)
+            return wire
+
+        return open_and_sleep
+
+    damage.around(Entrance, "open", broken)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import msgpack
+
 from chaos.mutants.catalogue import chaos_mutant
+from chaos.mutants.defects.limits import PACKED
 from chaos.mutants.reconnections import Reconnections
 from conformance.mutants.damage import Damage, Function
 from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.packing import pack
+from conformance.reference_impl.scripts.runner import EvalCommand
 from conformance.reference_impl.workers.locks import LockKeeper, StalledChecker
 
+DEFAULT_LOCK_MS = 30_000
 LATE = 0.8
 """The share of a lock's life after which the late renewal comes."""
 
@@ -79,3 +86,23 @@ def takes_all(damage: Damage) -> None:
         if command[1] == "EXISTS" and on(command, "lock") and memory.expired then return 0 end
         """,
     )
+
+
+@chaos_mutant("lock.default-after-reconnect", kills="renewals", under="redis.client-kill")
+def default_after_reconnect(damage: Damage) -> None:
+    """A worker that has reconnected claims jobs for BullMQ's default of 30 s instead of its `lockDuration`."""
+    reconnections = Reconnections(damage)
+
+    def broken(script: str) -> Callable[[EvalCommand], EvalCommand]:
+        def edit(call: EvalCommand) -> EvalCommand:
+            if not reconnections.happened:
+                return call
+            arguments, index = list(call.arguments), PACKED[script]
+            options = msgpack.unpackb(bytes(arguments[index]), raw=False)  # type: ignore[arg-type]
+            arguments[index] = pack({**options, "lockDuration": DEFAULT_LOCK_MS})
+            return EvalCommand(call.name, call.keys, arguments)
+
+        return edit
+
+    for script in PACKED:
+        damage.calls(script, broken(script))

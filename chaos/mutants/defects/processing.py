@@ -197,3 +197,16 @@ def fetch_dropped(damage: Damage) -> None:
         return take_or_drop
 
     damage.around(JobFetcher, "take", broken)
+
+
+@chaos_mutant("token.one-per-worker", kills="tokens")
+def one_token(damage: Damage) -> None:
+    """A worker claims all its jobs with the same token: after a stall, an old run can finish a newer one."""
+
+    def broken(fetch: Function) -> Function:
+        async def fetch_with_one(fetcher: JobFetcher, token: str, *, block: bool) -> Any:
+            return await fetch(fetcher, token.rpartition(":")[0] + ":0", block=block)
+
+        return fetch_with_one
+
+    damage.around(JobFetcher, "fetch", broken)

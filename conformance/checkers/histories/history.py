@@ -151,7 +151,8 @@ class ScriptLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
 
     `job` and `token`: of the call. `jobs`: the ids in the reply (recovered jobs, or those whose locks were renewed).
     `refused`: the ids whose locks it was to renew, and did not find.
-    `code`: the negative number that was answered, else 0. `fate` as in the records of the tap.
+    `lock_ms`: how long the locks that it sets live, None if it does not say. `code`: the negative number that was
+    answered, else 0. `fate` as in the records of the tap.
     """
 
     at_ms: float
@@ -164,6 +165,7 @@ class ScriptLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     jobs: list[str] = []
     refused: list[str] = []
     claimed: str = ""
+    lock_ms: float | None = None
     code: int = 0
     fate: str = "answered"
     error: str = ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from conformance.checkers.base import SnapshotView
@@ -13,7 +15,7 @@ from conformance.checkers.histories.base import (
     HistoryFinding,
     Undecided,
 )
-from conformance.checkers.histories.evidence import Evidence, JobHistory
+from conformance.checkers.histories.evidence import Evidence, JobHistory, RunHistory
 from conformance.checkers.histories.history import RunEnded, ScriptLine, StreamEventLine
 from conformance.checkers.histories.stalls import ROUNDING_MS, Stall, worker_of_claim
 from conformance.observe.tables import parsed_json
@@ -94,9 +96,11 @@ def _is_excused(evidence: Evidence, job: JobHistory, claimed: StreamEventLine | 
 def _tokens(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
     """Only the worker that claimed a job last can end its run; a refused call changes nothing.
 
+    No two runs have the same token at a time: it would not show which of them may end its job.
     The stored value is that of the last run. Calls that were in flight at the same time may be served in any order.
     """
     seen = False
+    yield from _shared_tokens(evidence)
     for job in evidence.certain():
         scripts = [line for line in job.lines if isinstance(line, ScriptLine)]
         if not scripts:
@@ -107,6 +111,34 @@ def _tokens(evidence: Evidence, statistics: CheckStatistics) -> Iterator[History
         yield from _unsent_ends(job, scripts)
     if not seen:
         yield Undecided("nothing was recorded on the wire")
+
+
+def _shared_tokens(evidence: Evidence) -> Iterator[HistoryFinding]:
+    """Runs that start while a run of another job with the same token goes on; one finding for each worker."""
+    running: dict[tuple[str, str, str], RunHistory] = {}
+    opened = _openings(evidence)
+    named: set[tuple[str, str]] = set()
+    for run in evidence.runs:
+        start = run.started
+        key = (start.process, start.queue, start.token)
+        before, running[key] = running.get(key), run
+        if before is None or before.ended_ms <= start.at_ms or key[:2] in named:
+            continue
+        # The runs of a process that has died since then never end.
+        times = opened[key[:2]]
+        if bisect_right(times, before.started.at_ms) == bisect_right(times, start.at_ms):
+            named.add(key[:2])
+            message = f"{start.process} has claimed it with the token of job {before.started.job}, which still runs"
+            yield HistoryFinding(message=message, job=f"{start.queue}:{start.job}", lines=(before.started, start))
+
+
+def _openings(evidence: Evidence) -> defaultdict[tuple[str, str], list[float]]:
+    """When the workers of each process and queue were opened."""
+    opened: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for line in evidence.handles:
+        if line.role == "worker" and line.change == "opened":
+            opened[line.process, line.queue].append(line.at_ms)
+    return opened
 
 
 def _foreign_ends(job: JobHistory, scripts: list[ScriptLine]) -> Iterator[HistoryFinding]:

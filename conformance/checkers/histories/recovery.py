@@ -181,7 +181,10 @@ def _hardly_let_run(evidence: Evidence, process: str, since_ms: float, until_ms:
 
 
 def _closing(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
-    """A worker that is closed first finishes the jobs that it has in hand, claims no further jobs, and then ends."""
+    """A worker that is closed first finishes the jobs that it has in hand, claims no further jobs, and then ends.
+
+    It runs every job that it has fetched.
+    """
     workers = [line for line in evidence.handles if line.role == "worker"]
     for position, line in enumerate(workers):
         if line.change != "closing":
@@ -237,6 +240,7 @@ def _judge_close(evidence: Evidence, close: _Close, statistics: CheckStatistics)
     statistics.keep_maximum("longest close (ms)", close.took_ms)
     yield from _runs_after_close(close)
     yield from _claims_after_close(evidence, close)
+    yield from _dropped_by_close(evidence, close)
 
 
 def _unfinished_close(evidence: Evidence, close: _Close) -> Judged:
@@ -279,6 +283,26 @@ def _claims_after_close(evidence: Evidence, close: _Close) -> Iterator[HistoryFi
     if late and not waited_for_cpu and not evidence.excused(called_ms, late[0].at_ms, process=process):
         message = f"{close.place} was asked to close, and claimed {len(late)} jobs more than a second later"
         yield HistoryFinding(message=message, lines=(close.closing, *late[:3]))
+
+
+def _dropped_by_close(evidence: Evidence, close: _Close) -> Iterator[HistoryFinding]:
+    """Jobs that the worker fetched shortly before it was closed or in the meantime, and did not run."""
+    since_ms, until_ms = close.closing.at_ms - TAKES_TIME_MS, close.end.at_ms
+    dropped = [
+        line
+        for line in _claims(evidence, close.closing)
+        if line.accepted
+        and since_ms < line.at_ms < until_ms
+        and not any(run.started.job == line.claimed and run.started.at_ms >= _sent_ms(line) for run in close.runs)
+    ]
+    # A reply may be lost on its way to a process that a fault touches.
+    if dropped and not evidence.excused(since_ms, until_ms, process=close.closing.process):
+        message = f"{close.place} was closed, and {len(dropped)} jobs that it had fetched did not run"
+        yield HistoryFinding(message=message, lines=(close.closing, close.end, *dropped[:3]))
+
+
+def _sent_ms(line: ScriptLine) -> float:
+    return line.sent_ms if line.sent_ms is not None else line.at_ms
 
 
 def _signs_of_life(evidence: Evidence, closing: HandleChanged, end: HandleChanged) -> int:

@@ -27,12 +27,14 @@ LOCKS_LEFT = 2
 def _renewals(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
     """The lock of a running job is renewed again and again, long before it expires, as the tap sees it.
 
+    Every claim and renewal asks for a lock of the configured duration.
     Not judged: the time in which a fault is on, until the tap sees the worker again; and the time after the job was
     taken away. A worker that tries to renew a lost lock has done its part.
     """
     wire = _ScriptTimes(evidence)
     if not wire.any:
         return
+    yield from _other_durations(evidence)
     expired: defaultdict[tuple[str, str], list[_Gap]] = defaultdict(list)
     waits: defaultdict[tuple[str, str], list[_Gap]] = defaultdict(list)
     for run, until_ms in _judged_runs(evidence, wire):
@@ -50,6 +52,18 @@ def _renewals(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judge
     for gaps in waits.values():
         if gaps:
             yield from _always_late(evidence, wire, gaps)
+
+
+def _other_durations(evidence: Evidence) -> Iterator[HistoryFinding]:
+    """One finding for each process, script and duration: all later calls have the same mistake."""
+    lock_ms = evidence.bounds.lock_ms
+    wrong: dict[tuple[str, str, float], ScriptLine] = {}
+    for line in evidence.history.lines:
+        if isinstance(line, ScriptLine) and line.lock_ms is not None and line.lock_ms != lock_ms:
+            wrong.setdefault((line.process, line.script, line.lock_ms), line)
+    for (process, name, asked_ms), line in wrong.items():
+        message = f"{name} of {process} asked for a lock of {asked_ms:g} ms, and {lock_ms:g} ms were configured"
+        yield HistoryFinding(message=message, job=f"{line.queue}:{line.claimed or line.job}", lines=(line,))
 
 
 def _judged_runs(evidence: Evidence, wire: _ScriptTimes) -> Iterator[tuple[RunHistory, float]]:

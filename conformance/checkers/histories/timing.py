@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from conformance.checkers.histories.base import CheckStatistics, HistoryCheck, HistoryFinding, Undecided
 from conformance.checkers.histories.evidence import REDIS, Evidence, FaultWindow, JobHistory, server_ms
 from conformance.checkers.histories.history import RunEnded, RunStarted, StartLimit, StreamEventLine
+from conformance.checkers.histories.resumption import WorkerResumption
 from conformance.observe.tables import as_number
 
 ELSEWHERE = frozenset({"waits", "delays", "moved"})
@@ -231,7 +232,8 @@ def _resume_ms(evidence: Evidence, window: FaultWindow) -> float:
 def _progress(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
     """After the healing of each fault work goes on within its bound, and at the end all work is done.
 
-    Only judged if jobs were ready to run, and no other fault was on in the meantime.
+    Each worker that the fault touched asks for jobs again within the bound, however much the others do. Only judged if
+    jobs were ready to run, and no other fault was on in the meantime.
     """
     yield from _work_left_undone(evidence, statistics)
     work = _WorkTimes(evidence)
@@ -241,6 +243,10 @@ def _progress(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Histo
         if _is_judged(evidence, window) and work.waiting_at(window.ended_ms) > 0:
             statistics.count()
             yield from _resumption(evidence, window, work, statistics)
+    workers = WorkerResumption(evidence)
+    for window in evidence.faults:
+        if math.isfinite(window.ended_ms):
+            yield from workers.late(window, statistics)
 
 
 def _work_left_undone(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
