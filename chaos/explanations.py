@@ -105,16 +105,30 @@ def _of_node(check: str, where: Sequence[str], message: str, *, reason: str, row
 
 _LOST_FLOW = r"^acknowledged by flow\.add, and gone$"
 _TWICE = r"^queue\.add(Bulk)? was answered (ok|info), and there are 2 such jobs$"
-_LATE_WORK = r"when redis\.away-20s was healed; work went on after: \d+ ms$"
+_LATE_WORK = r"^\d+ jobs were ready when redis\.away-20s was healed; work went on after: \d+ ms$"
+_LATE_WORKER = r"^worker-\d+ did not ask for a job of \w+ within \d+ ms after redis\.away-20s was healed"
 _LATE_JOB = r"^promoted \d+ ms after it was due"
+_LATE_CLOSE = r"^close of worker-\d+ on \w+ did not end within \d+ ms"
+_LATE_READER = r"^the reader of [\w-]+ had not reported \d+ entries at the end"
 _AWAY = ("redis.away-20s",)
+_OF_A_PAUSE = (
+    ("progress", _LATE_WORK),
+    ("progress", _LATE_WORKER),
+    ("timing", _LATE_JOB),
+    ("closing", _LATE_CLOSE),
+    ("event-readers", _LATE_READER),
+)
+"""The invariants, each with its finding, that show a client which waits to reconnect."""
 
 EXPLANATIONS: tuple[Explanation, ...] = (
     *_of_node("durability", REFUSING, _LOST_FLOW, reason=UNCHECKED_FLOW, row="chaos.flow-refused-unnoticed"),
     *_of_node("durability", WITHOUT_SCRIPTS, _LOST_FLOW, reason=FORGOTTEN_SCRIPTS, row="chaos.flow-refused-unnoticed"),
     *_of_node("indeterminate", LOSING_REPLIES, _TWICE, reason=RESENT, row="chaos.node-resends"),
-    *_of_node("progress", _AWAY, _LATE_WORK, reason=PAUSES, row="chaos.node-reconnect-pause"),
-    *_of_node("timing", _AWAY, _LATE_JOB, reason=PAUSES, row="chaos.node-reconnect-pause"),
+    *(
+        explanation
+        for check, message in _OF_A_PAUSE
+        for explanation in _of_node(check, _AWAY, message, reason=PAUSES, row="chaos.node-reconnect-pause")
+    ),
 )
 
 

@@ -259,6 +259,23 @@ def test_an_unused_explanation_is_reported() -> None:
     assert not stale_explanations(set(), dict.fromkeys(everywhere, REFERENCE))
 
 
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [
+        ("progress", "7 jobs were ready when redis.away-20s was healed; work went on after: 18000 ms"),
+        ("progress", "worker-1 did not ask for a job of main within 5000 ms after redis.away-20s was healed; other"),
+        ("timing", "promoted 18000 ms after it was due, which is more than 5000 ms"),
+        ("closing", "close of worker-1 on main did not end within 13506 ms: close may or may not have happened"),
+        ("event-readers", "the reader of worker-2 had not reported 12 entries at the end"),
+    ],
+)
+def test_the_pause_of_node_explains_every_symptom_of_it_and_only_after_20_s(check: str, message: str) -> None:
+    assert explanation_of(NODE, check, "redis.away-20s", message) is not None
+    assert explanation_of(NODE, check, "network.outage-all", message) is None
+    assert explanation_of(REFERENCE, check, "redis.away-20s", message) is None
+    assert explanation_of(NODE, check, "redis.away-20s", f"worker-1 was closed, and {message}") is None
+
+
 def test_explanations_are_of_faults_and_rows_that_exist() -> None:
     """And the ledger proves each row."""
     crashes = {str(point) for segment in SEGMENTS for point in points_of(segment)}

@@ -428,8 +428,13 @@ def _left_out(
     missed = _missed_entries(evidence, stream, reports, until_ms=end_ms if is_last else None)
     unread = [event for event in missed if entry_number(event.entry) > last]
     # A reader that only lags at the end may still be starved; a gap in the middle is a loss, however slow the machine.
-    if missed and len(unread) == len(missed) and evidence.starved(unread[0].at_ms, end_ms, process=process):
-        yield Undecided(f"{who} had not reported {len(unread)} entries at the end, on a machine that starved")
+    if missed and len(unread) == len(missed):
+        message = f"{who} had not reported {len(unread)} entries at the end"
+        if evidence.starved(unread[0].at_ms, end_ms, process=process):
+            yield Undecided(f"{message}, on a machine that starved")
+            return
+        job = f"{stream.queue}:{unread[0].job}"
+        yield HistoryFinding(message=message, job=job, lines=_neighbours(unread, reports))
     elif missed:
         message = f"{who} left out {len(missed)} entries, first {missed[0].name} of job {missed[0].job}"
         yield HistoryFinding(message=message, job=f"{stream.queue}:{missed[0].job}", lines=_neighbours(missed, reports))
