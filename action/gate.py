@@ -118,6 +118,10 @@ def settings_of(environment: Mapping[str, str]) -> Gate:
             "exactly one client is needed: set BULLMQ_GATE_COMMAND (driver command) or BULLMQ_GATE_CLIENT (name)",
             WRONG_USAGE,
         )
+    out = given.get("BULLMQ_GATE_OUT", "")
+    # A newline would add outputs of its own to the step.
+    if not out.isprintable():
+        raise GateProblem(f"BULLMQ_GATE_OUT has control characters: {out!r}; name a folder without them", WRONG_USAGE)
     version = given.pop("BULLMQ_GATE_REDIS_VERSION", "")
     if version and "BULLMQ_GATE_REDIS" in given:
         raise GateProblem(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from conformance.checkers.histories.history_checks import ALL_CHECKS
 from conformance.observe.tap.rules import PHASES
 from conformance.pages.junit import JunitCase, JunitProblem, JunitSuite, junit_document
 from conformance.pages.page import html_page, page_environment
-from conformance.problems import EnvironmentProblem, printable
+from conformance.pages.terminal import terminal_line
+from conformance.problems import EnvironmentProblem
 
 HEIGHT = 420
 PLOT_WIDTH = 1100
@@ -158,6 +160,8 @@ def plot_program() -> str:
     return str(offline.get_plotlyjs())
 
 
+PLAIN_NAME = re.compile(r"[\w@.,: -]+")
+"""Names of clients, faults and crash points: nothing in them means anything in Markdown."""
 SYMBOLS = {"ok": "✓", "fail": "✗", "unknown": "?", "explained": "≈", "none": "·"}
 MEANINGS = {
     "ok": "holds",
@@ -281,14 +285,14 @@ def markdown(results: Sequence[ResultRow], *, complete: bool) -> str:
         ]
         for run in runs:
             symbols = " | ".join(SYMBOLS[symbol_of(run.cells.get(name))] for name in names)
-            rows.append(f"| {run.client} | {run.name} | {run.topology} | {run.jobs} | {symbols} |")
+            rows.append(f"| {_cell(run.client)} | {_cell(run.name)} | {run.topology} | {run.jobs} | {symbols} |")
         rows.append("")
     table = crash_table(results)
     if table:
         rows += [f"| client | script | hurt | {' | '.join(PHASES)} |", f"|---|---|---|{'---|' * len(PHASES)}"]
         for (client, script, hurt), points in table.items():
             symbols = " | ".join(SYMBOLS[state_of(points.get(point))] for point in PHASES)
-            rows.append(f"| {client} | {script} | {hurt} | {symbols} |")
+            rows.append(f"| {_cell(client)} | {_cell(script)} | {_cell(hurt)} | {symbols} |")
         rows.append("")
     rows += [f"{SYMBOLS[kind]} {meaning}" + "  " for kind, meaning in MEANINGS.items()]
     rows += _findings_in_markdown(results)
@@ -311,7 +315,7 @@ def _wrong_in_markdown(result: ResultRow) -> list[str]:
         f"- {'calls' if error.culprit == 'client' else 'not run'}: {_quoted(str(error))}" for error in result.troubles
     ]
     rows += [] if not result.missed else [f"- never reached: {_quoted(result.why or 'for an unknown reason')}"]
-    rows += [f"- memory: {process} grew from {much}" for process, much in result.growth.items()]
+    rows += [f"- memory: {process} grew from {_quoted(much)}" for process, much in result.growth.items()]
     for name in filter(result.cells.get, result.failed):
         findings = result.cells[name].findings
         shown = [_quoted(f"{finding.job} {finding.message}".strip()) for finding in findings[:FINDINGS_IN_MARKDOWN]]
@@ -325,5 +329,10 @@ def _wrong_in_markdown(result: ResultRow) -> list[str]:
 
 def _quoted(text: str) -> str:
     """Text as code, so that it is not interpreted as Markdown or HTML."""
-    shown = " ".join(printable(text).split()).replace("`", "'")
+    shown = " ".join(terminal_line(text).split()).replace("`", "'")
     return f"`{shown}`"
+
+
+def _cell(text: str) -> str:
+    """Text in a cell of a table: as it is if it is a plain name, else as code."""
+    return text if PLAIN_NAME.fullmatch(text) else _quoted(text).replace("|", r"\|")

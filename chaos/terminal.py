@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console
 
 from chaos.results import ResultRow
-from conformance.problems import printable
+from conformance.pages.terminal import terminal_text
 
 MOST_FINDINGS = 3
 """Per invariant; the reports have all of them."""
@@ -16,11 +16,11 @@ MOST_FINDINGS = 3
 def print_result(result: ResultRow) -> None:
     """Print the line of a run, and its details."""
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
-    console.print(_summary(result), style="bold red" if _is_wrong(result) else None)
+    console.print(terminal_text(_summary(result), style="bold red" if _is_wrong(result) else ""))
     for line in (*_findings(result), *_gaps(result)):
-        console.print(f"    {line}")
+        console.print(terminal_text(f"    {line}"))
     if _is_wrong(result) and result.reproduce:
-        console.print(f"    reproduce: {result.reproduce}")
+        console.print(terminal_text(f"    reproduce: {result.reproduce}"))
 
 
 def _is_wrong(result: ResultRow) -> bool:
@@ -37,12 +37,12 @@ def _summary(result: ResultRow) -> str:
 def _findings(result: ResultRow) -> Iterator[str]:
     """Failed calls, growing memory, and violated invariants."""
     for trouble in result.troubles:
-        yield f"{'calls' if trouble.culprit == 'client' else 'not run'}: {printable(str(trouble))}"
+        yield f"{'calls' if trouble.culprit == 'client' else 'not run'}: {trouble}"
     for process, size in result.growth.items():
         yield f"memory: {process} grew from {size}"
     for name in filter(result.cells.get, result.failed):
         for finding in result.cells[name].findings[:MOST_FINDINGS]:
-            yield f"{name}: {finding.job} {printable(finding.message)}"
+            yield f"{name}: {finding.job} {finding.message}"
 
 
 def _gaps(result: ResultRow) -> Iterator[str]:

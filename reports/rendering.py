@@ -12,6 +12,7 @@ from rich.table import Table
 
 from conformance.pages.junit import JunitCase, JunitSuite, junit_check, junit_document
 from conformance.pages.page import html_page, markdown_text
+from conformance.pages.terminal import terminal_text
 from conformance.protocol.states import UNFINISHED_CONTAINERS
 from reports.charts import (
     backlog_chart,
@@ -272,7 +273,8 @@ def print_diff(summary: DiffSummary, console: Console) -> None:
     table = Table("class", "count", "example", "expected", "actual", box=None, pad_edge=False)
     for name, count in summary.by_class.items():
         first = next(example for example in summary.examples if example.class_ == name)
-        table.add_row(name, f"{count:,}", f"{first.locator} at {first.key}", first.expected, first.actual)
+        shown = (f"{first.locator} at {first.key}", first.expected, first.actual)
+        table.add_row(name, f"{count:,}", *map(terminal_text, shown))
     console.print(table)
 
 
@@ -315,7 +317,7 @@ def print_checks(summary: CheckSummary, console: Console) -> None:
     table = Table("check", "places", "example", "message", box=None, pad_edge=False)
     for name, count in summary.by_check.items():
         first = next(example for example in summary.examples if example.check == name)
-        table.add_row(name, f"{count:,}", first.key, first.message)
+        table.add_row(name, f"{count:,}", terminal_text(first.key), terminal_text(first.message))
     if summary.total:
         console.print(table)
 
@@ -353,5 +355,6 @@ def print_history(result: HistoryResult, console: Console) -> None:
     table: Any = Table("check", "findings", "job", "example", box=None, pad_edge=False)
     for check, count in result.by_check.items():
         first = next((finding for finding in result.examples if finding.check == check), None)
-        table.add_row(check, f"{count:,}", first.job if first else "", first.message if first else "")
+        shown = (first.job, first.message) if first else ("", "")
+        table.add_row(check, f"{count:,}", *map(terminal_text, shown))
     console.print(table)

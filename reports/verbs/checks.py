@@ -36,8 +36,9 @@ def check_store(config: CheckConfig, store: str) -> int:
             )
             if not summary.total:
                 demand_content(config.queue, stored.manifest)
-        print_checks(summary, Console())
+        # Written first: the terminal may be gone, or refuse the text.
         written = write_check_reports(reports.local, summary) if out is not None else ()
+        print_checks(summary, Console())
         for address in reports.addresses_of(written):
             announce(address)
     return 1 if summary.total else 0
@@ -56,8 +57,8 @@ def check_history(config: HistoryConfig, history: Path) -> int:
         with spark_session(settings_of(config)) as session:
             stored = None if snapshot is None else open_stored(session, snapshot)
             result = result_of(check_jobs(session, history, stored), str(history), str(snapshot or ""))
-        print_history(result, Console())
         written = write_history_reports(reports.local, result) if out is not None else ()
+        print_history(result, Console())
         for address in reports.addresses_of(written):
             announce(address)
     return 1 if result.total else 0

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from conformance.environment.prepare import announce
 from conformance.observe.canonical import ALL_RULES, without
+from conformance.pages.terminal import terminal_text
 from conformance.problems import UsageProblem
 from reports.diff.local_diff import compare_locally
 from reports.diff.plan import compare_snapshots
@@ -51,8 +52,8 @@ def compare_stores(config: DiffConfig, expected: str, actual: str) -> int:
                 summary = _compared_with_spark(session, _comparison(stored, reports.out, narrowing), settings)
         if not summary.total:
             demand_content(config.queue, *manifests)
-        print_diff(summary, Console())
         written = write_diff_reports(reports.local, summary) if out is not None else ()
+        print_diff(summary, Console())
         for address in reports.addresses_of(written):
             announce(address)
     return 1 if summary.total else 0
@@ -91,4 +92,4 @@ def _print_job(stored: StoredSnapshot, queue: str, job: str) -> None:
     console.print(stored.name, style="bold")
     for row in stored.rows.where((sql.col("queue") == queue) & (sql.col("id") == job)).collect():
         wide = {**row.asDict(), "fields": None if row["fields"] is None else list(row["fields"].items())}
-        console.print(f"  {narrowed(wide)}")
+        console.print(terminal_text(f"  {narrowed(wide)}"))

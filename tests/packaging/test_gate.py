@@ -147,6 +147,7 @@ def test_a_broken_driver_fails_with_an_annotation_that_names_the_requirement(bro
         ),
         ({"COMMAND": "d 'x"}, "BULLMQ_GATE_COMMAND cannot be split into words (No closing quotation)"),
         ({"COMMAND": "d", "REDIS": "bundled", "REDIS_VERSION": "7.4"}, "exclude each other"),
+        ({"COMMAND": "d", "OUT": "out\nexit-code=0"}, "BULLMQ_GATE_OUT has control characters: 'out\\nexit-code=0'"),
     ],
 )
 def test_a_wrong_variable_is_one_sentence(variables: dict[str, str], said: str) -> None:
