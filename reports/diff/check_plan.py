@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from conformance.protocol.states import PRIORITY_FACTOR
-from reports.diff.checks import broken_jobs, broken_queue, broken_row
+from reports.diff.checks import KEY_CHECKS, STORE_CHECKS, broken_jobs, broken_queue, broken_row
 from reports.diff.prefilter import BucketSide
 from reports.diff.stored_rows import rows_by_group
 from reports.diff.values import DIFFERENCE_DDL, DiffSide, batch_of_rows
@@ -28,6 +28,9 @@ ONCE = (
 )
 """Tables of what a queue has once, and of what belongs to none."""
 
+SHARED = "shared"
+"""The group of a queue that has everything except its deduplication keys and their owners."""
+
 OWNERS_PER_GROUP = 2000
 """Deduplication keys that are checked together, with the jobs that own them."""
 
@@ -38,7 +41,7 @@ def broken_in(spark: SparkSession, stored: StoredSnapshot) -> DataFrame:
     buckets = spark.range(0, stored.manifest.buckets, 1, stored.manifest.buckets)
     by_job = buckets.mapInArrow(_job_checker(stored.folder.absolute(), stored.manifest.buckets, facts), DIFFERENCE_DDL)
     groups = queue_groups(stored).withColumn("side", sql.lit(0)).repartition("owner", "group")
-    return by_job.unionByName(groups.mapInArrow(_queue_checker(facts), DIFFERENCE_DDL))
+    return by_job.unionByName(groups.mapInArrow(queue_checker(facts), DIFFERENCE_DDL))
 
 
 def facts_of(stored: StoredSnapshot) -> DiffSide:
@@ -72,12 +75,16 @@ def _job_checker(
     return check
 
 
-def _queue_checker(facts: DiffSide) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function from the rows of some groups (columns `owner`, `group`, `side`) to what is wrong with their queues."""
+def queue_checker(facts: DiffSide) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function from the rows of some groups (columns `owner`, `group`, `side`) to what is wrong with their queues.
+
+    Only the group `SHARED` has the settings and markers of its queue; the owners of deduplication keys are elsewhere.
+    """
 
     def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows, _ in rows_by_group(batches).values():
-            yield batch_of_rows(broken_row(each) for each in broken_queue(rows, facts))
+        for (_, group), (rows, _) in rows_by_group(batches).items():
+            checks = STORE_CHECKS if group == SHARED else KEY_CHECKS
+            yield batch_of_rows(broken_row(each) for each in broken_queue(rows, facts, checks))
 
     return check
 
@@ -97,7 +104,7 @@ def queue_groups(stored: StoredSnapshot) -> DataFrame:
     asked = holders.unionByName(owners).distinct()
     jobs = rows.where(sql.col("table").isin("jobs", "memberships"))
     owned = jobs.join(asked, (jobs["queue"] == asked["owner"]) & (jobs["id"] == asked["wanted"])).drop("wanted")
-    beside = examples(rows).withColumns({"owner": _owner(), "group": sql.lit("shared")})
+    beside = examples(rows).withColumns({"owner": _owner(), "group": sql.lit(SHARED)})
     return reduce(DataFrame.unionByName, (once, owned, beside))
 
 
@@ -107,7 +114,7 @@ def _owner() -> Column:
 
 def _shard(shards: int) -> Column:
     shard = sql.concat(sql.lit("dedup-"), sql.pmod(sql.hash("id"), sql.lit(shards)).cast("string"))
-    return sql.when(sql.col("table") == "deduplications", shard).otherwise(sql.lit("shared"))
+    return sql.when(sql.col("table") == "deduplications", shard).otherwise(sql.lit(SHARED))
 
 
 def examples(rows: DataFrame, *by: str) -> DataFrame:

@@ -116,7 +116,7 @@ ODD_KEY_CHECKS = tuple(check for check in QUEUE_CHECKS if check.name in _ABOUT_O
 """Checks of keys that expire or mean nothing; a comparison names these one by one anyway."""
 
 STORE_CHECKS = (*ABOUT_ALL_JOBS, *KEY_CHECKS, *ODD_KEY_CHECKS)
-"""All checks but those of jobs."""
+"""All checks but those of jobs. They need the settings and markers of the queue."""
 
 
 def broken_jobs(side: BucketSide) -> Iterator[Finding]:
@@ -129,9 +129,16 @@ def broken_jobs(side: BucketSide) -> Iterator[Finding]:
     yield from judged(snapshot_of(side.facts.prefix, side.facts.taken_ms, rows), JOB_CHECKS)
 
 
-def broken_queue(rows: Iterable[tuple[str, object]], facts: DiffSide) -> Iterator[Finding]:
-    """The findings about a queue. `rows`: its single keys, and the jobs that the checks need."""
-    yield from judged(snapshot_of(facts.prefix, facts.taken_ms, rows), STORE_CHECKS)
+def broken_queue(
+    rows: Iterable[tuple[str, object]],
+    facts: DiffSide,
+    checks: Sequence[InvariantCheck[SnapshotView]] = STORE_CHECKS,
+) -> Iterator[Finding]:
+    """The findings about a queue. `rows`: its single keys, and the jobs that the checks need.
+
+    Of a part of the queue without its settings and markers, only `KEY_CHECKS` can be judged.
+    """
+    yield from judged(snapshot_of(facts.prefix, facts.taken_ms, rows), checks)
 
 
 def _without_number(found: Finding) -> Finding:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from conformance.observe.tables import Snapshot
+from reports.diff.check_plan import SHARED, queue_checker
 from reports.diff.check_prefilter import CheckPrefilter
 from reports.diff.checks import JOB_CHECKS, broken_jobs, broken_queue, judged
 from reports.diff.prefilter import BucketSide
 from reports.diff.values import DiffSide, readable
+from reports.snapshot.rows import batch_of, wide_rows
 from tests.observe.snapshot_builders import ADDED, Stream, Zset, event, job, snapshot
 from tests.reports.reports_builders import finished_job, plain_store, planted, tables_of
 
@@ -85,6 +89,41 @@ def in_queue(store: dict[str, Any], *tables: str) -> set[tuple[str, str]]:
     rows = [(table, row) for table in tables for row in getattr(whole, table)]
     facts = DiffSide(prefix=whole.prefix, taken_ms=whole.taken_ms)
     return {(found.kind, found.key) for found in broken_queue(rows, facts)}
+
+
+OWNER = {
+    "q:1": job(), "q:kept": job(opts='{"de":{"id":"x","ttl":86400000}}', deid="x"), "q:id": "1",
+    "q:de:x": "kept", "q:marker": Zset({"0": 0.0}),
+}
+
+
+def found_in_groups(store: dict[str, Any], ttls: dict[str, int]) -> list[dict[str, Any]]:
+    """What the checks find in a queue whose deduplication keys and their owners are in a group of their own."""
+    whole = snapshot(store, ttls=ttls)
+    owners = Snapshot(
+        prefix=whole.prefix,
+        taken_ms=whole.taken_ms,
+        jobs=tuple(row for row in whole.jobs if row.id == "kept"),
+        memberships=tuple(row for row in whole.memberships if row.job == "kept"),
+        deduplications=whole.deduplications,
+    )
+    shared = replace(whole, deduplications=(), events=())
+    groups = []
+    for name, part in (("dedup-0", owners), (SHARED, shared)):
+        batch = pa.Table.from_batches([batch_of(wide_rows(part))])
+        for column, value in (("side", 0), ("group", name), ("owner", "q")):
+            batch = batch.append_column(column, pa.array([value] * len(batch)))
+        groups += batch.to_batches()
+    facts = DiffSide(prefix=whole.prefix, taken_ms=whole.taken_ms)
+    return [row for batch in queue_checker(facts)(groups) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("waiting", [{"q:wait": ["1", "kept"]}, {"q:paused": ["1", "kept"], "q:meta": {"paused": "1"}}])
+def test_the_owner_of_a_deduplication_key_is_not_judged_without_the_settings_of_its_queue(
+    waiting: dict[str, Any],
+) -> None:
+    assert found_in_groups({**OWNER, **waiting}, {"q:de:x": 86_390_000}) == []
+    assert {row["kind"] for row in found_in_groups({**OWNER, **waiting}, {"q:de:x": 1000})} == {"deduplication-ttl"}
 
 
 def test_a_marker_that_is_gone_is_found_where_jobs_wait() -> None:

@@ -45,7 +45,7 @@ from reports.snapshot.rows import batch_of, wide_rows
 from reports.snapshot.source import BullmqSource
 from reports.snapshot.store import StoredSnapshot, in_buckets, open_stored, save
 from reports.standalone import standalone_cluster
-from tests.observe.snapshot_builders import Zset
+from tests.observe.snapshot_builders import Zset, job
 from tests.reports.reports_builders import finished_job, plain_store, planted, write
 from tests.reports.test_reports_failures import manifest
 from tests.reports.test_reports_history import bad_end, bad_history, said_of_all
@@ -182,6 +182,15 @@ def test_a_store_is_checked_by_itself(spark: SparkSession, server: RedisInstance
     }
     assert not {key for _, key in broken} & {"q:1", "q:2", "q:3", "q:4"}
     assert (summary.total, summary.by_check["locks"]) == (sum(summary.by_check.values()), 6)
+
+
+def test_a_healthy_queue_with_a_deduplicated_job_passes_the_checks(
+    spark: SparkSession, server: RedisInstance, prefix: str, tmp_path: Path
+) -> None:
+    keys = {"q:kept": job(deid="x", opts='{"de":{"id":"x"}}'), "q:wait": ["kept"], "q:marker": Zset({"0": 0.0})}
+    keys |= {"q:de:x": "kept", "q:meta": {"opts.maxLenEvents": "10000", "version": "bullmq:5.62.0"}}
+    stored = kept(spark, server, prefix, keys, tmp_path / "out")
+    assert broken_in(spark, stored).collect() == []
 
 
 def test_a_workload_is_the_same_however_it_is_cut(spark: SparkSession) -> None:
