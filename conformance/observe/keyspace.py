@@ -106,12 +106,16 @@ def is_reserved(rest: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawKey:
-    """A key as read. `value`: text, list of text, dict, or pairs (zset: member and score, stream: id and fields)."""
+    """A key as read. `value`: text, list of text, dict, or pairs (zset: member and score, stream: id and fields).
+
+    `expires_ms`: the moment at which it ends, Unix ms, if the reader asked for it.
+    """
 
     key: str
     type: str
     value: Any
     ttl_ms: int = -1
+    expires_ms: int | None = None
 
 
 def assemble(prefix: str, taken_ms: int, raw_keys: Iterable[RawKey]) -> Snapshot:
@@ -126,7 +130,7 @@ def assemble(prefix: str, taken_ms: int, raw_keys: Iterable[RawKey]) -> Snapshot
     for raw in raw_keys:
         key = _decoded(prefix, raw, scheduler_keys)
         if raw.ttl_ms >= 0 and key.kind not in EXPIRING | {"unknown"}:
-            tables["expiries"].append(Expiry(key=raw.key, kind=key.kind, ttl_ms=raw.ttl_ms))
+            tables["expiries"].append(Expiry(key=raw.key, kind=key.kind, **_lifetime(raw)))
         if key.kind == "repeat":
             repeat.update({(key.queue, member): score for member, score in raw.value})
         elif key.kind == "scheduler":
@@ -196,8 +200,12 @@ def _rows(key: DecodedKey, raw: RawKey) -> tuple[str, list[Any]]:
     return table, make(key, raw)
 
 
+def _lifetime(raw: RawKey) -> dict[str, Any]:
+    return {"ttl_ms": raw.ttl_ms, "expires_ms": raw.expires_ms}
+
+
 def _unknown(_: DecodedKey, raw: RawKey) -> list[Any]:
-    return [Unknown(key=raw.key, type=raw.type, value=raw.value, ttl_ms=raw.ttl_ms)]
+    return [Unknown(key=raw.key, type=raw.type, value=raw.value, **_lifetime(raw))]
 
 
 def _dependencies(key: DecodedKey, raw: RawKey) -> list[Any]:
@@ -217,7 +225,7 @@ def _dependencies(key: DecodedKey, raw: RawKey) -> list[Any]:
 
 
 def _expiring(key: DecodedKey, raw: RawKey) -> list[Any]:
-    return [Expiring(queue=key.queue, name=key.kind, value=raw.value, ttl_ms=raw.ttl_ms)]
+    return [Expiring(queue=key.queue, name=key.kind, value=raw.value, **_lifetime(raw))]
 
 
 def _counter(key: DecodedKey, raw: RawKey) -> list[Any]:
@@ -243,11 +251,11 @@ _MAKERS: dict[str, tuple[str, Callable[[DecodedKey, RawKey], list[Any]]]] = {
     ),
     "job:lock": (
         "locks",
-        lambda key, raw: [Lock(queue=key.queue, job=key.subject, token=raw.value, ttl_ms=raw.ttl_ms)],
+        lambda key, raw: [Lock(queue=key.queue, job=key.subject, token=raw.value, **_lifetime(raw))],
     ),
     "deduplication": (
         "deduplications",
-        lambda key, raw: [Deduplication(queue=key.queue, id=key.subject, job=raw.value, ttl_ms=raw.ttl_ms)],
+        lambda key, raw: [Deduplication(queue=key.queue, id=key.subject, job=raw.value, **_lifetime(raw))],
     ),
     "marker": (
         "markers",

@@ -89,12 +89,17 @@ class Membership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """`JOB:lock`. `ttl_ms` is -1 where the lock does not expire."""
+    """`JOB:lock`. `ttl_ms` is -1 where the lock does not expire.
+
+    `expires_ms`, here and below: when the key ends by the server's clock, Unix ms; None if it never does, or if the
+    reader did not ask. Unlike a time to live it does not depend on when it was read.
+    """
 
     queue: str
     job: str
     token: str
     ttl_ms: Number
+    expires_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +169,7 @@ class Deduplication:
     id: str
     job: str
     ttl_ms: Number
+    expires_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +197,7 @@ class Expiring:
     name: str
     value: str
     ttl_ms: Number
+    expires_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +226,7 @@ class Expiry:
     key: str
     kind: str
     ttl_ms: Number
+    expires_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +237,7 @@ class Unknown:
     type: str
     value: Any
     ttl_ms: Number
+    expires_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

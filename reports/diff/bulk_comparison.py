@@ -26,7 +26,7 @@ from reports.diff.columns import keys_of
 from reports.diff.digest_prefilter import prefilter_bucket, tables_of_jobs
 from reports.diff.expiry import with_same_moments
 from reports.diff.generated_ids import without_generated
-from reports.diff.hidden_values import HiddenCounts, canonical_pair, note_hidden
+from reports.diff.hidden_values import HiddenCounts, canonical_pair
 from reports.diff.pairing import paired_by_content
 from reports.diff.prefilter import BucketSide, Prefilter, Tables
 from reports.diff.stored_rows import GroupKey, JobRows, rows_by_group, rows_by_table
@@ -312,8 +312,7 @@ def compare_group(
     if checks is not None:
         raw = paired_by_content(raw, settings, hidden, counted)
     explained: set[str] = set()
-    labelled = with_same_moments(raw[0], raw[1], settings)
-    note_hidden("lock-ttl", raw, labelled, hidden, counted)
+    labelled = with_same_moments(raw[0], raw[1], settings, hidden)
     rules = settings.rules(*([] if checks is None else [GENERATED_UUIDS.name]))
     for both in _matching_parts(*labelled, whole=checks is not None):
         expected, actual = canonical_pair(both, rules, settings.context, hidden, counted)

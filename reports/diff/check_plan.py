@@ -47,7 +47,7 @@ def broken_in(spark: SparkSession, stored: StoredSnapshot) -> DataFrame:
 def facts_of(stored: StoredSnapshot) -> DiffSide:
     """The facts about a snapshot that the checks need."""
     manifest = stored.manifest
-    return DiffSide(prefix=manifest.prefix, taken_ms=manifest.taken_ms, reading_ms=manifest.reading_ms)
+    return DiffSide(prefix=manifest.prefix, taken_ms=manifest.until_ms)
 
 
 def read_side(folder: Folder, bucket: int, buckets: int, facts: DiffSide) -> BucketSide:

@@ -18,6 +18,7 @@ from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.protocol.versions import in_range
 from reports.diff.check_prefilter import ADDED_TOLERANCE_MS, CheckPrefilter
 from reports.diff.columns import keys_of
+from reports.diff.expiry import moment_of
 from reports.diff.prefilter import BucketSide
 from reports.diff.stored_rows import rows_by_table
 from reports.diff.values import DiffSide
@@ -25,8 +26,8 @@ from reports.snapshot.rows import snapshot_of
 
 _NOTED_VERSION = re.compile(r"bullmq:(\d+\.\d+\.\d+)")
 
-READING_TOLERANCE_MS = 2000
-"""How much shorter than asked for a time to live may seem: it is set some moments after the timestamp."""
+EARLY_END_MS = 2000
+"""How much before the moment asked for a key may end: the timestamp is of another clock than Redis'."""
 
 
 def _added_in_time(view: SnapshotView) -> Iterator[ViolationDetail]:
@@ -55,12 +56,12 @@ def _deduplication_ttl(view: SnapshotView) -> Iterator[ViolationDetail]:
     """
     for row in view.snapshot.deduplications:
         owner = view.jobs.get((row.queue, row.job))
-        ttl, timestamp = as_number(row.ttl_ms), owner.number("timestamp") if owner is not None else None
+        ends_ms, timestamp = moment_of(row, view.snapshot), owner.number("timestamp") if owner is not None else None
         asked = _asked_ttl(view, row)
-        if ttl is None or ttl < 0 or asked is None or timestamp is None:
+        if ends_ms is None or asked is None or timestamp is None:
             continue
-        short_by = timestamp + asked - (view.snapshot.taken_ms + ttl)
-        if short_by > READING_TOLERANCE_MS:
+        short_by = timestamp + asked - ends_ms
+        if short_by > EARLY_END_MS:
             message = f"the key ends {short_by:.0f} ms before the {asked:.0f} ms that job {row.job!r} asked for"
             yield ViolationDetail(where="dedup.ttl", key=f"{row.queue}:de:{row.id}", message=message)
 

@@ -1,45 +1,86 @@
-"""Times to live of locks as moments: two stores that are the same may have been read minutes apart. No Spark."""
+"""Times to live as moments: two stores that are the same may have been read minutes apart. No Spark."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any, TypeAlias
 
 from conformance.observe.canonical_rules import CLOCK_TOLERANCE_MS
-from conformance.observe.tables import Lock, Snapshot, as_number
+from conformance.observe.tables import Deduplication, Expiring, Expiry, Lock, Snapshot, Unknown, as_number
+from reports.diff.hidden_values import HiddenCounts
 from reports.diff.values import DiffSettings
 
 SAME_MOMENT = "<the same moment>"
 
+EXACT_MS = 100
+"""Two moments that are as near as this were read from the same time to live."""
 
-def with_same_moments(expected: Snapshot, actual: Snapshot, settings: DiffSettings) -> tuple[Snapshot, Snapshot]:
-    """Both sides, with one label for the times to live of locks that end at the same moment.
+ExpiringRow: TypeAlias = Lock | Deduplication | Expiring | Expiry | Unknown
 
-    A time to live was read at some moment between the start and the end of a snapshot, and gives the moment of its
-    end as exactly as that. Locks that never expire stay as they are; so do those that end at different moments, which
-    the rule `lock-ttl` checks: each has to lie in the band of lockDuration.
+_RULES: Mapping[str, str] = {
+    "locks": "lock-ttl",
+    "deduplications": "dedup-ttl",
+    "limiters": "limiter-ttl",
+    "stalled_checks": "stalled-check-ttl",
+    "expiries": "",
+    "unknown": "",
+}
+"""Tables whose keys expire, and the rule that otherwise judges their times to live."""
+
+
+def with_same_moments(
+    expected: Snapshot, actual: Snapshot, settings: DiffSettings, hidden: HiddenCounts
+) -> tuple[Snapshot, Snapshot]:
+    """Both sides, with one label for the times to live of keys that end at the same moment.
+
+    Clocks of two servers may differ a little. What that hides is added to `hidden` under the rule of the table; where
+    the rule is switched off, moments must be exactly the same. Keys that end at different moments, and those that never
+    end, stay as they are: the rules check them.
     """
-    if not settings.has_rule("lock-ttl"):
-        return expected, actual
-    tolerance_ms = CLOCK_TOLERANCE_MS + sum(side.reading_ms for side in settings.sides)
-    ends = [{_holder(lock): _end_ms(lock, side.taken_ms) for lock in side.locks} for side in (expected, actual)]
-    same = {
-        holder
-        for holder, left in ends[0].items()
-        if left is not None and (right := ends[1].get(holder)) is not None and abs(left - right) <= tolerance_ms
-    }
-    return _labelled(expected, same), _labelled(actual, same)
+    sides = [expected, actual]
+    for table, rule in _RULES.items():
+        tolerance_ms = CLOCK_TOLERANCE_MS if not rule or settings.has_rule(rule) else EXACT_MS
+        same = _same_moments(table, expected, actual, tolerance_ms)
+        if rule and (inexact := sum(apart_ms > EXACT_MS for apart_ms in same.values())):
+            hidden[rule] += inexact
+        sides = [_labelled(side, table, same.keys()) for side in sides]
+    return sides[0], sides[1]
 
 
-def _end_ms(lock: Lock, taken_ms: int) -> float | None:
-    """Unix ms at which the lock ends; None where it never does."""
-    ttl_ms = as_number(lock.ttl_ms)
-    return None if ttl_ms is None or ttl_ms < 0 else taken_ms + ttl_ms
+def moment_of(row: ExpiringRow, snapshot: Snapshot) -> float | None:
+    """Unix ms at which a key ends; None if it never does.
+
+    A reader that did not ask for the moment has read the time to live when the snapshot was taken.
+    """
+    if row.expires_ms is not None:
+        return row.expires_ms
+    ttl_ms = as_number(row.ttl_ms)
+    return None if ttl_ms is None or ttl_ms < 0 else snapshot.taken_ms + ttl_ms
 
 
-def _labelled(side: Snapshot, holders: set[tuple[str, str]]) -> Snapshot:
-    locks = [replace(lock, ttl_ms=SAME_MOMENT) if _holder(lock) in holders else lock for lock in side.locks]
-    return replace(side, locks=tuple(locks))
+def _same_moments(
+    table: str, expected: Snapshot, actual: Snapshot, tolerance_ms: int
+) -> Mapping[tuple[str, ...], float]:
+    """The keys that end at the same moment on both sides, and how far apart these are (ms)."""
+    left, right = (
+        {_name(row, side): moment for row in getattr(side, table) if (moment := moment_of(row, side)) is not None}
+        for side in (expected, actual)
+    )
+    apart = {name: abs(left[name] - right[name]) for name in left.keys() & right.keys()}
+    return {name: apart_ms for name, apart_ms in apart.items() if apart_ms <= tolerance_ms}
 
 
-def _holder(lock: Lock) -> tuple[str, str]:
-    return lock.queue, lock.job
+def _labelled(side: Snapshot, table: str, same: Collection[tuple[str, ...]]) -> Snapshot:
+    rows = [replace(row, ttl_ms=SAME_MOMENT) if _name(row, side) in same else row for row in getattr(side, table)]
+    changed: dict[str, Any] = {table: tuple(rows)}
+    return replace(side, **changed)
+
+
+def _name(row: ExpiringRow, side: Snapshot) -> tuple[str, ...]:
+    """Queue and name of a key within its table; the same on both sides."""
+    if isinstance(row, Expiry | Unknown):
+        return (row.key.removeprefix(f"{side.prefix}:"),)
+    if isinstance(row, Lock):
+        return row.queue, row.job
+    return row.queue, row.id if isinstance(row, Deduplication) else row.name

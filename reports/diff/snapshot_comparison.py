@@ -53,8 +53,7 @@ class SnapshotComparison(Generic[Side_co]):
 def settings_of(comparison: SnapshotComparison[SnapshotFolder]) -> DiffSettings:
     """The facts that the rules need. Raises UsageProblem for an unknown rule."""
     expected, actual = (
-        DiffSide(prefix=kept.manifest.prefix, taken_ms=kept.manifest.taken_ms, reading_ms=kept.manifest.reading_ms)
-        for kept in comparison.sides
+        DiffSide(prefix=kept.manifest.prefix, taken_ms=kept.manifest.until_ms) for kept in comparison.sides
     )
     settings = DiffSettings(
         expected=expected,

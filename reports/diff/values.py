@@ -17,11 +17,10 @@ from reports.snapshot.rows import as_bytes
 
 @dataclass(frozen=True, kw_only=True)
 class DiffSide:
-    """Prefix of one side, the Redis server's clock when it was read (Unix ms), and how long that took."""
+    """Prefix of one side, and the Redis server's clock when reading ended (Unix ms): no time in it is later."""
 
     prefix: str
     taken_ms: int
-    reading_ms: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,12 +18,12 @@ import pyarrow.parquet
 from conformance.problems import UsageProblem
 from reports.snapshot.folders import UNFINISHED, Folder, explained_folder
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Written into every manifest; a reader refuses what it does not know."""
 
 DDL = (
     "table string, queue string, id string, name string, key string, position bigint, score double, value string, "
-    "ttl_ms bigint, fields map<string,string>"
+    "ttl_ms bigint, expires_ms bigint, fields map<string,string>"
 )
 """The wide row, as Spark spells it: one schema for all tables, so that one pass over the store fills them all.
 
@@ -41,6 +41,7 @@ ARROW = pa.schema(
         ("score", pa.float64()),
         ("value", pa.string()),
         ("ttl_ms", pa.int64()),
+        ("expires_ms", pa.int64()),
         ("fields", pa.map_(pa.string(), pa.string())),
     ]
 )
@@ -49,7 +50,7 @@ ARROW = pa.schema(
 TYPED: Mapping[str, Mapping[str, str]] = {
     "jobs": {"queue": "queue", "id": "id", "fields": "fields"},
     "memberships": {"queue": "queue", "container": "name", "job": "id", "position": "position", "score": "score"},
-    "locks": {"queue": "queue", "job": "id", "token": "value", "ttl_ms": "ttl_ms"},
+    "locks": {"queue": "queue", "job": "id", "token": "value", "ttl_ms": "ttl_ms", "expires_ms": "expires_ms"},
     "dependencies": {
         "queue": "queue",
         "parent": "id",
@@ -61,15 +62,21 @@ TYPED: Mapping[str, Mapping[str, str]] = {
     "logs": {"queue": "queue", "job": "id", "position": "position", "text": "value"},
     "events": {"queue": "queue", "id": "key", "event": "name", "job": "id", "fields": "fields"},
     "schedulers": {"queue": "queue", "id": "id", "next": "score", "fields": "fields"},
-    "deduplications": {"queue": "queue", "id": "id", "job": "value", "ttl_ms": "ttl_ms"},
+    "deduplications": {"queue": "queue", "id": "id", "job": "value", "ttl_ms": "ttl_ms", "expires_ms": "expires_ms"},
     "metas": {"queue": "queue", "fields": "fields"},
     "markers": {"queue": "queue", "member": "name", "score": "score"},
-    "limiters": {"queue": "queue", "name": "name", "value": "value", "ttl_ms": "ttl_ms"},
-    "stalled_checks": {"queue": "queue", "name": "name", "value": "value", "ttl_ms": "ttl_ms"},
+    "limiters": {"queue": "queue", "name": "name", "value": "value", "ttl_ms": "ttl_ms", "expires_ms": "expires_ms"},
+    "stalled_checks": {
+        "queue": "queue",
+        "name": "name",
+        "value": "value",
+        "ttl_ms": "ttl_ms",
+        "expires_ms": "expires_ms",
+    },
     "counters": {"queue": "queue", "name": "name", "value": "value"},
     "metrics": {"queue": "queue", "kind": "name", "fields": "fields", "points": "value"},
-    "expiries": {"key": "key", "kind": "name", "ttl_ms": "ttl_ms"},
-    "unknown": {"key": "key", "type": "name", "value": "value", "ttl_ms": "ttl_ms"},
+    "expiries": {"key": "key", "kind": "name", "ttl_ms": "ttl_ms", "expires_ms": "expires_ms"},
+    "unknown": {"key": "key", "type": "name", "value": "value", "ttl_ms": "ttl_ms", "expires_ms": "expires_ms"},
 }
 """For each table its columns, and where in the wide row each of them stands.
 
@@ -295,6 +302,11 @@ class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
     def jobs(self) -> int:
         """Number of job hashes."""
         return self.rows.get("jobs", 0)
+
+    @property
+    def until_ms(self) -> int:
+        """The Redis server's clock when reading ended, Unix ms: no time in the rows is later, if clocks agree."""
+        return self.taken_ms + self.reading_ms
 
 
 def write_manifest(folder: Folder, manifest: SnapshotManifest) -> None:

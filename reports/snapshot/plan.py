@@ -77,7 +77,7 @@ class KeyspacePart:
 
     `scan`: `node` and share `index` of `shares`, or from `first_slot` to `last_slot`, inclusive. `queue`: the keys that
     `queue` has once, and its scheduler records, without the containers cut into slices (`elsewhere`). `slice`: `key`
-    from `start` to `stop`, inclusive: ranks, or stream ids in ms.
+    from `start` to `stop`, inclusive: ranks, or stream ids in ms. `is_first`: the first slice of its container.
     `queues` are all queues that have a `queue` part, `expires`: any key of the node has a time to live.
     """
 
@@ -95,6 +95,7 @@ class KeyspacePart:
     name: str = ""
     start: int = 0
     stop: int = -1
+    is_first: bool = False
     elsewhere: frozenset[str] = field(default=frozenset())
 
 
@@ -284,8 +285,10 @@ def _slices(client: Any, prefix: str, queue: str, name: str, at_once: int) -> It
     if length < SMALLEST_TO_SLICE:
         return
     edges = _stream_edges(client, key, length, at_once) if name == "events" else _rank_edges(length, at_once)
-    for start, stop in edges:
-        yield KeyspacePart(kind="slice", taken_ms=0, queue=queue, name=name, start=start, stop=stop)
+    for number, (start, stop) in enumerate(edges):
+        yield KeyspacePart(
+            kind="slice", taken_ms=0, queue=queue, name=name, start=start, stop=stop, is_first=number == 0
+        )
 
 
 def _rank_edges(length: int, at_once: int) -> Iterator[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -12,7 +13,7 @@ import pyarrow as pa
 from redis.exceptions import RedisError
 
 from conformance.observe.keyspace import RawKey, is_reserved
-from conformance.observe.reader import read_keys
+from conformance.observe.reader import GONE_TTL, read_keys
 from conformance.protocol.states import LIST_CONTAINERS, QUEUE_KEYS
 from conformance.servers.connection import connect, connect_node, explain
 from reports.snapshot.hashes import hashes_of
@@ -68,7 +69,7 @@ def read_share(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBat
             if batch is not None:
                 yield batch
             if others:
-                raw = [_without_announced(key, part) for key in read_keys(client, others)]
+                raw = [_without_announced(key, part) for key in with_moments(read_keys(client, others), client)]
                 yield assembled(source.prefix, part.taken_ms, [key for key in raw if key is not None])
                 others.clear()
 
@@ -197,6 +198,46 @@ def _expiring(node: NodeSocket, keys: Sequence[bytes]) -> frozenset[bytes]:
     return frozenset(key for key, lifetime in zip(keys, lifetimes, strict=True) if lifetime >= 0)
 
 
+def with_moments(raw: Sequence[RawKey], client: Any) -> list[RawKey]:
+    """The keys with the moments at which they end, without those that have ended meanwhile. Raises redis errors.
+
+    The server's clock is asked right before each time to live: a store may be read for minutes, so the time at which
+    reading started says nothing about when a time to live was read. `client`: of the node that holds the keys.
+    """
+    expiring = [place for place, key in enumerate(raw) if key.ttl_ms >= 0]
+    if not expiring:
+        return list(raw)
+    pipeline = client.pipeline(transaction=False)
+    for place in expiring:
+        pipeline.time().pttl(as_bytes(raw[place].key))
+    replies = pipeline.execute()
+    found: list[RawKey | None] = list(raw)
+    for place, (seconds, microseconds), ttl_ms in zip(expiring, replies[0::2], replies[1::2], strict=True):
+        expires_ms = seconds * 1000 + microseconds // 1000 + ttl_ms
+        found[place] = _timed(raw[place], ttl_ms, expires_ms)
+    return [key for key in found if key is not None]
+
+
+def _timed(key: RawKey, ttl_ms: int, expires_ms: int) -> RawKey | None:
+    """The key as it was when its time to live was read again; None if it had ended."""
+    if ttl_ms == GONE_TTL:
+        return None
+    return replace(key, ttl_ms=ttl_ms, expires_ms=expires_ms if ttl_ms >= 0 else None)
+
+
+def _with_moments_by_node(raw: Sequence[RawKey], client: Any, source: RedisSource) -> list[RawKey]:
+    """The same for keys of any nodes."""
+    found = [key for key in raw if key.ttl_ms < 0]
+    by_node: defaultdict[str, list[RawKey]] = defaultdict(list)
+    for key in raw:
+        if key.ttl_ms >= 0:
+            by_node[node_of(client, source.address, key.key)].append(key)
+    for node, keys in by_node.items():
+        with connect_node(source.address, node) as near:
+            found += with_moments(keys, near)
+    return found
+
+
 def _for_each(command: bytes, keys: Sequence[bytes]) -> bytes:
     return b"".join([command % (len(key), key) for key in keys])
 
@@ -224,6 +265,7 @@ def _read_queue(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBa
         announced = [f"{base}repeat:{member}" for key in raw if key.key == f"{base}repeat" for member in _members(key)]
         records = read_keys(client, [as_bytes(key) for key in announced])
         raw += [key for key in records if key.type == "hash" and "timestamp" not in key.value]
+        raw = _with_moments_by_node(raw, client, source)
     yield assembled(source.prefix, part.taken_ms, raw)
 
 
@@ -241,9 +283,10 @@ def _read_slice(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBa
         else:
             yield from _member_pages(client, key, part)
         ttl: Any = client.pttl(key)
-    if ttl >= 0 and part.start == 0:
         empty = RawKey(key=key, type=QUEUE_KEYS[part.name], value=[], ttl_ms=ttl)
-        yield assembled(source.prefix, part.taken_ms, [empty])
+        expiring = _with_moments_by_node([empty], client, source) if ttl >= 0 and part.is_first else []
+    if expiring:
+        yield assembled(source.prefix, part.taken_ms, expiring)
 
 
 def _member_pages(client: Any, key: str, part: KeyspacePart) -> Iterator[pa.RecordBatch]:

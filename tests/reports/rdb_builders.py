@@ -130,11 +130,14 @@ def rows_read(snapshot: Snapshot) -> list[str]:
 
 
 def shown(wide: WideRow) -> str:
-    """A row as a text: fields of a hash have no order, and a time to live is another one a moment later."""
+    """A row as a text: fields of a hash have no order, and a time to live is another one a moment later.
+
+    The gate does not ask for the moment at which a key ends.
+    """
     fields = wide["fields"]
     if fields is not None and wide["table"] != "events":
         fields = sorted(fields)
-    return repr({**wide, "fields": fields, "ttl_ms": wide["ttl_ms"] and "some"})
+    return repr({**wide, "fields": fields, "ttl_ms": wide["ttl_ms"] and "some", "expires_ms": None})
 
 
 def file_of(path: Path, *items: bytes, version: bytes = b"0011") -> Path:

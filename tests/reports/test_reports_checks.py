@@ -92,8 +92,11 @@ def in_queue(store: dict[str, Any], *tables: str) -> set[tuple[str, str]]:
 
 
 OWNER = {
-    "q:1": job(), "q:kept": job(opts='{"de":{"id":"x","ttl":86400000}}', deid="x"), "q:id": "1",
-    "q:de:x": "kept", "q:marker": Zset({"0": 0.0}),
+    "q:1": job(),
+    "q:kept": job(opts='{"de":{"id":"x","ttl":86400000}}', deid="x"),
+    "q:id": "1",
+    "q:de:x": "kept",
+    "q:marker": Zset({"0": 0.0}),
 }
 
 

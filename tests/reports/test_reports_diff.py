@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as replaced
 
 from conformance.observe.canonical import ALL_RULES, canonicalise
 from conformance.observe.diff import diff
-from conformance.observe.tables import Snapshot
+from conformance.observe.tables import Job, Snapshot
 from conformance.protocol.states import STATE_CONTAINERS
 from reports.diff.prefilter import UNDERSTOOD
-from reports.snapshot.format import bucket_of, buckets_for, lots_for
+from reports.diff.snapshot_comparison import SnapshotComparison, settings_of
+from reports.snapshot.folders import folder_at
+from reports.snapshot.format import SnapshotFolder, bucket_of, buckets_for, lots_for
 from tests.observe.snapshot_builders import ADDED, NOW, Stream, Zset, event, job, snapshot
 from tests.reports.reports_builders import (
     certain_jobs,
@@ -25,6 +29,7 @@ from tests.reports.reports_builders import (
     plain_store,
     planted,
 )
+from tests.reports.test_reports_failures import manifest
 
 LATER = 777
 A_YEAR_MS = 365 * 24 * 3600 * 1000
@@ -203,8 +208,8 @@ def test_half_a_time_to_live_another_token_and_a_marker_are_counted_under_their_
     owner = job(opts='{"de":{"id":"x","ttl":60000}}')
     keys = {"q:1": owner, "q:active": ["1"], "q:1:lock": "a", "q:de:x": "1", "q:stalled-check": "1"}
     marked = {**keys, "q:marker": Zset({"0": 0.0})}
-    left = snapshot(marked, ttls={"q:de:x": 50_000, "q:1:lock": 20_000, "q:stalled-check": 9})
-    right = snapshot({**keys, "q:1:lock": "b"}, ttls={"q:de:x": 25_000, "q:1:lock": 9_000, "q:stalled-check": 7})
+    left = snapshot(marked, ttls={"q:de:x": 50_000, "q:1:lock": 20_000, "q:stalled-check": 9000})
+    right = snapshot({**keys, "q:1:lock": "b"}, ttls={"q:de:x": 25_000, "q:1:lock": 9_000, "q:stalled-check": 5000})
     hidden: Counter[str] = Counter()
     assert differences_of(left, right, hidden=hidden) == []
     rules = ("dedup-ttl", "lock-ttl", "lock-token", "stalled-check-ttl", "worker-traces")
@@ -372,3 +377,67 @@ def test_locks_that_end_at_the_same_moment_are_the_same(
     left = snapshot(keys, ttls={"q:1:lock": left_ms})
     right = snapshot(keys, ttls={"q:1:lock": right_ms}, now=NOW + later_ms)
     assert [row[3] for row in differences_of(left, right)] == (["lock.ttl"] if differs else [])
+
+
+LIVING = {"q:1": job(), "q:wait": ["1"], "q:marker": Zset({"0": 0.0}), "q:id": "1"}
+EXTENDED = {**LIVING, "q:1": job(opts='{"de":{"id":"x","ttl":1000,"extend":true}}'), "q:de:x": "1"}
+ASKED = {**LIVING, "q:1": job(opts='{"de":{"id":"x","ttl":7200000}}'), "q:de:x": "1"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "name", "where"),
+    [
+        (EXTENDED, "q:de:x", "dedup.ttl"),
+        ({**LIVING, "q:mine": "foreign"}, "q:mine", "unknown.string"),
+        (LIVING, "q:1", "expiry.job"),
+        (LIVING, "q:wait", "expiry.wait"),
+        (ASKED, "q:de:x", "invariant.deduplication-ttl"),
+    ],
+)
+def test_keys_that_end_at_the_same_moment_are_the_same_however_late_they_are_read(
+    keys: dict[str, Any], name: str, where: str
+) -> None:
+    """Another prefix, too. `ASKED`: the rule hides a shorter time to live, and the check of one store finds it."""
+    left = snapshot(keys, ttls={name: 2 * HOUR_MS})
+    hidden: Counter[str] = Counter()
+    later = snapshot(keys, "other", ttls={name: 2 * HOUR_MS - 32_000}, now=NOW + 32_000)
+    shorter = snapshot(keys, "other", ttls={name: HOUR_MS - 32_000}, now=NOW + 32_000)
+    if keys is ASKED:  # the key was set with its owner, long ago
+        left, later, shorter = (replace(side, jobs=tuple(map(added_now, side.jobs))) for side in (left, later, shorter))
+    assert differences_of(left, later, hidden) == []
+    assert set(hidden) <= {"own-prefix"}
+    assert [row[3] for row in differences_of(left, shorter)] == [where]
+
+
+def added_now(row: Job) -> Job:
+    return replace(row, fields={**row.fields, "timestamp": str(NOW)})
+
+
+def test_the_moment_that_was_read_counts_and_not_when_reading_started() -> None:
+    store = snapshot(ASKED, ttls={"q:de:x": 2 * HOUR_MS})
+    store = replace(store, jobs=tuple(map(added_now, store.jobs)))
+
+    def read_32_s_late(shorter_by_ms: int) -> Snapshot:
+        ends_ms = NOW + 2 * HOUR_MS - shorter_by_ms
+        (row,) = store.deduplications
+        return replace(store, deduplications=(replace(row, ttl_ms=ends_ms - NOW - 32_000, expires_ms=ends_ms),))
+
+    assert differences_of(store, read_32_s_late(0)) == []
+    assert differences_of(store, read_32_s_late(HOUR_MS), hidden := Counter[str]()) != []
+    assert hidden == {"dedup-ttl": 1}
+
+
+def test_a_job_that_ended_while_its_store_was_read_has_not_ended_in_the_future() -> None:
+    kept = SnapshotFolder(
+        name="a", folder=folder_at("a"), manifest=replaced(manifest(), taken_ms=NOW, reading_ms=32_000)
+    )
+    settings = settings_of(SnapshotComparison(expected=kept, actual=kept, folder=folder_at("b")))
+    assert [side.taken_ms for side in settings.sides] == [NOW + 32_000] * 2
+
+
+def test_clocks_of_two_servers_may_differ_a_little_and_that_is_counted() -> None:
+    left = snapshot(EXTENDED, ttls={"q:de:x": HOUR_MS})
+    right = snapshot(EXTENDED, ttls={"q:de:x": HOUR_MS - 1500})
+    assert differences_of(left, right, hidden := Counter[str]()) == []
+    assert hidden == {"dedup-ttl": 1}
+    assert [row[3] for row in differences_of(left, right, switched_off=("dedup-ttl",))] == ["dedup.ttl"]

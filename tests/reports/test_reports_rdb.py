@@ -104,8 +104,8 @@ def test_a_key_ends_at_the_moment_that_it_had_in_redis(client: Any, tmp_path: Pa
     path = saved(client)
     take_of_files(tmp_path / "kept", path)
     taken_ms = read_manifest(folder_at(tmp_path / "kept")).taken_ms
-    locks = {row["id"]: row["ttl_ms"] for row in kept_rows(tmp_path / "kept") if row["table"] == "locks"}
-    assert taken_ms + locks["1"] == 4_000_000_000_123
+    locks = {row["id"]: row for row in kept_rows(tmp_path / "kept") if row["table"] == "locks"}
+    assert taken_ms + locks["1"]["ttl_ms"] == locks["1"]["expires_ms"] == 4_000_000_000_123
     assert taken_ms <= time.time() * 1000
     assert rows_in(path, "p", 4_000_000_000_123) == []
     assert len(rows_in(path, "p", 4_000_000_000_122)) == 1

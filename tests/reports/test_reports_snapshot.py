@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from redis.exceptions import ResponseError
 
-from conformance.observe.keyspace import decode_key, is_reserved
+from conformance.observe.keyspace import RawKey, decode_key, is_reserved
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import TABLES, Event, Snapshot
 from conformance.protocol.keys import SLOTS, slot_of
@@ -227,6 +227,50 @@ def test_keys_that_expire_are_read_once_whoever_reads_them(server: RedisInstance
     assert sum("id='3'" in row for row in found["jobs"]) == 1
 
 
+KEYS_THAT_END = {"q:1:lock": "locks", "q:limiter": "limiters", "q:de:x": "deduplications", "q:mine": "unknown"}
+
+
+def test_the_moment_at_which_a_key_ends_is_read_however_long_ago_reading_started(
+    server: RedisInstance, prefix: str
+) -> None:
+    write(server, prefix, {"q:1": job(), "q:active": ["1"], "q:meta": {"version": "bullmq:5.62.0"}})
+    with server.connect() as client:
+        ends_ms = client.time()[0] * 1000 + 900_000
+        for name in KEYS_THAT_END:
+            client.set(f"{prefix}:{name}", "1", pxat=ends_ms)
+        client.pexpireat(f"{prefix}:q:1", ends_ms)
+    source = source_of(server, prefix)
+    parts = [replace(part, taken_ms=part.taken_ms - 32_000) for part in plan_reading(source).parts]
+    rows = [row for part in parts for batch in read_part(source, part) for row in rows_of(batch)]
+    found = {row["table"]: row["expires_ms"] for row in rows if row["expires_ms"] is not None}
+    assert found.keys() == {*KEYS_THAT_END.values(), "expiries"}
+    assert all(abs(moment_ms - ends_ms) < 100 for moment_ms in found.values()), (ends_ms, found)
+
+
+def test_a_key_that_ends_while_it_is_read_is_not_there(server: RedisInstance, prefix: str) -> None:
+    with server.connect() as client:
+        gone = RawKey(key=f"{prefix}:q:de:x", type="string", value="1", ttl_ms=5)
+        assert reading.with_moments([gone], client) == []
+
+
+def test_a_long_stream_that_expires_is_found(
+    server: RedisInstance, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "SMALLEST_TO_SLICE", 2)
+    monkeypatch.setattr(planning, "SLICE", 2)
+    write(server, prefix, {"q:meta": {"version": "bullmq:5.62.0"}, "q:wait": ["1", "2", "3"]})
+    with server.connect() as client:
+        for number in range(6):
+            client.xadd(f"{prefix}:q:events", {"event": "drained"}, id=f"{ADDED + number}-0")
+        client.pexpire(f"{prefix}:q:events", 900_000)
+        client.pexpire(f"{prefix}:q:wait", 900_000)
+    found = read_all(source_of(server, prefix))
+    assert [("kind='events'" in row, "kind='wait'" in row) for row in found["expiries"]] == [
+        (True, False),
+        (False, True),
+    ]
+
+
 def frozen(found: Snapshot) -> Snapshot:
     """Lists as they come back from JSON: pairs become lists."""
     return replace(found, unknown=tuple(replace(row) for row in found.unknown))
@@ -377,10 +421,10 @@ def test_every_row_survives_the_way_through_arrow() -> None:
 def test_a_table_has_its_own_columns() -> None:
     batch = only_table(batch_of(wide_rows(snapshot(plain_store()))), "locks")
     assert batch.to_pylist() == [
-        {"queue": "q", "job": "5", "token": "token-a", "ttl_ms": -1},
-        {"queue": "q", "job": "6", "token": "token-b", "ttl_ms": -1},
+        {"queue": "q", "job": "5", "token": "token-a", "ttl_ms": -1, "expires_ms": None},
+        {"queue": "q", "job": "6", "token": "token-b", "ttl_ms": -1, "expires_ms": None},
     ]
-    assert typed_ddl("locks") == "queue string, job string, token string, ttl_ms bigint"
+    assert typed_ddl("locks") == "queue string, job string, token string, ttl_ms bigint, expires_ms bigint"
 
 
 def test_a_share_ends_where_the_next_one_begins() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,16 +72,22 @@ class RowsOfKeys:
         expires_ms, kind, name = int(record["expires_ms"]), TYPES[record["kind"]], as_text(rest)
         if 0 <= expires_ms <= self._taken_ms:
             return
-        ttl_ms = expires_ms - self._taken_ms if expires_ms >= 0 else -1
         if name in _LONG_CONTAINERS and QUEUE_KEYS[name] == kind:
             yield _container_batch(page, record, as_text(queue), name)
-            if record["is_whole"] and ttl_ms >= 0:
-                others.append(RawKey(key=as_text(key), type=kind, value=[], ttl_ms=ttl_ms))
+            if record["is_whole"] and expires_ms >= 0:
+                others.append(self._expiring(RawKey(key=as_text(key), type=kind, value=[]), expires_ms))
             return
         self._pieces += _elements(page, record, kind)
         if record["is_whole"]:
-            raw, self._pieces = _raw_key(as_text(key), kind, self._pieces, ttl_ms), []
+            raw = self._expiring(_raw_key(as_text(key), kind, self._pieces), expires_ms)
+            self._pieces = []
             (self._joined if _is_joined(name, raw) else others).append(raw)
+
+    def _expiring(self, key: RawKey, expires_ms: int) -> RawKey:
+        """The key with the moment at which it ends; negative: never."""
+        if expires_ms < 0:
+            return key
+        return replace(key, ttl_ms=expires_ms - self._taken_ms, expires_ms=expires_ms)
 
 
 def _is_joined(name: str, raw: RawKey) -> bool:
@@ -153,11 +160,11 @@ def _plain_texts(column: pa.Array) -> list[str]:
     return [as_text(value) for value in column.view(pa.binary()).to_pylist()]
 
 
-def _raw_key(key: str, kind: str, elements: list[Any], ttl_ms: int) -> RawKey:
+def _raw_key(key: str, kind: str, elements: list[Any]) -> RawKey:
     """A key as `conformance.observe.reader` reads it."""
     if kind == _MODULE:
-        return RawKey(key=key, type=elements[0], value="1", ttl_ms=ttl_ms)
-    return RawKey(key=key, type=kind, value=_value(kind, elements), ttl_ms=ttl_ms)
+        return RawKey(key=key, type=elements[0], value="1")
+    return RawKey(key=key, type=kind, value=_value(kind, elements))
 
 
 def _value(kind: str, elements: list[Any]) -> Any:
