@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from conformance.environment.prepare import announce
 from conformance.problems import UsageProblem
 from reports.snapshot.folders import Folder, folder_at, is_elsewhere
-from reports.snapshot.format import read_manifest
+from reports.snapshot.format import read_whole_manifest
 from reports.snapshot.plan import RedisSource, keys_of
 from reports.snapshot.rdb.replication import fetch_rdb
 from reports.snapshot.rdb.saving import RdbSource, save_rdb
@@ -53,11 +53,12 @@ class StoreAddress:
     def rows_about(self) -> int:
         """The number of rows, an estimate unless it is a snapshot; known before anything slow starts.
 
-        Raises UsageProblem for an invalid address, EnvironmentProblem for a Redis that cannot be reached.
+        Raises UsageProblem for an invalid address or an incomplete snapshot, EnvironmentProblem for a Redis that cannot
+        be reached.
         """
         source = self.source
         if source is None:
-            return sum(read_manifest(folder_at(self.text)).rows.values())
+            return sum(read_whole_manifest(folder_at(self.text)).rows.values())
         if isinstance(source, RedisSource):
             return ROWS_OF_A_KEY * keys_of(source.address)
         return sum(file.stat().st_size for file in source.files) // BYTES_OF_A_ROW

@@ -137,11 +137,19 @@ class Folder:
         if written != name:
             system.move(f"{path}/{written}", f"{path}/{name}")
 
-    def write_table(self, name: str, rows: pa.Table, **options: Any) -> None:
-        """Write rows as a Parquet file; `options` as pyarrow has them."""
+    def sizes(self) -> dict[str, int]:
+        """The files right in it with their sizes (bytes); empty where it is not there."""
+        system, path = self._store
+        found = system.get_file_info(_right_in(path))
+        return {each.base_name: each.size for each in found if each.type == pyarrow.fs.FileType.File}
+
+    def write_table(self, name: str, rows: pa.Table, **options: Any) -> int:
+        """Write rows as a Parquet file; `options` as pyarrow has them. Returns its size (bytes)."""
         self.make()
         system, path = self._store
-        pyarrow.parquet.write_table(rows, f"{path}/{name}", filesystem=system, **options)
+        with system.open_output_stream(f"{path}/{name}", compression=None) as file:
+            pyarrow.parquet.write_table(rows, file, **options)
+            return int(file.tell())
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""

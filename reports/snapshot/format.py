@@ -173,19 +173,21 @@ def file_name(bucket: int, part: int, attempt: int, number: int) -> str:
     return f"b{bucket:03d}-p{part:05d}-a{attempt}-{number:03d}{_SUFFIX}"
 
 
-def write_file(folder: Folder, table: str, name: str, rows: pa.Table) -> str:
-    """Write rows of one table; returns the path below the folder of rows. Raises OSError."""
+def write_file(folder: Folder, table: str, name: str, rows: pa.Table) -> tuple[str, int]:
+    """Write rows of one table; returns the file's path below the snapshot, and its size (bytes). Raises OSError."""
     below = _of_table(folder / ROWS, table)
     kept = rows.select(_STORED.names)
-    below.write_table(name, kept, compression="zstd", compression_level=1, use_dictionary=_REPEATED)
-    return f"{below.name}/{name}"
+    size = below.write_table(name, kept, compression="zstd", compression_level=1, use_dictionary=_REPEATED)
+    return f"{ROWS}/{below.name}/{name}", size
 
 
-def write_digests(folder: Folder, table: str, name: str, digests: pa.Table) -> None:
-    """Write the digests of the rows in the file of this name. Raises OSError."""
+def write_digests(folder: Folder, table: str, name: str, digests: pa.Table) -> tuple[str, int]:
+    """Write the digests of the rows in the file of this name; returns the same of it. Raises OSError."""
     # Hashes cannot be compressed; all else is nearly the same from row to row.
     compression = {column: "none" if column in _HASHES else "zstd" for column in digests.column_names}
-    _of_table(folder / DIGESTS, table).write_table(name, digests, compression=compression, use_dictionary=["queue"])
+    below = _of_table(folder / DIGESTS, table)
+    size = below.write_table(name, digests, compression=compression, use_dictionary=["queue"])
+    return f"{DIGESTS}/{below.name}/{name}", size
 
 
 def _of_table(folder: Folder, table: str) -> Folder:
@@ -193,12 +195,12 @@ def _of_table(folder: Folder, table: str) -> Folder:
 
 
 def drop_unclaimed(folder: Folder, claimed: Iterable[str]) -> None:
-    """Remove files that no successful attempt has reported. Raises OSError."""
+    """Remove files that no successful attempt has reported (paths below the folder). Raises OSError."""
     known = set(claimed)
     for tables in (folder / ROWS, folder / DIGESTS):
         for below in map(tables.__truediv__, tables.names()):
             for name in below.names():
-                if name.endswith(_SUFFIX) and f"{below.name}/{name}" not in known:
+                if name.endswith(_SUFFIX) and f"{tables.name}/{below.name}/{name}" not in known:
                     below.remove(name)
 
 
@@ -275,6 +277,7 @@ class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
     instants. `queues`: by name.
     `buckets`: number of buckets that hold the rows (`reports.snapshot.format`).
     `digests`: kind of the digests next to the rows (`reports.snapshot.digests`), empty if there are none.
+    `files`: the path below the folder and the size (bytes) of each file of rows or digests.
     `scripts_sha256`: over the SHA-1 of all pinned scripts, in the order of their names. `seed`, `workload`: of the load
     that filled the store, where there was one.
     """
@@ -295,6 +298,7 @@ class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
     queues: dict[str, QueueFacts]
     buckets: int
     digests: str = ""
+    files: dict[str, int] = {}
     seed: int | None = None
     workload: dict[str, Any] | None = None
 
@@ -355,9 +359,41 @@ class SnapshotFolder:
     manifest: SnapshotManifest
 
 
-def open_snapshot_folder(folder: Folder) -> SnapshotFolder:
-    """Open a stored snapshot. Raises as `read_manifest`."""
+def read_whole_manifest(folder: Folder) -> SnapshotManifest:
+    """The manifest of a stored snapshot of which all files are there.
+
+    Rows and digests that are gone would not be missed: the comparison would take them for a store without such rows,
+    and rows with equal digests are not even read. Raises UsageProblem for an incomplete snapshot, and as
+    `read_manifest`.
+    """
     manifest = read_manifest(folder)
+    with explained_folder(folder):
+        found = {
+            f"{tables.name}/{below.name}/{name}": size
+            for tables in (folder / ROWS, folder / DIGESTS)
+            for below in map(tables.__truediv__, tables.names())
+            for name, size in below.sizes().items()
+            if name.endswith(_SUFFIX)
+        }
+    if found != manifest.files:
+        path = min(path for path, _ in found.items() ^ manifest.files.items())
+        raise UsageProblem(
+            f"{folder} is not complete: {_what_is_wrong(path, found, manifest)}", hint="take the snapshot again"
+        )
+    return manifest
+
+
+def _what_is_wrong(path: str, found: Mapping[str, int], manifest: SnapshotManifest) -> str:
+    if path not in found:
+        return f"{path} is missing"
+    if path not in manifest.files:
+        return f"{path} is not in its manifest"
+    return f"{path} has {found[path]} bytes instead of {manifest.files[path]}"
+
+
+def open_snapshot_folder(folder: Folder) -> SnapshotFolder:
+    """Open a stored snapshot. Raises as `read_whole_manifest`."""
+    manifest = read_whole_manifest(folder)
     return SnapshotFolder(name=str(folder), folder=versioned_folder(folder, manifest), manifest=manifest)
 
 

@@ -36,7 +36,7 @@ from reports.snapshot.format import (
     drop_unclaimed,
     file_name,
     lots_for,
-    read_manifest,
+    read_whole_manifest,
     versioned_folder,
     write_digests,
     write_file,
@@ -65,9 +65,12 @@ class RowCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WrittenPart(msgspec.Struct, frozen=True, kw_only=True):
-    """The output of one attempt at a part: files below the folder of rows, counts, and whether all have digests."""
+    """The output of one attempt at a part: counts, and whether all rows have digests.
 
-    files: list[str]
+    `files`: paths below the folder of the snapshot, and sizes (bytes).
+    """
+
+    files: dict[str, int]
     counts: list[RowCount]
     has_digests: bool = True
 
@@ -108,7 +111,7 @@ def write_part(task: SnapshotWrite, number: int, attempt: int) -> WrittenPart:
         )
     ]
     return WrittenPart(
-        files=[name for each in done for name in each.files],
+        files={path: size for each in done for path, size in each.files.items()},
         counts=[counted for each in done for counted in each.counts],
         has_digests=all(each.has_digests for each in done),
     )
@@ -116,13 +119,15 @@ def write_part(task: SnapshotWrite, number: int, attempt: int) -> WrittenPart:
 
 def write_rows(place: RowPlace, table: str, rows: pa.Table, *, part: int, attempt: int, number: int) -> WrittenPart:
     """Write rows of one table, a file for each bucket, and their digests. Raises OSError where the disk is full."""
-    files: list[str] = []
+    files: dict[str, int] = {}
     is_digested = table in DIGESTED and fingerprint_here() != ""
     for bucket, share in in_buckets(rows, place.buckets):
         name = file_name(bucket, part, attempt, number)
-        files.append(write_file(place.folder, table, name, share))
+        written = [write_file(place.folder, table, name, share)]
         if is_digested:
-            write_digests(place.folder, table, name, digests_of(table, share, as_bytes(place.prefix)))
+            digests = digests_of(table, share, as_bytes(place.prefix))
+            written.append(write_digests(place.folder, table, name, digests))
+        files.update(written)
     return WrittenPart(
         files=files, counts=list(row_counts(table, rows)), has_digests=is_digested or table not in DIGESTED
     )
@@ -131,6 +136,11 @@ def write_rows(place: RowPlace, table: str, rows: pa.Table, *, part: int, attemp
 def digests_in(written: Iterable[WrittenPart]) -> str:
     """Of which kind the digests are; empty unless all rows have them (an executor may have no compiler)."""
     return fingerprint_here() if all(part.has_digests for part in written) else ""
+
+
+def files_in(written: Iterable[WrittenPart]) -> dict[str, int]:
+    """Paths and sizes of all files, in the order of the paths."""
+    return dict(sorted(file for part in written for file in part.files.items()))
 
 
 def collected_by_table(batches: Iterator[pa.RecordBatch], buckets: int) -> Iterator[tuple[str, pa.Table]]:
@@ -288,6 +298,7 @@ def save(
         queues=facts,
         buckets=planned.buckets,
         digests=digests_in(written),
+        files=files_in(written),
         seed=seed,
         workload=workload,
     )
@@ -296,8 +307,8 @@ def save(
 
 
 def open_stored(spark: SparkSession, folder: Folder) -> StoredSnapshot:
-    """A snapshot that was saved. Raises as `read_manifest`."""
-    return _stored(spark, folder, read_manifest(folder))
+    """A snapshot that was saved. Raises as `read_whole_manifest`."""
+    return _stored(spark, folder, read_whole_manifest(folder))
 
 
 def _stored(spark: SparkSession, folder: Folder, manifest: SnapshotManifest) -> StoredSnapshot:

@@ -16,7 +16,7 @@ from reports.options import CheckConfig, HistoryConfig
 from reports.rendering import print_checks, print_history, write_check_reports, write_history_reports
 from reports.session import settings_of, spark_session
 from reports.snapshot.folders import folder_at
-from reports.snapshot.format import read_manifest
+from reports.snapshot.format import read_whole_manifest
 from reports.snapshot.store import open_stored
 from reports.store_address import store_addresses
 from reports.verbs.store_readings import demand_content, output_folder, store_readings
@@ -52,7 +52,7 @@ def check_history(config: HistoryConfig, history: Path) -> int:
     if not has_jobs(history):
         raise Undecidable(f"no job ran in {history}, so nothing can be checked", hint="record a longer chaos run")
     if snapshot is not None:
-        read_manifest(snapshot)
+        read_whole_manifest(snapshot)
     with output_folder(out) as reports:
         with spark_session(settings_of(config)) as session:
             stored = None if snapshot is None else open_stored(session, snapshot)

@@ -28,7 +28,7 @@ from reports.diff.summary import DiffSummary
 from reports.history import check_jobs, result_of
 from reports.load.result import LoadResult
 from reports.snapshot.folders import ENDPOINT, Folder, folder_at
-from reports.snapshot.format import MANIFEST, ROWS, claim_folder, drop_unclaimed, read_manifest
+from reports.snapshot.format import DIGESTS, MANIFEST, ROWS, claim_folder, drop_unclaimed, read_manifest
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.store import StoredSnapshot, open_stored, save
 from tests.observe.snapshot_builders import job
@@ -78,7 +78,9 @@ def test_a_folder_is_the_same_wherever_it_is(folder: Folder, tmp_path: Path) -> 
     folder.make()
     folder.write("a", b"one")
     folder.write("a", b"two")
-    (folder / "below").write_table("rows.parquet", rows := pa.table({"n": [1, 2]}))
+    size = (folder / "below").write_table("rows.parquet", rows := pa.table({"n": [1, 2]}))
+    assert (folder.sizes(), (folder / "below").sizes()) == ({"a": 3}, {"rows.parquet": size})
+    assert (folder / "nowhere").sizes() == {}
     assert folder.exists()
     assert sorted(folder.names()) == ["a", "below"]
     assert folder.read("a") == b"two"
@@ -184,9 +186,10 @@ def test_what_an_attempt_that_failed_has_left_in_s3_is_removed(
     claimed = jobs.names()
     jobs.write(left_over := claimed[0].replace("-a0-", "-a1-"), jobs.read(claimed[0]) or b"")
     others = [
-        f"{table}/{name}"
-        for table in (kept.folder / ROWS).names()
-        for name in (kept.folder / ROWS / table).names()
+        f"{kind}/{table}/{name}"
+        for kind in (ROWS, DIGESTS)
+        for table in (kept.folder / kind).names()
+        for name in (kept.folder / kind / table).names()
         if name != left_over
     ]
     assert left_over in jobs.names()

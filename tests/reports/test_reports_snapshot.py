@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -12,13 +13,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from hypothesis import example, given
 from hypothesis import strategies as st
 from redis.exceptions import ResponseError
 
+from conformance.cli.verbs import cli
 from conformance.observe.keyspace import RawKey, decode_key, is_reserved
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import TABLES, Event, Snapshot
+from conformance.problems import UsageProblem
 from conformance.protocol.keys import SLOTS, slot_of
 from conformance.protocol.states import QUEUE_KEYS
 from conformance.servers import RedisInstance, open_server
@@ -34,6 +38,7 @@ from reports.snapshot.format import (
     claim_folder,
     drop_unclaimed,
     lots_for,
+    open_snapshot_folder,
     read_bucket,
     read_manifest,
     versioned_folder,
@@ -547,3 +552,48 @@ def test_files_of_an_attempt_that_failed_are_removed(server: RedisInstance, pref
     assert kept(tmp_path, 2) != before
     drop_unclaimed(folder_at(tmp_path), [name for part in written for name in part.files])
     assert kept(tmp_path, 2) == before
+
+
+def whole_snapshot(server: RedisInstance, prefix: str, folder: Path) -> SnapshotManifest:
+    write(server, prefix, plain_store(prefix))
+    written = keep(server, prefix, folder, 2)
+    files, kind = snapshot_store.files_in(written), snapshot_store.digests_in(written)
+    whole = msgspec.structs.replace(manifest(), files=files, digests=kind)
+    write_manifest(folder_at(folder), whole)
+    return whole
+
+
+def test_a_snapshot_without_one_of_its_files_is_refused_by_name(
+    server: RedisInstance, prefix: str, tmp_path: Path
+) -> None:
+    whole = whole_snapshot(server, prefix, tmp_path)
+    assert open_snapshot_folder(folder_at(tmp_path)).manifest == whole
+    assert {path.split("/")[0] for path in whole.files} == {"rows", "digests"}
+    tables = {path.rpartition("/")[0]: path for path in whole.files}
+    for path in tables.values():
+        content = (tmp_path / path).read_bytes()
+        for damaged, problem in ((None, "is missing"), (content[:-1], "bytes instead of"), (b"", "has 0 bytes")):
+            (tmp_path / path).unlink(missing_ok=True)
+            if damaged is not None:
+                (tmp_path / path).write_bytes(damaged)
+            with pytest.raises(UsageProblem, match=problem) as caught:
+                open_snapshot_folder(folder_at(tmp_path))
+            assert path in str(caught.value)
+        (tmp_path / path).write_bytes(content)
+    foreign = tmp_path / "rows" / "table=logs" / "b000-p00009-a0-000.parquet"
+    foreign.write_bytes(content)
+    with pytest.raises(UsageProblem, match=f"{foreign.name} is not in its manifest"):
+        open_snapshot_folder(folder_at(tmp_path))
+
+
+@pytest.mark.parametrize("gone", ["rows/table=events", "digests"])
+def test_an_incomplete_snapshot_ends_a_verb_with_2(
+    server: RedisInstance, prefix: str, tmp_path: Path, gone: str
+) -> None:
+    whole_snapshot(server, prefix, tmp_path)
+    shutil.rmtree(tmp_path / gone)
+    for verb in (("diff", str(tmp_path), str(tmp_path)), ("check", str(tmp_path))):
+        result = CliRunner().invoke(cli, verb)
+        assert isinstance(result.exception, UsageProblem)
+        assert result.exception.exit_code == 2
+        assert f"{gone}/" in str(result.exception)

@@ -299,11 +299,12 @@ def junit_of(folder: Path, result: HistoryResult) -> str:
 def stored_by_hand(spark: SparkSession, end: Snapshot, folder: Folder) -> StoredSnapshot:
     """A snapshot as if it had been read from a store."""
     rows = pa.Table.from_batches([batch_of(wide_rows(end))])
+    files: dict[str, int] = {}
     for table in TABLES:
         own = rows.filter(pc.equal(rows.column("table"), table))
         for bucket, share in in_buckets(own, 2):
-            write_file(folder, table, file_name(bucket, 0, 0, 0), share)
-    write_manifest(folder, manifest())
+            files.update([write_file(folder, table, file_name(bucket, 0, 0, 0), share)])
+    write_manifest(folder, msgspec.structs.replace(manifest(), files=files))
     return open_stored(spark, folder)
 
 

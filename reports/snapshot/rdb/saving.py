@@ -24,6 +24,7 @@ from reports.snapshot.store import (
     WrittenPart,
     collected_by_table,
     digests_in,
+    files_in,
     script_facts,
     summed,
     write_rows,
@@ -100,6 +101,7 @@ def save_rdb(source: RdbSource, folder: Folder) -> SnapshotManifest:
         queues=queues,
         buckets=buckets,
         digests=digests_in(written),
+        files=files_in(written),
     )
     write_manifest(folder, manifest)
     return manifest
