@@ -262,12 +262,23 @@ def _diff_case(summary: DiffSummary, name: str) -> JunitCase:
     return junit_check(name, failure=failure, details="\n".join(lines))
 
 
+TRIMMED_SHOWN = 5
+"""Names of queues in the sentence about trimmed events."""
+
+
 def print_diff(summary: DiffSummary, console: Console) -> None:
     """Show the outcome, the classes, and one example of each."""
     console.print(verdict_of(summary), style="bold red" if summary.total else "bold green", highlight=False)
     if summary.hidden:
         counts = ", ".join(f"{rule} {count:,}" for rule, count in summary.hidden.items())
         console.print(f"Values hidden by rules: {counts}.", highlight=False)
+    if summary.trimmed:
+        names = ", ".join(summary.trimmed[:TRIMMED_SHOWN]) + (", …" if len(summary.trimmed) > TRIMMED_SHOWN else "")
+        console.print(
+            f"Events trimmed in {names}: only those of jobs whose first event both sides still have were compared.",
+            highlight=False,
+            markup=False,
+        )
     if not summary.total:
         return
     table = Table("class", "count", "example", "expected", "actual", box=None, pad_edge=False)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from pyspark.sql import functions as sql
 from redis.exceptions import ResponseError
 
 from conformance.gate.records import KIT_VERSION
+from conformance.observe.canonical_rules import CLOCK_TOLERANCE_MS
 from conformance.servers.connection import Client, connect, connect_node, explained, read_facts
 from conformance.upstream.manifest import load_manifest
 from reports.snapshot.digests.library import fingerprint_here
@@ -55,13 +56,17 @@ _WITH_JOB_IDS = frozenset({"jobs", "memberships"})
 
 
 class RowCount(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of one table and queue. `generated`: some job id was. `event_limit`: the setting `opts.maxLenEvents`."""
+    """Rows of one table and queue. `generated`: some job id was. `event_limit`: the setting `opts.maxLenEvents`.
+
+    `first_ms`: when the first of these jobs or events was added, Unix ms.
+    """
 
     table: str
     queue: str
     rows: int
     generated: bool = False
     event_limit: float | None = None
+    first_ms: int | None = None
 
 
 class WrittenPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +184,7 @@ def row_counts(table: str, rows: pa.Table) -> Sequence[RowCount]:
     queues = rows.column("queue").combine_chunks().view(pa.binary())
     generated = _queues_with_generated_ids(rows, queues) if table in _WITH_JOB_IDS else set()
     limits = _event_limits(rows) if table == "metas" else {}
+    firsts = _first_times(table, rows, queues) if table in _TIMES else {}
     return [
         RowCount(
             table=table,
@@ -186,6 +192,7 @@ def row_counts(table: str, rows: pa.Table) -> Sequence[RowCount]:
             rows=found["counts"],
             generated=found["values"] in generated,
             event_limit=limits.get(found["values"]),
+            first_ms=firsts.get(found["values"]),
         )
         for found in pc.value_counts(queues).to_pylist()
     ]
@@ -194,6 +201,26 @@ def row_counts(table: str, rows: pa.Table) -> Sequence[RowCount]:
 def _queues_with_generated_ids(rows: pa.Table, queues: pa.Array) -> set[bytes]:
     ids = rows.column("id").combine_chunks().view(pa.binary())
     return set(pc.unique(queues.filter(pc.match_substring_regex(ids, GENERATED_ID))).to_pylist())
+
+
+def _time_of_jobs(rows: pa.Table) -> pa.Array:
+    return pc.map_lookup(rows.column("fields").combine_chunks(), pa.scalar("timestamp"), "first")
+
+
+def _time_of_events(rows: pa.Table) -> pa.Array:
+    return rows.column("key").combine_chunks()
+
+
+_TIMES: Mapping[str, Callable[[pa.Table], pa.Array]] = {"jobs": _time_of_jobs, "events": _time_of_events}
+"""Tables whose rows have a time in Unix ms at the beginning of a text."""
+
+
+def _first_times(table: str, rows: pa.Table, queues: pa.Array) -> dict[bytes, int]:
+    """The first time of each queue."""
+    digits = pc.struct_field(pc.extract_regex(_TIMES[table](rows), r"^(?P<ms>[0-9]{1,18})(?:-[0-9]+)?$"), [0])
+    times = pa.table({"queue": queues, "ms": pc.cast(digits, pa.int64())})
+    found = times.group_by("queue").aggregate([("ms", "min")]).to_pylist()
+    return {row["queue"]: row["ms_min"] for row in found if row["ms_min"] is not None}
 
 
 def _event_limits(rows: pa.Table) -> dict[bytes, float]:
@@ -222,18 +249,33 @@ def redis_facts(source: RedisSource) -> tuple[str, dict[str, str]]:
     return facts.version, facts.settings
 
 
-def last_events(source: RedisSource, queues: Iterable[str]) -> dict[str, str]:
-    """Id of the last entry ever written to each event stream; it changes with every event of a queue."""
+@dataclass(frozen=True, kw_only=True)
+class StreamFacts:
+    """Facts about an event stream. `last`: id of the last entry ever written; it changes with every event of a queue.
+
+    `is_trimmed`: whether older entries are gone; None if the server does not say it.
+    """
+
+    last: str = ""
+    is_trimmed: bool | None = None
+
+
+def stream_facts(source: RedisSource, queues: Iterable[str]) -> dict[str, StreamFacts]:
+    """The facts about the event stream of each queue."""
     with connect(source.address) as client:
-        return {queue: _last_event(client, f"{source.prefix}:{queue}:events") for queue in sorted(queues)}
+        return {queue: _facts_of_stream(client, f"{source.prefix}:{queue}:events") for queue in sorted(queues)}
 
 
-def _last_event(client: Client, key: str) -> str:
+def _facts_of_stream(client: Client, key: str) -> StreamFacts:
     untyped: Any = client
     try:
-        return str(untyped.xinfo_stream(key)["last-generated-id"])
+        found = untyped.xinfo_stream(key)
     except ResponseError:
-        return ""
+        return StreamFacts()
+    added, deleted = found.get("entries-added"), found.get("max-deleted-entry-id")
+    # XDEL takes single entries, of which the server does not count how many there were.
+    is_known = added is not None and deleted == b"0-0"
+    return StreamFacts(last=str(found["last-generated-id"]), is_trimmed=added > found["length"] if is_known else None)
 
 
 def queues_of(parts: Iterable[KeyspacePart]) -> list[str]:
@@ -270,18 +312,19 @@ def save(
         queues = queues_of(planned.parts)
         version, settings = redis_facts(source)
         # Asked before the first row is read and after the last: else a queue that moved in between would go unnoticed.
-        before = last_events(source, queues)
+        before = stream_facts(source, queues)
     written = _write_parts(
         spark, SnapshotWrite(source=source, parts=planned.parts, folder=folder.absolute(), buckets=planned.buckets)
     )
     reading_ms = int((time.monotonic() - began) * 1000)
     with explained(source.address):
-        after = last_events(source, queues)
-    moving = [queue for queue in queues if before[queue] != after[queue]]
+        after = stream_facts(source, queues)
+    moving = [queue for queue in queues if before[queue].last != after[queue].last]
     if moving:
         announce(f"the queue moved while it was read: {', '.join(moving[:5])}; its tables are of different instants")
     bullmq, digest = script_facts()
-    tables, facts = summed(written)
+    trimmed = {queue: facts.is_trimmed for queue, facts in after.items() if facts.is_trimmed is not None}
+    tables, facts = summed(written, trimmed)
     manifest = SnapshotManifest(
         kit=KIT_VERSION,
         bullmq=bullmq,
@@ -339,22 +382,27 @@ def _writer(task: SnapshotWrite) -> Callable[[Iterable[pa.RecordBatch]], Iterato
     return write
 
 
-def summed(written: Sequence[WrittenPart]) -> tuple[dict[str, int], dict[str, QueueFacts]]:
-    """Rows by table, and facts by queue.
+def summed(written: Sequence[WrittenPart], trimmed: Mapping[str, bool]) -> tuple[dict[str, int], dict[str, QueueFacts]]:
+    """Rows by table, and facts by queue. `trimmed`: whether the event stream of a queue was, where the server says it.
 
-    BullMQ adds events with `XADD MAXLEN ~ limit` (upstream `includes/getOrSetMaxEvents.lua`), which trims nothing
-    before the limit is reached: a stream that is shorter is complete.
+    Else: BullMQ adds events with `XADD MAXLEN ~ limit` (upstream `includes/getOrSetMaxEvents.lua`), which trims nothing
+    before the limit is reached. A stream that is shorter is complete, unless `trimEvents` made it so: then there are
+    jobs that are older than its first entry.
     """
     tables: Counter[str] = Counter()
     queues: Counter[str] = Counter()
     events: Counter[str] = Counter()
     limits: dict[str, float] = {}
+    firsts: defaultdict[str, dict[str, int]] = defaultdict(dict)
     generated: set[str] = set()
     for counted in (counted for part in written for counted in part.counts):
         tables[counted.table] += counted.rows
         queues[counted.queue] += counted.rows
         if counted.table == "events":
             events[counted.queue] += counted.rows
+        if counted.first_ms is not None:
+            known = firsts[counted.queue]
+            known[counted.table] = min(counted.first_ms, known.get(counted.table, counted.first_ms))
         if counted.event_limit is not None:
             limits[counted.queue] = counted.event_limit
         if counted.generated:
@@ -362,8 +410,15 @@ def summed(written: Sequence[WrittenPart]) -> tuple[dict[str, int], dict[str, Qu
     return dict(tables), {
         queue: QueueFacts(
             rows=number,
-            events_complete=queue not in events or events[queue] < limits.get(queue, 0),
+            events_complete=not trimmed.get(
+                queue, events[queue] >= limits.get(queue, 1) or _has_lost_its_beginning(firsts[queue])
+            ),
             generated_ids=queue in generated,
         )
         for queue, number in sorted(queues.items())
     }
+
+
+def _has_lost_its_beginning(firsts: Mapping[str, int]) -> bool:
+    """Whether the first job of a queue is older than its first event."""
+    return {"jobs", "events"} <= firsts.keys() and firsts["jobs"] + CLOCK_TOLERANCE_MS < firsts["events"]

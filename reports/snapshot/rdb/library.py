@@ -29,7 +29,7 @@ PAGE_BYTES = 32 * 1024 * 1024
 KEY_RECORD = np.dtype(
     [
         *((name, np.int64) for name in ("expires_ms", "before", "first", "count")),
-        *((name, np.int64) for name in ("first_score", "first_entry", "entries")),
+        *((name, np.int64) for name in ("first_score", "first_entry", "entries", "trimmed")),
         *((name, np.int32) for name in ("kind", "is_whole")),
     ]
 )

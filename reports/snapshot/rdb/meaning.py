@@ -37,6 +37,8 @@ class RowsOfKeys:
         self._start = len(as_bytes(prefix)) + 1
         self._pieces: list[Any] = []
         self._joined: list[RawKey] = []
+        self.trimmed: dict[str, bool] = {}
+        """Whether the event stream of a queue was trimmed, if the file says it."""
 
     def batches(self, page: RdbPage) -> Iterator[pa.RecordBatch]:
         """The rows of one page, without those that are for the end."""
@@ -72,6 +74,8 @@ class RowsOfKeys:
         expires_ms, kind, name = int(record["expires_ms"]), TYPES[record["kind"]], as_text(rest)
         if 0 <= expires_ms <= self._taken_ms:
             return
+        if name == "events" and record["is_whole"] and int(record["trimmed"]) >= 0:
+            self.trimmed[as_text(queue)] = bool(record["trimmed"])
         if name in _LONG_CONTAINERS and QUEUE_KEYS[name] == kind:
             yield _container_batch(page, record, as_text(queue), name)
             if record["is_whole"] and expires_ms >= 0:

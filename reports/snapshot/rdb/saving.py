@@ -82,9 +82,10 @@ def save_rdb(source: RdbSource, folder: Folder) -> SnapshotManifest:
         buckets = buckets_for(keys, used_bytes)
         with explained_folder(folder):
             place = RowPlace(folder=folder, buckets=buckets, prefix=source.prefix)
-            written = _write(_rows(source.prefix, taken_ms, files), place)
+            rows = RowsOfKeys(source.prefix, taken_ms)
+            written = _write(_rows(rows, files), place)
     bullmq, digest = script_facts()
-    tables, queues = summed(written)
+    tables, queues = summed(written, rows.trimmed)
     manifest = SnapshotManifest(
         kit=KIT_VERSION,
         bullmq=bullmq,
@@ -114,8 +115,7 @@ def _opened_file(path: Path, reader: RdbReader) -> _OpenFile:
     return _OpenFile(path, reader.facts(), chain([first], pages))
 
 
-def _rows(prefix: str, taken_ms: int, files: Sequence[_OpenFile]) -> Iterator[pa.RecordBatch]:
-    rows = RowsOfKeys(prefix, taken_ms)
+def _rows(rows: RowsOfKeys, files: Sequence[_OpenFile]) -> Iterator[pa.RecordBatch]:
     for file in files:
         for page in file.pages:
             yield from rows.batches(page)

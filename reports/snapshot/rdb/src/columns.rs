@@ -54,7 +54,7 @@ impl Texts {
 ///
 /// Its elements are `count` values from `first` on, with names beside them where it is a hash or a stream. `entries`
 /// from `first_entry` on are those of a stream, and the scores of a sorted set begin at `first_score`. `before`:
-/// elements of the pieces before. `expires_ms`: Unix ms; -1: never.
+/// elements of the pieces before. `expires_ms`: Unix ms; -1: never. `trimmed`: entries that a stream has lost; -1: unknown.
 #[repr(C)]
 #[derive(Default)]
 pub struct KeyRecord {
@@ -65,6 +65,7 @@ pub struct KeyRecord {
     pub first_score: i64,
     pub first_entry: i64,
     pub entries: i64,
+    pub trimmed: i64,
     pub kind: i32,
     pub is_whole: i32,
 }
@@ -80,7 +81,7 @@ pub struct Columns {
     pub entry_sizes: Vec<i64>,
 }
 
-const BYTES_OF_RECORD: usize = 64;
+const BYTES_OF_RECORD: usize = 72;
 
 impl Columns {
     pub fn new() -> Self {

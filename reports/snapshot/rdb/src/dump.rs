@@ -184,9 +184,11 @@ impl<'a> Dump<'a> {
             key.parts -= 1;
         }
         let is_whole = key.parts == 0;
-        if is_whole {
-            key.form.read_end(&mut self.source)?;
-        }
+        let trimmed = if is_whole {
+            key.form.read_end(&mut self.source)?
+        } else {
+            -1
+        };
         if let Some(name) = &key.name {
             let count = (columns.values.len() - first) as i64;
             columns.keys.push(name);
@@ -197,6 +199,7 @@ impl<'a> Dump<'a> {
                 first_entry: first_entry as i64,
                 entries: (columns.entry_ids.len() - first_entry) as i64,
                 is_whole: i32::from(is_whole),
+                trimmed,
                 ..key.record
             });
             key.record.before += count;

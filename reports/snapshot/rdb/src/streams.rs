@@ -88,15 +88,27 @@ fn unpack_entry(
 }
 
 /// What stands behind the entries: counts, ids, and consumer groups.
-pub fn skip_end(source: &mut Source<'_>, generation: u8) -> Result<(), Refusal> {
-    let numbers = if generation >= 2 { 8 } else { 3 };
-    for _ in 0..numbers {
+///
+/// Returns how many entries were trimmed: those that were added and are gone, if none was deleted one by one. -1: the
+/// file does not say it.
+pub fn read_end(source: &mut Source<'_>, generation: u8) -> Result<i64, Refusal> {
+    let length = source.length()?;
+    source.length()?; // the last id
+    source.length()?;
+    let mut trimmed = -1;
+    if generation >= 2 {
+        source.length()?; // the first id
         source.length()?;
+        let last_deleted = (source.length()?, source.length()?);
+        let added = source.length()?;
+        if last_deleted == (0, 0) {
+            trimmed = added as i64 - length as i64;
+        }
     }
     for _ in 0..source.length()? {
         skip_group(source, generation)?;
     }
-    Ok(())
+    Ok(trimmed)
 }
 
 fn skip_group(source: &mut Source<'_>, generation: u8) -> Result<(), Refusal> {

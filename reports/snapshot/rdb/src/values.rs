@@ -116,11 +116,11 @@ impl Form {
         }
     }
 
-    /// What stands behind the last part.
-    pub fn read_end(self, source: &mut Source<'_>) -> Result<(), Refusal> {
+    /// What stands behind the last part. Returns how many entries of a stream were trimmed (-1: unknown).
+    pub fn read_end(self, source: &mut Source<'_>) -> Result<i64, Refusal> {
         match self {
-            Form::Stream { generation } => streams::skip_end(source, generation),
-            _ => Ok(()),
+            Form::Stream { generation } => streams::read_end(source, generation),
+            _ => Ok(-1),
         }
     }
 
