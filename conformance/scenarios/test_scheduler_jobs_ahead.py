@@ -236,7 +236,7 @@ def test_the_iterations_are_counted(client: Participant) -> None:
 
 @scenario("scheduler.record", tier="full")
 def test_the_limit_is_in_the_record(client: Participant) -> None:
-    """Where every client reads it."""
+    """Every client reads it from there."""
     queue = client.queue()
     queue.schedule("s", {**YEARLY, "limit": 5})
     equal(queue.redis.field("repeat:s", "limit"), "5", "the limit is in the record", where="scheduler.limit")
