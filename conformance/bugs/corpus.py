@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from datetime import date
 from functools import lru_cache
 from importlib.resources import files
 from typing import Literal, get_args
@@ -127,6 +128,21 @@ def corpus_of(bugs: Iterable[Bug]) -> Corpus:
             raise ValueError(f"bug {bug.id}: {problem}")
         by_id[bug.id] = bug
     return by_id
+
+
+class BlindDraw(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Visible bugs drawn at random before scenarios were written for their classes, and how many were caught then."""
+
+    drawn: date
+    seed: str
+    caught_then: int
+    ids: list[str]
+
+
+def load_blind_draw() -> BlindDraw:
+    """Read the draw. Raises ValueError if it is not well-formed."""
+    text = (files("conformance.bugs") / "data" / "blind.toml").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(text), BlindDraw)
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -6,9 +6,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from conformance.bugs.corpus import Bug, Corpus, Status
-
-STATUSES: tuple[Status, ...] = ("caught", "open", "not visible")
+from conformance.bugs.corpus import RELEASES, BlindDraw, Bug, Corpus
 
 _HEAD = """# Real bugs
 
@@ -23,16 +21,17 @@ yet). Open issues of the ports have rows too, as far as they were found.
 | not visible | no test that drives the client from outside can show it |
 
 `bullmq-conformance bugs list` prints what each bug does to a user, and `bullmq-conformance bugs prove ID` repeats a
-proof. A mutant with the same defect takes the place of releases that cannot be installed.
+proof. A mutant with the same defect takes the place of releases that cannot be installed, or cannot be driven.
 The page is generated from `conformance/bugs/data`.
 """
 
 
-def bugs_page(corpus: Corpus) -> str:
+def bugs_page(corpus: Corpus, draw: BlindDraw) -> str:
     """Return the page as Markdown."""
     bugs = list(corpus.values())
     parts = [
         _HEAD,
+        _measured(corpus, draw),
         _table("By port", "port", bugs, lambda bug: bug.port),
         _table("By area", "area", bugs, lambda bug: bug.area),
         _listed("Caught", (bug for bug in bugs if bug.status == "caught")),
@@ -40,6 +39,16 @@ def bugs_page(corpus: Corpus) -> str:
         _hidden([bug for bug in bugs if bug.status == "not visible"]),
     ]
     return "\n".join(parts)
+
+
+def _measured(corpus: Corpus, draw: BlindDraw) -> str:
+    now = sum(corpus[bug_id].status == "caught" for bug_id in draw.ids)
+    text = textwrap.fill(
+        f"Measured blind: of {len(draw.ids)} visible bugs that were drawn on {draw.drawn} (seed {draw.seed}), before "
+        f"scenarios were written for their classes, {draw.caught_then} were caught; now {now} are.",
+        120,
+    )
+    return f"{text}\n"
 
 
 def recall_text(bugs: Iterable[Bug]) -> str:
@@ -50,12 +59,13 @@ def recall_text(bugs: Iterable[Bug]) -> str:
 
 
 def _table(title: str, name: str, bugs: Sequence[Bug], key: Callable[[Bug], str]) -> str:
-    lines = [f"## {title}\n", f"| {name} | bugs | caught | open | not visible | caught of visible |"]
-    lines.append("|---|---|---|---|---|---|")
+    lines = [f"## {title}\n", f"| {name} | bugs | caught | by releases | open | not visible | caught of visible |"]
+    lines.append("|---|---|---|---|---|---|---|")
     groups = [(group, [bug for bug in bugs if key(bug) == group]) for group in dict.fromkeys(map(key, bugs))]
     for group, members in [*groups, ("all", bugs)]:
         counts = Counter(bug.status for bug in members)
-        numbers = " | ".join(str(counts[status]) for status in STATUSES)
+        by_releases = sum(bug.proof == RELEASES for bug in members)
+        numbers = f"{counts['caught']} | {by_releases} | {counts['open']} | {counts['not visible']}"
         lines.append(f"| {group} | {len(members)} | {numbers} | {recall_text(members)} |")
     return "\n".join(lines) + "\n"
 

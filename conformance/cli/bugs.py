@@ -13,7 +13,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from conformance.bugs.corpus import Bug, Corpus, Status, load_corpus
+from conformance.bugs.corpus import Bug, Corpus, Status, load_blind_draw, load_corpus
 from conformance.bugs.page import bugs_page, recall_text
 from conformance.bugs.proof import BugProof, Prover
 from conformance.cli.options import configured
@@ -98,7 +98,7 @@ def worst_code(codes: Sequence[int]) -> int:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def page(file: Path) -> None:
     """Write the page about the bugs (Markdown) to FILE."""
-    file.write_text(bugs_page(load_corpus()), "utf-8")
+    file.write_text(bugs_page(load_corpus(), load_blind_draw()), "utf-8")
 
 
 def _chosen(corpus: Corpus, ids: Sequence[str], config: ProofConfig) -> list[Bug]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from conformance.bugs import corpus
-from conformance.bugs.corpus import Bug, Port, corpus_of, load_corpus
+from conformance.bugs.corpus import BlindDraw, Bug, Port, corpus_of, load_blind_draw, load_corpus
 from conformance.bugs.page import bugs_page, recall_text
 from conformance.mutants.registry import MUTANTS
 
@@ -91,13 +92,22 @@ def test_the_page_counts_what_is_caught() -> None:
         bug("node-2"),
         bug("python-3", visible="inside", reason="only types"),
     ]
-    page = bugs_page(corpus_of(rows))
-    assert "| node | 2 | 1 | 1 | 0 | 1 of 2 (50 %) |" in page
-    assert "| python | 1 | 0 | 0 | 1 | none |" in page
+    draw = BlindDraw(drawn=date(2026, 11, 26), seed="s", caught_then=0, ids=["node-1", "node-2"])
+    page = bugs_page(corpus_of(rows), draw)
+    assert "| node | 2 | 1 | 1 | 1 | 0 | 1 of 2 (50 %) |" in page
+    assert "| python | 1 | 0 | 0 | 0 | 1 | none |" in page
+    assert "of 2 visible bugs that were drawn on 2026-11-26 (seed s)" in page
+    assert "0 were caught; now 1 are." in page
     assert "## Open\n\n- claiming: node-2\n" in page
     assert "| claiming | 1 | python-3: only types |" in page
     assert recall_text(rows) == "1 of 2 (50 %)"
 
 
 def test_the_page_is_the_one_of_the_corpus() -> None:
-    assert PAGE.read_text("utf-8") == bugs_page(load_corpus()), "`make generate` writes it"
+    assert PAGE.read_text("utf-8") == bugs_page(load_corpus(), load_blind_draw()), "`make generate` writes it"
+
+
+def test_the_blind_draw_is_of_visible_bugs() -> None:
+    draw = load_blind_draw()
+    assert len(set(draw.ids)) == len(draw.ids)
+    assert [bug_id for bug_id in draw.ids if load_corpus()[bug_id].status == "not visible"] == []
