@@ -171,7 +171,7 @@ def test_changing_a_delay(client: Participant) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, 5), (5, 0), (5, 2), (5, 5)])
-@scenario("getters.change-priority")
+@scenario("getters.change-priority", "getters.job.fields")
 def test_changing_a_priority(client: Participant, before: int, after: int) -> None:
     """The job moves to where its new priority belongs."""
     queue = client.queue()
@@ -183,6 +183,8 @@ def test_changing_a_priority(client: Participant, before: int, after: int) -> No
     if not after:
         equal(queue.redis.elements("wait"), ["1", "3"], "it waits behind those that wait already")
     equal(queue.redis.field("1", "priority"), str(after), "the hash holds the priority", where="job.priority")
+    found = queue.job("1")
+    equal(found.priority if found else None, after, "a job that is read back has it too")
 
 
 @pytest.mark.parametrize("delayed", [False, True], ids=["keep-delayed", "with-delayed"])

@@ -1,6 +1,6 @@
 """Differences between the versions of the client that this driver supports: 2.16.1 and later.
 
-An operation whose name a version does not have yet is not declared. Older versions, from 1.10 on, work well enough to
+An operation whose name a version does not have yet is not declared. Older versions, from 1.13 on, work well enough to
 prove the bugs that they had.
 """
 
