@@ -214,6 +214,14 @@ def test_a_scheduler_without_an_end(client: Participant, repeat: dict[str, Any])
     _one_is_ahead(queue)
 
 
+@scenario("scheduler.every.first", tier="full")
+def test_an_offset_as_text_is_accepted(client: Participant) -> None:
+    """As a client may pass it that has read it from Redis."""
+    queue = client.queue()
+    queue.schedule("s", {**EVERY, "offset": "60000"})
+    _one_is_ahead(queue)
+
+
 @scenario("order.marker.base", tier="full")
 def test_the_first_job_wakes_an_idle_worker(client: Participant) -> None:
     """It waits, and the marker says so."""
@@ -236,7 +244,7 @@ def test_the_iterations_are_counted(client: Participant) -> None:
 
 @scenario("scheduler.record", tier="full")
 def test_the_limit_is_in_the_record(client: Participant) -> None:
-    """Every client reads it from there."""
+    """Every client reads it there."""
     queue = client.queue()
     queue.schedule("s", {**YEARLY, "limit": 5})
     equal(queue.redis.field("repeat:s", "limit"), "5", "the limit is in the record", where="scheduler.limit")

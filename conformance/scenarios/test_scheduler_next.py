@@ -169,6 +169,17 @@ def test_an_older_option_repeat_whose_end_has_passed_is_refused(client: Particip
     equal(queue.redis.exists("repeat"), False, "there is no scheduler")
 
 
+@scenario("scheduler.remove", tier="full", bullmq="<6")
+def test_an_older_option_repeat_is_removed(client: Participant) -> None:
+    """By its key, as a scheduler is."""
+    queue = client.queue()
+    queue.add("old", repeat={**YEARLY, "key": "mine"})
+    job = _one_is_to_come(queue)
+    equal(queue.unschedule("mine"), True, "it existed")
+    left = [name for name in ("repeat", "repeat:mine", job) if queue.redis.exists(name)]
+    equal(left, [], "nothing of it is left")
+
+
 LEGACY_KEY = "old:mine::UTC:yearly"
 """Of five parts, as BullMQ 3 and older made them; the job of such a key has an id that is made from a hash."""
 

@@ -12,6 +12,7 @@ from conformance.reference_impl import job_scheduler, recurrence, repeat
 from conformance.reference_impl import queue as queue_module
 from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.connection.connection import text
+from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.job_scheduler import JobScheduler
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.queue import Queue
@@ -137,6 +138,27 @@ def next_after_success(damage: Damage) -> None:
 
     damage.replace(ScheduleContinuation, "continue_from", remember)
     damage.around(Job, "moveToCompleted", broken)
+
+
+@mutant(
+    "scheduler.offset-as-text-fails",
+    kills=("scheduler.every.first",),
+    by=("scheduler-jobs-ahead/an_offset_as_text_is_accepted",),
+)
+def offset_as_text_fails(damage: Damage) -> None:
+    """An upsert whose offset is a text ends with an error of the script."""
+
+    def broken(upsert: Function) -> Function:
+        async def upsert_scheduler(
+            queue: Queue, scheduler: str, given: RepeatOptions, template: Mapping[str, Any] | None = None
+        ) -> Any:
+            if isinstance(given.get("offset"), str):
+                raise BullMQError("attempt to compare number with string")
+            return await upsert(queue, scheduler, given, template)
+
+        return upsert_scheduler
+
+    damage.around(Queue, "upsertJobScheduler", broken)
 
 
 @mutant("scheduler.not-put-off", kills=("scheduler.next.fails",))
@@ -372,7 +394,7 @@ def collision_unseen(damage: Damage) -> None:
     )
 
 
-@mutant("scheduler.legacy-ends", kills=("scheduler.legacy-repeat",))
+@mutant("scheduler.legacy-ends", kills=("scheduler.legacy-repeat", "scheduler.legacy-repeat.ahead"))
 def legacy_ends(damage: Damage) -> None:
     """The option `repeat` makes one job only."""
     damage.around(repeat, "next_count", lambda healthy: lambda given: None if given.get("count") else healthy(given))

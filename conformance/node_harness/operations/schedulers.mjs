@@ -1,5 +1,6 @@
 // Job schedulers (job-scheduler.ts).
 
+import { bullmq } from '../bullmq.mjs';
 import { RawJson } from '../raw_json.mjs';
 import { maybeJob, schedulerView } from '../views.mjs';
 import { count, onQueue } from './registry.mjs';
@@ -21,4 +22,7 @@ onQueue('getJobSchedulers', async (queue, a) => {
   return { schedulers: schedulers.filter(Boolean).map(schedulerView) };
 });
 onQueue('getJobSchedulersCount', async queue => count(await queue.getJobSchedulersCount()));
-onQueue('removeJobScheduler', async (queue, a) => ({ value: await queue.removeJobScheduler(a.id) }));
+
+// Versions before job schedulers remove a repeat by its key.
+const remove = ['removeJobScheduler', 'removeRepeatableByKey'].find(name => name in bullmq.Queue.prototype);
+onQueue('removeJobScheduler', async (queue, a) => ({ value: await queue[remove](a.id) }), `Queue#${remove}`);
