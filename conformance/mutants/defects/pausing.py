@@ -67,6 +67,16 @@ def toggles(damage: Damage) -> None:
     damage.around(Queue, "pause", broken)
 
 
+@mutant("pause.asks-without-prefix", kills=("pause.answer",))
+def asks_without_prefix(damage: Damage) -> None:
+    """IsPaused reads `meta` under the default prefix, and not under that of the queue."""
+
+    async def ask(queue: Queue) -> bool:
+        return bool(await queue.connection.command("HEXISTS", f"bull:{queue.name}:meta", "paused"))
+
+    damage.replace(Queue, "isPaused", ask)
+
+
 @mutant("pause.repeats-are-silent", kills=("event.paused",), by=("pause/pausing_twice_and_resuming_twice",))
 def repeats_are_silent(damage: Damage) -> None:
     """Pausing a paused queue leaves no event."""
