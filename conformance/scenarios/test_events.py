@@ -212,29 +212,6 @@ def test_retries_trim_the_stream(client: Participant, backoff: int) -> None:
     between(len(queue.redis.events()), 1, MOST_EVENTS, "the stream is near its limit of 20 entries")
 
 
-@pytest.mark.parametrize("backoff", [0, 60_000], ids=["at-once", "later"])
-@scenario("event.trimmed", tier="full", clock="real", compare=False)
-def test_a_worker_that_retries_trims_the_stream(client: Participant, backoff: int) -> None:
-    """The same with the loop of a worker."""
-    queue = _limited(client)
-    for _ in range(150 if backoff else 1):
-        queue.add("poison", {}, attempts=100_000, backoff=backoff)
-    worker = client.worker("throw")
-    client.eventually(
-        # Releases before 5 have the other name.
-        lambda: (
-            len(queue.redis.members("delayed"))
-            if backoff
-            else int(queue.redis.field("1", "atm") or queue.redis.field("1", "attemptsMade") or 0)
-        ),
-        lambda retries: retries >= 150,
-        "150 attempts have failed",
-        within_ms=20_000,
-    )
-    between(len(queue.redis.events()), 1, MOST_EVENTS, "the stream is near its limit of 20 entries")
-    worker.close()
-
-
 @scenario("event.trimmed", compare=False)
 def test_parents_that_wait_trim_the_stream(client: Participant) -> None:
     """Each queue of a flow has a limit of its own."""
