@@ -22,6 +22,7 @@ TELLING = (
     "worker.kill",
     "worker.freeze",
     "worker.kill-all",
+    "worker.kill-reconnected",
     "redis.oom",
     "redis.script-flush",
     "redis.flushall",

@@ -11,13 +11,15 @@ from chaos.workload import MAIN, WITHOUT_DUE_TIMES, WorkloadMix
 from conformance.driver.ops.queue import IsPaused
 from conformance.driver.ops.worker import IsWorkerRunning
 from conformance.observe.tap.recording import NotSeen
-from conformance.observe.tap.rules import Hold, Trigger, TriggerPhase
+from conformance.observe.tap.rules import Hold, Trigger, TriggerPhase, Watch
 from conformance.servers.connection import wait_until
 
 REACH_MS = 3000
 """A busy worker or producer calls its scripts more often than that."""
 A_WHILE_MS = 100
 WORKER_AWAY_MS = 300
+WORKS_AGAIN_MS = (50, 500)
+"""How long a worker that has reconnected works, before it is killed."""
 HOUR_MS = 3_600_000
 NO_DUE_TIMES = WorkloadMix(
     weights={"plain": 20, "prioritized": 6, "retries": 6, "fails": 3, "slow": 2, "narrow": 6},
@@ -133,6 +135,25 @@ def kill_all_workers(system: ChaosSystem) -> Iterator[None]:
         finally:
             for worker in system.workers:
                 worker.process.start()
+
+
+@fault("worker.kill-reconnected", group="workers", hold_ms=200, times=2)
+@contextmanager
+def kill_reconnected(system: ChaosSystem) -> Iterator[None]:
+    """The connections of a worker are reset; it reconnects, works again, and dies in the middle of that."""
+    process = victim(system)
+    with system.window(victims=[process], resume_ms=system.stall_ms):
+        process.tap.cut(reset=True)
+        # A finish shows that it works again; a client that does not reconnect is killed all the same.
+        finish = Trigger(script="moveToFinished", phase="after-execute")
+        with suppress(NotSeen), process.tap.when(finish, Watch()) as seen:
+            seen.reached.wait(REACH_MS)
+        system.pause(system.random.uniform(*WORKS_AGAIN_MS))
+        process.kill()
+        try:
+            yield
+        finally:
+            process.start()
 
 
 @fault("worker.freeze", group="workers", hold_ms=4500, times=1)

@@ -113,6 +113,22 @@ def test_conservation() -> None:
     assert "in no state" in judged("conservation", completed_life(), nowhere).findings[0].message
 
 
+def test_queues_that_never_came_to_rest_are_not_judged_by_their_end() -> None:
+    """A job that moves while the keys are read may be seen in two states, or in none."""
+    twice = snapshot_builders.snapshot(
+        {"q:1": snapshot_builders.job(name="a"), "q:wait": ["1"], "q:completed": Zset({"1": 1.0})}
+    )
+    for check in ("conservation", "orphans"):
+        at_rest = judged(check, [*completed_life(), quiescent()], twice)
+        stuck = RunPhase(at_ms=9000, name="stuck", seen="wait 1")
+        moving = judged(check, [*completed_life(), event(8000, "waiting", "2"), stuck], twice)
+        assert moving.verdict == "unknown"
+        assert "never came to rest" in moving.reasons[0]
+        assert at_rest.verdict == "fail"
+        # Work that is stuck stands still as well.
+        assert judged(check, [*completed_life(), stuck], twice).verdict == "fail"
+
+
 def test_durability() -> None:
     nothing = snapshot_builders.snapshot({})
     gone = judged("durability", completed_life(), nothing)

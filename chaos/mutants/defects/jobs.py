@@ -7,6 +7,7 @@ from typing import Any
 
 from chaos.crash_points import CrashPoint
 from chaos.mutants.catalogue import chaos_mutant
+from chaos.mutants.reconnections import Reconnections
 from conformance.mutants.damage import Damage, Function
 from conformance.protocol.keys import WAIT
 from conformance.reference_impl.connection.connection import is_connection_problem
@@ -59,17 +60,37 @@ def pop_in_two_steps(damage: Damage) -> None:
 
     def broken(claim: Function) -> Function:
         async def move_to_active(scripts: MoveScripts, token: str) -> Any:
-            runner: ScriptRunner = vars(scripts)["_runner"]
-            wait: str = vars(scripts)["_owner"].keys.key(WAIT)
-            job = await runner.connection.command("RPOP", wait)
-            await asyncio.sleep(0.05)
-            if job is not None:
-                await runner.connection.command("RPUSH", wait, job)
-            return await claim(scripts, token)
+            return await _claim_in_two_steps(scripts, token, claim)
 
         return move_to_active
 
     damage.around(MoveScripts, "move_to_active", broken)
+
+
+@chaos_mutant("pop.two-steps-reconnected", kills="conservation", under="worker.kill-reconnected")
+def pop_in_two_steps_after_reconnect(damage: Damage) -> None:
+    """A worker that has reconnected takes a job off its queue by one command and claims it by the next."""
+    reconnections = Reconnections(damage)
+
+    def broken(claim: Function) -> Function:
+        async def move_to_active(scripts: MoveScripts, token: str) -> Any:
+            if not reconnections.happened:
+                return await claim(scripts, token)
+            return await _claim_in_two_steps(scripts, token, claim)
+
+        return move_to_active
+
+    damage.around(MoveScripts, "move_to_active", broken)
+
+
+async def _claim_in_two_steps(scripts: MoveScripts, token: str, claim: Function) -> Any:
+    runner: ScriptRunner = vars(scripts)["_runner"]
+    wait: str = vars(scripts)["_owner"].keys.key(WAIT)
+    job = await runner.connection.command("RPOP", wait)
+    await asyncio.sleep(0.05)
+    if job is not None:
+        await runner.connection.command("RPUSH", wait, job)
+    return await claim(scripts, token)
 
 
 @chaos_mutant("reconnect.never", kills="progress", under="network.outage-all")

@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from conformance.checkers.base import SnapshotView
-from conformance.checkers.histories.base import NO_SNAPSHOT, CheckStatistics, HistoryCheck, HistoryFinding, Undecided
+from conformance.checkers.histories.base import (
+    NO_REST,
+    NO_SNAPSHOT,
+    CheckStatistics,
+    HistoryCheck,
+    HistoryFinding,
+    Undecided,
+)
 from conformance.checkers.histories.evidence import CallHistory, Evidence, JobHistory
 from conformance.checkers.histories.history import Fail, Info, Ok
 from conformance.checkers.snapshot_checks import check_snapshot
@@ -29,6 +36,10 @@ def _conservation(evidence: Evidence, statistics: CheckStatistics) -> Iterator[H
     """Every acknowledged job that is still there is in exactly one state."""
     if evidence.snapshot is None:
         yield NO_SNAPSHOT
+        return
+    # Keys are read one after the other: a job that moves meanwhile may be seen twice, or not at all.
+    if evidence.is_moving:
+        yield NO_REST
         return
     view = SnapshotView(evidence.snapshot)
     for job in _acknowledged(evidence):
@@ -208,6 +219,10 @@ def _tidiness(
 ) -> Iterator[HistoryFinding | Undecided]:
     if evidence.snapshot is None:
         yield NO_SNAPSHOT
+        return
+    # A missing marker is what may keep a queue from coming to rest.
+    if not markers and evidence.is_moving:
+        yield NO_REST
         return
     statistics.count()
     version = evidence.history.header.bullmq

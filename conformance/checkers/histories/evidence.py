@@ -51,6 +51,8 @@ RENEWING = frozenset({"extendLocks", "extendLock"})
 """Scripts that renew locks."""
 STARVED = "machine.starved"
 """The name of windows in which the whole machine was starved, which is not an injected fault."""
+STANDS_STILL_MS = 3000
+"""Queues without an event for this long stand still: workers look for jobs every second."""
 CALLS_AFTER_HEALING = 10
 """How many calls of a producer must succeed after the last fault."""
 ENTRIES_AFTER_HEALING = 20
@@ -340,6 +342,13 @@ class Evidence:
     def at_rest(self) -> bool:
         """Whether the queues were at rest when the snapshot was taken; else it cannot be compared with events."""
         return not any(phase.name == "stuck" for phase in self.phases)
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether jobs still moved when the snapshot was taken. Work that is stuck may stand still."""
+        ends = [phase.at_ms for phase in self.phases if phase.name == "stuck"]
+        events = (line.at_ms for line in self.history.lines if isinstance(line, StreamEventLine))
+        return bool(ends) and any(at_ms > ends[-1] - STANDS_STILL_MS for at_ms in events)
 
     @property
     def is_torn(self) -> bool:
