@@ -42,6 +42,7 @@ OF_FAULT: Mapping[str, frozenset[str]] = {
     "redis.away-20s": CONNECTIONS - {"closing"},
     "redis.client-kill": CONNECTIONS | {"renewals", "rate"},
     "network.outage-all": CONNECTIONS | {"renewals", "rate"},
+    "network.half-open": JOBS,
     "network.brief-silence": CONNECTIONS | {"renewals"},
 }
 """Faults that test more, or less, than their group. After 20 s away, Node.js may get no job for 18 s."""

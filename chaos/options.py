@@ -28,6 +28,7 @@ TELLING = (
     "redis.flushall",
     "network.truncate",
     "network.outage-worker",
+    "network.half-open",
     "redis.away-20s",
 )
 """Faults that show what most clients do wrong. In the default campaign they come first, after the workload alone and

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from random import Random
 
 from chaos.faults.base import ChaosSystem, fault
-from chaos.faults.processes import victim
+from chaos.faults.processes import REACH_MS, victim
 from chaos.processes import ClientProcess
+from chaos.workload import MAIN, WorkloadMix
+from conformance.observe.tap.recording import CommandRecord, NotSeen
 from conformance.observe.tap.rules import BlackHole, Cut, Trigger
 from conformance.observe.tap.socket_writer import RedisLink, SilentDirection
+
+SINGLE_JOBS = WorkloadMix(weights={"plain": 1}, opening=())
+"""A worker that is never idle asks for its next job by the end of the last, and waits for no marker."""
 
 
 @contextmanager
@@ -138,6 +143,25 @@ def black_hole(system: ChaosSystem) -> Iterator[None]:
         worker.tap.when(trigger, BlackHole()),
     ):
         yield
+
+
+@fault("network.half-open", group="network", hold_ms=8000, times=1, mix=SINGLE_JOBS)
+@contextmanager
+def half_open(system: ChaosSystem) -> Iterator[None]:
+    """The connection on which a worker waits for a marker swallows everything, and is never closed; the others work.
+
+    The window ends as soon as that is so: from then on the worker must help itself, by a deadline of its wait.
+    """
+    worker = victim(system)
+    trigger = Trigger(command="BZPOPMIN", phase="before-send", where=_on_main)
+    with worker.tap.when(trigger, BlackHole()) as hole:
+        with system.window(victims=[worker], resume_ms=system.stall_ms), suppress(NotSeen):
+            hole.reached.wait(REACH_MS)
+        yield
+
+
+def _on_main(record: CommandRecord) -> bool:
+    return any(key.endswith(f":{MAIN}:marker".encode()) for key in record.keys)
 
 
 def random_of(system: ChaosSystem) -> Random:

@@ -368,7 +368,7 @@ def test_reports_of_a_campaign(tmp_path: Path) -> None:
     junit = (folder / "junit.xml").read_text()
     assert junit.count("<failure") == 2
     table = (folder / "summary.md").read_text()
-    assert "| <b> | moveToFinished | cut | ✗ | · | ≈ |" in table
+    assert "| `<b>` | moveToFinished | cut | ✗ | · | ≈ |" in table
 
 
 def test_a_campaign_that_broke_off(tmp_path: Path) -> None:

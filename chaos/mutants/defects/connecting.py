@@ -10,10 +10,12 @@ from weakref import WeakSet
 from chaos.mutants.catalogue import chaos_mutant
 from chaos.mutants.reconnections import Reconnections
 from conformance.mutants.damage import Damage, Function
+from conformance.protocol.keys import MARKER
 from conformance.reference_impl.connection.connection import is_connection_problem
 from conformance.reference_impl.connection.opening import Entrance
 from conformance.reference_impl.policy import ReconnectPolicy
 from conformance.reference_impl.queue_events import QueueEvents
+from conformance.reference_impl.workers.fetching import JobFetcher
 from conformance.reference_impl.workers.loop import WorkerLoop
 from conformance.reference_impl.workers.worker import Worker
 
@@ -189,3 +191,14 @@ def sleeps(damage: Damage) -> None:
         return open_and_sleep
 
     damage.around(Entrance, "open", broken)
+
+
+@chaos_mutant("pop.no-deadline", kills="progress", under="network.half-open")
+def no_deadline(damage: Damage) -> None:
+    """A worker waits for a marker without a deadline of its own: on a connection that is half open, for ever."""
+
+    async def pop_for_ever(fetcher: JobFetcher, block_s: float) -> Any:
+        worker = vars(fetcher)["_worker"]
+        return await worker.blocking_connection.command("BZPOPMIN", worker.keys.key(MARKER), block_s)
+
+    damage.replace(JobFetcher, "_pop_marker", pop_for_ever)
