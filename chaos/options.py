@@ -11,6 +11,7 @@ from chaos.faults.base import Fault
 from chaos.redis_servers import Persistence
 from chaos.workload import WorkloadMix
 from conformance.environment.clients import Launch
+from conformance.gate.records import redacted
 from conformance.options import DurationMs, command_line, option_words
 
 DRAIN_DEADLINE_S = 45.0
@@ -136,13 +137,13 @@ class ChaosOptions:
             partner=self.partner.text if self.partner is not None else "",
             oracle=self.oracle,
         )
-        return command_line("chaos", [*option_words(config), *self.client.words])
+        return command_line("chaos", redacted([*option_words(config), *self.client.words]))
 
     @property
     def reproduce_crash_points(self) -> str:
         """The command that tries all crash points once more."""
         config = ChaosConfig(crash_points=True, oracle=self.oracle)
-        return command_line("chaos", [*option_words(config), *self.client.words])
+        return command_line("chaos", redacted([*option_words(config), *self.client.words]))
 
 
 def topology_for(wanted: TopologyName, faults: Sequence[Fault]) -> TopologyName:

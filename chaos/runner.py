@@ -54,6 +54,7 @@ from conformance.checkers.histories.history_checks import check_history
 from conformance.environment.clients import Launch
 from conformance.environment.drivers import introduced
 from conformance.environment.prepare import Environment
+from conformance.gate.records import redacted
 from conformance.observe.tables import Snapshot
 from conformance.protocol.scripts import BULLMQ_VERSION
 
@@ -107,7 +108,7 @@ def _results_header(options: ChaosOptions, environment: Environment) -> ResultsH
     """The versions of all participants, as they report them. Raises DriverBroken if the client cannot be started."""
     return ResultsHeader(
         started=time.strftime("%Y-%m-%d %H:%M:%S %Z"),
-        command=shlex.join(options.command),
+        command=shlex.join(redacted(options.command)),
         environment={
             "node": environment.toolchain.node.version,
             "bullmq": environment.toolchain.package.version,

@@ -409,6 +409,14 @@ def test_what_reports_most_comes_before_the_crash_points_and_nothing_is_left_out
     assert len(before) + len(after) == len(FAULTS) + 1
 
 
+def test_a_line_that_repeats_a_run_has_no_password() -> None:
+    launch = Launch("driver", ["driver", "--redis=redis://user:planted@127.0.0.1:6379"])
+    options = ChaosOptions(client=launch, faults=[])
+    for line in (options.reproduce, options.reproduce_crash_points):
+        assert "planted" not in line
+        assert "redis://user:***@127.0.0.1:6379" in line
+
+
 def test_named_faults_are_run_in_the_order_of_the_list() -> None:
     before, after = campaign().runs_around_crash_points()
     assert [fault.name for run in before for fault in run.faults] == list(FAULTS)
