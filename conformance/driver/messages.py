@@ -20,12 +20,15 @@ PROTOCOL_VERSION = 1
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """Longer lines are rejected unparsed (bytes, including the newline)."""
 
-Capability = Literal["clock", "manual-worker", "managed-worker", "cluster", "raw-data", "sandbox"]
+Capability = Literal[
+    "clock", "manual-worker", "managed-worker", "cluster", "raw-data", "sandbox", "url", "client", "fail-fast"
+]
 """An ability of a driver beyond single operations.
 
 `clock`: obeys `now_ms`. `manual-worker`: workers of processor `manual`. `managed-worker`: the client's real loop.
 `cluster`: accepts `redis.mode` `cluster`. `raw-data`: `data_raw` reaches Redis as exactly the same text.
-`sandbox`: workers of processor `sandboxed`.
+`sandbox`: workers of processor `sandboxed`. `url`, `client`: accepts this `redis.form`. `fail-fast`: accepts
+`redis.fail_fast`.
 """
 
 EXCERPT_CHARACTERS = 160

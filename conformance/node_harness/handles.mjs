@@ -45,6 +45,9 @@ export class Handle {
 
 export const handles = new Map();
 
+/** Clients of ioredis that handles share, by their address. */
+export const sharedClients = new Map();
+
 export function handleNamed(name) {
   const handle = handles.get(name);
   if (!handle) {

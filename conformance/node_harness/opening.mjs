@@ -3,7 +3,7 @@
 import { FlowProducer, Queue, QueueEvents, Worker, ioredis } from './bullmq.mjs';
 import { clock } from './clock.mjs';
 import { Refusal, messageOf } from './errors.mjs';
-import { Handle, abandonInTime, handles } from './handles.mjs';
+import { Handle, abandonInTime, handles, sharedClients } from './handles.mjs';
 import { log, sendEvent } from './lines.mjs';
 import { PROCESSORS } from './processors.mjs';
 
@@ -20,11 +20,34 @@ function credentials(redis) {
   };
 }
 
+function urlOf(redis) {
+  const part = encodeURIComponent;
+  const login = redis.password ? `${part(redis.username ?? '')}:${part(redis.password)}@` : '';
+  return `${redis.tls ? 'rediss' : 'redis'}://${login}${redis.nodes[0]}/${redis.db ?? 0}`;
+}
+
+/** The client of the user that all handles with this address share; `reset` closes it. */
+function sharedClient(redis, options) {
+  const key = JSON.stringify(redis);
+  if (!sharedClients.has(key)) {
+    const client = new ioredis.Redis(options);
+    client.on('error', error => log(`shared client: ${messageOf(error)}`));
+    sharedClients.set(key, client);
+  }
+  return sharedClients.get(key);
+}
+
 /** Connection options for BullMQ, or a Cluster object: BullMQ cannot make one by itself (redis-connection.ts). */
 function connectionFor(handle, redis) {
   const nodes = redis.nodes.map(addressParts);
   if (redis.mode === 'standalone') {
-    return { ...nodes[0], db: redis.db ?? 0, ...credentials(redis) };
+    const impatient = redis.fail_fast ? { maxRetriesPerRequest: 1 } : {};
+    const options = { ...nodes[0], db: redis.db ?? 0, ...credentials(redis), ...impatient };
+    const forms = {
+      url: () => ({ url: urlOf(redis), ...impatient }),
+      client: () => sharedClient(redis, { ...options, maxRetriesPerRequest: null }),
+    };
+    return forms[redis.form]?.() ?? options;
   }
   // BullMQ refuses connections of workers that give up on a blocking command.
   const redisOptions = { ...credentials(redis), maxRetriesPerRequest: null };
@@ -70,6 +93,9 @@ function listenForErrors(handle) {
 async function openQueue(handle, args, options) {
   handle.object = new Queue(args.queue, options);
   listenForErrors(handle);
+  if (options.skipWaitingForReady) {
+    return;
+  }
   await handle.object.waitUntilReady();
   // The constructor writes `meta` without being awaited (queue.ts). A read on the same connection comes after it.
   // Releases before 5.20 have no `getVersion`.
@@ -79,7 +105,9 @@ async function openQueue(handle, args, options) {
 async function openFlow(handle, args, options) {
   handle.object = new FlowProducer(options);
   listenForErrors(handle);
-  await handle.object.waitUntilReady();
+  if (!options.skipWaitingForReady) {
+    await handle.object.waitUntilReady();
+  }
 }
 
 async function openWorker(handle, args, options) {
@@ -120,7 +148,7 @@ async function openEvents(handle, args, options) {
 }
 
 async function lastStreamId(handle, args) {
-  const client = handle.cluster ?? new ioredis.Redis(connectionFor(handle, args.redis));
+  const client = handle.cluster ?? new ioredis.Redis(connectionFor(handle, { ...args.redis, form: 'options' }));
   try {
     const [last] = await client.xrevrange(`${args.prefix}:${args.queue}:events`, '+', '-', 'COUNT', 1);
     return last ? last[0] : '0-0';

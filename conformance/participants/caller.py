@@ -389,6 +389,9 @@ def background_activity(opened: lifecycle.Open) -> str:
 
 def missing_declaration(opened: lifecycle.Open, ready: Ready) -> str:
     """The declaration that the driver would need for this object to be of use; empty if it has it."""
+    needed = {opened.redis.form} - {"options"} | ({"fail-fast"} if opened.redis.fail_fast else set())
+    for capability in sorted(needed.difference(ready.capabilities)):
+        return f"the capability {capability}"
     if opened.role == "worker":
         style = {"manual": "manual-worker", "sandboxed": "sandbox"}.get(opened.processor or "", "managed-worker")
         return "" if style in ready.capabilities else f"the capability {style}"

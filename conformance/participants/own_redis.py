@@ -53,6 +53,15 @@ class OwnRedis:
         """Shut Redis down and restart it at the same address with its saved data."""
         self._place.process.restart()
 
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Redis is shut down inside the block: its port refuses connections."""
+        self._place.process.shut_down()
+        try:
+            yield
+        finally:
+            self._place.process.start_again()
+
     def evict(self, *, until: Callable[[], bool], what: str) -> None:
         """Store junk without expiry until Redis has evicted the key that the scenario waits for; then free the memory.
 

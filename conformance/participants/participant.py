@@ -6,7 +6,10 @@ import copy
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
+
+import msgspec
 
 from conformance.driver.errors import INVALID, OperationFailed
 from conformance.driver.ops.lifecycle import Role
@@ -112,6 +115,13 @@ class Participant(Caller):
         other = copy.copy(self)
         other.names = Names(self.prefix.strip("{}"), fixed_prefix=self.names.fixed_prefix)
         self.places.append(other.names)
+        return other
+
+    def connecting(self, **changes: Any) -> Participant:
+        """The same client with another way to connect, for handles that it opens: fields of `RedisAddress`."""
+        other = copy.copy(self)
+        address = msgspec.structs.replace(self._point.address, **changes)
+        other._point = replace(self._point, address=address)  # noqa: SLF001 - of its own copy
         return other
 
     def pass_time(self, duration_ms: int) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from redis import RedisCluster
+
 from conformance.driver.errors import OperationUnsupported
 from conformance.participants.expect import Mismatch
 from conformance.participants.key_translation import job_in, key_to_client, rest_to_scenario, value_to_scenario
@@ -310,6 +312,11 @@ class RedisView:
         named = self._names.event_to_client(self._queue, plain)
         changed = {name: value for name, value in named.items() if value != plain[name]}
         self._redis.xadd(self._at("events"), {**fields, **changed})
+
+    def on_every_node(self, *words: str) -> None:
+        """Send a command that is not about keys to Redis, in a cluster to all its nodes."""
+        everywhere = {"target_nodes": "all"} if isinstance(self._redis, RedisCluster) else {}
+        self._redis.execute_command(*words, **everywhere)
 
     def _report(self, *words: str | bytes) -> None:
         if self._on_change is not None:

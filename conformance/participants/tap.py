@@ -194,6 +194,11 @@ class ParticipantTap:
         """Its open connections, oldest first."""
         return self._tap.connections()
 
+    @property
+    def opened(self) -> int:
+        """How many connections it has opened so far, those included that the tap has refused."""
+        return self._tap.opened
+
     def look(self, attempt: Callable[[int], CommandRecord], within_ms: int) -> CommandRecord:
         """Wait for a command; `attempt(ms)` waits that long, and raises NotSeen if the command has not come.
 

@@ -87,6 +87,7 @@ class QueueBase(EventEmitter):
             opening=self._opening(),
             wait_unsent_s=self._wait_unsent_s(),
             reconnect=self.policy.reconnect,
+            check_version=not self._opts.get("skipVersionCheck"),
         )
         self.scripts = Scripts(ScriptRunner(self.connection, script_texts(scripts)), self)
 

@@ -122,6 +122,11 @@ class LocalProcess:
 
         Raises EnvironmentProblem with the end of the log if it does not end or does not restart, or still has scripts.
         """
+        self.shut_down()
+        self.start_again()
+
+    def shut_down(self) -> None:
+        """Shut the server down, its scripts forgotten; its port then refuses connections. Raises as `restart`."""
         with connect_node(self.address, self.address.nodes[0]) as client, suppress(redis.ConnectionError):
             # Redis 6.2 writes SCRIPT LOAD to its append-only file, and SCRIPT FLUSH as well. Both commands are in one
             # packet, so that no client can load a script in between.
@@ -133,6 +138,9 @@ class LocalProcess:
             self._guard.wait(STOP_DEADLINE_S)
         except subprocess.TimeoutExpired:
             raise EnvironmentProblem(f"{self.binary.source} did not shut down:\n{self.log_tail()}") from None
+
+    def start_again(self) -> None:
+        """Start the server after `shut_down`. Raises as `restart`."""
         self._guard = self._start_guard()
         # A process that ended will not answer any more: no need to wait for the deadline.
         if not wait_until(lambda: not self.running() or self.answers(), deadline_s=START_DEADLINE_S):

@@ -198,7 +198,12 @@ def test_the_default_run_checks_every_row_that_one_redis_can_decide() -> None:
 
 def test_only_rows_about_clusters_need_one() -> None:
     needy = rows_for_a_cluster_only(load_ledger(), _scenarios())
-    assert needy == ["cluster.tagged-works", "cluster.untagged-spreads", "cluster.flow-in-one-slot"]
+    assert needy == [
+        "cluster.tagged-works",
+        "cluster.untagged-spreads",
+        "cluster.flow-in-one-slot",
+        "cluster.workers-seen",
+    ]
 
 
 def test_a_row_left_out_of_the_default_run_would_be_noticed() -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from importlib import metadata
 from typing import Any
+from urllib.parse import quote
 
 import bullmq
 from bullmq import FlowProducer, Worker
@@ -37,7 +38,7 @@ def _versions() -> dict[str, str]:
     return {name: installed[name] for name in PACKAGES if name in installed}
 
 
-CAPABILITIES = ["manual-worker", "managed-worker", "cluster"]
+CAPABILITIES = ["manual-worker", "managed-worker", "cluster", "url"]
 
 ANSWER_BY = 0.9
 """After this part of its deadline a call is undecided; the rest is for the answer's way to the kit."""
@@ -186,8 +187,8 @@ async def connect(handle: OfficialHandle, args: Json) -> None:
             raise
 
 
-def _connection(redis: Json) -> Json | RedisCluster:
-    """Return connection options of the client, or a cluster client, which it accepts but cannot make."""
+def _connection(redis: Json) -> Json | str | RedisCluster:
+    """Return connection options or a URL of the client, or a cluster client, which it accepts but cannot make."""
     nodes = [_host_and_port(node) for node in redis["nodes"]]
     credentials: Json = {key: redis[key] for key in ("username", "password") if redis.get(key)}
     if redis.get("tls"):
@@ -197,6 +198,9 @@ def _connection(redis: Json) -> Json | RedisCluster:
         start = [ClusterNode(host, port) for host, port in nodes]
         return RedisCluster(startup_nodes=start, decode_responses=True, **credentials)
     host, port = nodes[0]
+    if redis.get("form") == "url":
+        login = f"{quote(redis['username'] or '')}:{quote(redis['password'])}@" if redis.get("password") else ""
+        return f"redis://{login}{redis['nodes'][0]}/{redis.get('db', 0)}"
     return {"host": host, "port": port, "db": redis.get("db", 0), **credentials}
 
 

@@ -9,6 +9,7 @@ import msgspec
 from conformance.driver.ops.base import JobView, Nothing, Op, operation
 
 Role = Literal["queue", "worker", "events", "flow"]
+ConnectionForm = Literal["options", "url", "client"]
 Processor = Literal["manual", "ask", "noop", "echo", "sleep", "fail", "throw", "progress", "steps", "sandboxed"]
 """The processor of a worker.
 
@@ -62,7 +63,13 @@ class Reset(Op[Nothing], frozen=True):
 
 
 class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """The address of Redis for a handle. `nodes` are `host:port`; more than one only in mode `cluster`."""
+    """The address of Redis for a handle. `nodes` are `host:port`; more than one only in mode `cluster`.
+
+    `form`: how the client gets it: as single options (in mode `cluster` as the client likes it best), as one `url`, or
+    as a `client` of the Redis library, which all handles with the same address share. `fail_fast`: a call that finds no
+    Redis fails soon instead of waiting for it. Both need a capability; options that the client does not know are not
+    to be made up by the driver.
+    """
 
     mode: Literal["standalone", "cluster"]
     nodes: list[str]
@@ -70,6 +77,8 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
     username: str | None = None
     password: str | None = None
     tls: bool = False
+    form: ConnectionForm = "options"
+    fail_fast: bool = False
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True):

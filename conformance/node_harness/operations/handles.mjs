@@ -1,7 +1,7 @@
 // Opening and closing what the other operations work on.
 
 import { clock } from '../clock.mjs';
-import { abandonInTime, handles } from '../handles.mjs';
+import { abandonInTime, handles, sharedClients } from '../handles.mjs';
 import { openHandle } from '../opening.mjs';
 import { resolveAsked } from '../processors.mjs';
 import { define, nothing } from './registry.mjs';
@@ -20,5 +20,8 @@ define('reset', null, null, async () => {
   handles.clear();
   clock.run();
   await Promise.all(open.map(abandonInTime));
+  // BullMQ does not close a client that it was given.
+  sharedClients.forEach(client => client.disconnect());
+  sharedClients.clear();
   return {};
 });

@@ -198,6 +198,11 @@ class Tap:
             )
         )
 
+    @property
+    def opened(self) -> int:
+        """How many connections the client has opened so far, those included that were refused."""
+        return self._connections
+
     async def _listen(self) -> None:
         """Start a server per node. Like all methods down to `_shut_down`, this runs in the loop of the tap."""
         loop = asyncio.get_running_loop()

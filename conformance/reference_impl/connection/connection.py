@@ -67,6 +67,7 @@ class Connection:
     """A connection to Redis. `name` is set with CLIENT SETNAME; `watch` is notified of losses and recoveries.
 
     `opening` runs once, before the first command and after the check of the server; it sends with `at_once`.
+    `check_version`: whether to send INFO, which some services forbid.
     `wait_unsent_s`: how long (s) commands that could not be sent wait for a connection; not in a cluster.
 
     Commands run in the order of their calls. They are sent at most once: a lost connection is an error, never a silent
@@ -82,11 +83,12 @@ class Connection:
         opening: Callable[[], Awaitable[None]] | None = None,
         wait_unsent_s: float = 0,
         reconnect: ReconnectPolicy | None = None,
+        check_version: bool = True,
     ) -> None:
         self.address = address
         self.version: tuple[int, ...] = MINIMUM_VERSION
         self.closed = False
-        self._checked = False
+        self._checked = not check_version
         self._opening = opening
         self._preparing = asyncio.Lock()
         self._unprepared = 0

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 from conformance.driver.serve import OpError
 from conformance.reference_impl.clock import AdjustableClock
 from conformance.reference_impl.driver.sandbox_start import START, STARTED
-from conformance.reference_impl.driver.views import Json, address, job_view, raw
+from conformance.reference_impl.driver.views import Json, connection_of, job_view, raw
 from conformance.reference_impl.errors import (
     BullMQError,
     DelayedError,
@@ -27,6 +27,7 @@ from conformance.reference_impl.errors import (
 )
 from conformance.reference_impl.flow_producer import FlowProducer
 from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.policy import Policy, ReconnectPolicy
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.queue_base import QueueBase
 from conformance.reference_impl.queue_events import QueueEvents
@@ -36,6 +37,9 @@ from conformance.reference_impl.workers.worker import Worker
 
 FORCE_CLOSE_S: Final = 2
 """How long `reset` waits for one handle."""
+
+_PATIENT: Final = Policy(wait_unsent_s=6, reconnect=ReconnectPolicy(longest_s=1))
+"""Calls wait for Redis, as those of Node.js do, but not longer than the kit waits for their answers."""
 
 DEFAULT_MESSAGE: Final = "failed on request"
 
@@ -110,12 +114,19 @@ class ReferenceHandles:
         openers = {"queue": self._queue, "worker": self._worker, "events": self._events, "flow": self._flow}
         if args["role"] not in openers:
             raise OpError("invalid-argument", f"no such role: {args['role']}")
-        options = {**(args.get("options") or {}), "prefix": args["prefix"], "connection": address(args["redis"])}
+        options = {
+            **(args.get("options") or {}),
+            "prefix": args["prefix"],
+            "connection": connection_of(args["redis"]),
+        }
+        if args["role"] in {"queue", "flow"} and not args["redis"].get("fail_fast"):
+            options["policy"] = _PATIENT
         handle = openers[args["role"]](name, args, options)
         # Before it is connected: a second `open` of the name must be refused meanwhile.
         self._open[name] = handle
         try:
-            await handle.client.waitUntilReady()
+            if not options.get("skipWaitingForReady"):
+                await handle.client.waitUntilReady()
         except Exception:
             self._open.pop(name, None)
             await _abandon(handle)

@@ -28,7 +28,10 @@ CLIENT: Final = {
     "targets": BULLMQ_VERSION,
     "packages": {"hiredis": version("hiredis")},
 }
-CAPABILITIES: Final = ("clock", "manual-worker", "managed-worker", "cluster", "raw-data", "sandbox")
+CAPABILITIES: Final = (
+    *("clock", "manual-worker", "managed-worker", "cluster", "raw-data"),
+    *("sandbox", "url", "client", "fail-fast"),
+)
 
 DEEPEST_JSON: Final = 10_000
 """Recursion limit for parsing nested job data; Python's default is 1000."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
+from urllib.parse import quote
 
+from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from conformance.driver.serve import OpError
@@ -129,9 +131,15 @@ def raw(text: str | None, default: str = "null") -> RawJson:
     return RawJson(default if text is None else text)
 
 
-def address(redis: Mapping[str, Any]) -> Address:
-    """RedisAddress as the client takes it."""
-    return Address.of(redis)
+def connection_of(redis: Mapping[str, Any]) -> Any:
+    """RedisAddress as the option `connection` of the client."""
+    form, fields = redis.get("form"), {key: redis[key] for key in redis if key not in {"form", "fail_fast"}}
+    if redis["mode"] == "cluster" or form not in {"url", "client"}:
+        return Address.of(fields)
+    login = f"{quote(redis['username'] or '')}:{quote(redis['password'])}@" if redis.get("password") else ""
+    url = f"{'rediss' if redis.get('tls') else 'redis'}://{login}{redis['nodes'][0]}/{redis.get('db', 0)}"
+    # The client only copies the settings, so that one object more makes no difference.
+    return url if form == "url" else Redis.from_url(url)
 
 
 def translated(error: Exception) -> OpError:

@@ -86,7 +86,12 @@ class Worker(QueueBase):
         self.paused = False
         self.close_called = asyncio.Event()
         # A second socket: BZPOPMIN occupies its socket, so finishes and renewals need another one.
-        self.blocking_connection = Connection(self.address, name=self._connection_name(), watch=self.link)
+        self.blocking_connection = Connection(
+            self.address,
+            name=self._connection_name(),
+            watch=self.link,
+            check_version=not self._opts.get("skipVersionCheck"),
+        )
         self._sandbox: Sandbox | None = None
         if isinstance(processor, str):
             self._sandbox = Sandbox(processor)

@@ -1,0 +1,213 @@
+"""Clients that have too many connections, connect in the wrong way or at the wrong time, or trust a dead connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from redis.asyncio import Redis
+
+from conformance.mutants.damage import Damage, Function
+from conformance.mutants.registry import mutant
+from conformance.protocol.keys import MARKER
+from conformance.reference_impl.connection.address import Address
+from conformance.reference_impl.connection.connection import Connection
+from conformance.reference_impl.connection.opening import ConnectAttempts
+from conformance.reference_impl.flow_producer import FlowProducer
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.policy import ReconnectPolicy
+from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.queue_base import QueueBase
+from conformance.reference_impl.workers.fetching import JobFetcher
+from conformance.reference_impl.workers.worker import Worker
+
+
+@mutant("worker.waits-for-the-dead", kills=("connection.silent",))
+def waits_for_the_dead(damage: Damage) -> None:
+    """A wait for work has no end if its connection stays silent."""
+
+    async def pop_marker(fetcher: JobFetcher, block_s: float) -> Any:
+        worker = vars(fetcher)["_worker"]
+        damage.witness.note()
+        return await worker.blocking_connection.command("BZPOPMIN", worker.keys.key(MARKER), block_s)
+
+    damage.replace(JobFetcher, "_pop_marker", pop_marker)
+
+
+@mutant("worker.hurries", kills=("connection.paced",))
+def hurries(damage: Damage) -> None:
+    """A worker that has lost Redis tries again without a pause."""
+    damage.replace(ReconnectPolicy, "delay_s", lambda _policy, _failures, _chance=None: 0.0)
+
+    def hasty(_rest: Function) -> Function:
+        async def rest(_worker: Worker, _seconds: float) -> None:
+            damage.witness.note()
+            await asyncio.sleep(0)
+
+        return rest
+
+    damage.around(Worker, "rest", hasty)
+
+
+@mutant("queue.gives-up-at-once", kills=("connection.call-waits",))
+def gives_up_at_once(damage: Damage) -> None:
+    """A call that finds no Redis raises an error at once."""
+    damage.replace(Queue, "_wait_unsent_s", lambda _queue: 0.0)
+
+
+@mutant("queue.gives-up-soon", kills=("connection.call-waits",))
+def gives_up_soon(damage: Damage) -> None:
+    """A call that finds no Redis is tried for less than 100 ms."""
+    damage.replace(Queue, "_wait_unsent_s", lambda _queue: 0.09)
+
+    def quick(enter: Function) -> Function:
+        async def enter_quickly(attempts: ConnectAttempts, entrance: Any) -> Any:
+            hasty = ConnectAttempts(attempts.within_s, ReconnectPolicy(first_s=0.008, jitter=0), attempts.on_failure)
+            return await enter(hasty, entrance)
+
+        return enter_quickly
+
+    damage.around(ConnectAttempts, "enter", quick)
+
+
+@mutant("client.never-fails-fast", kills=("connection.fail-fast",))
+def never_fails_fast(damage: Damage) -> None:
+    """A call waits for Redis, although the client is set to fail fast."""
+
+    def patient(base: Function) -> Function:
+        def init(connection: Connection, address: Address, **settings: Any) -> None:
+            damage.witness.note()
+            base(connection, address, **{**settings, "wait_unsent_s": 3600})
+
+        return init
+
+    damage.around(Connection, "__init__", patient)
+
+
+@mutant("flow.ignores-its-connection", kills=("connection.forms",))
+def ignores_its_connection(damage: Damage) -> None:
+    """A flow producer ignores its option `connection` and goes to the default address."""
+
+    def elsewhere(base: Function) -> Function:
+        def init(producer: FlowProducer, opts: Mapping[str, Any] | None = None, **settings: Any) -> None:
+            damage.witness.note()
+            base(producer, {**(opts or {}), "connection": None}, **settings)
+
+        return init
+
+    damage.around(FlowProducer, "__init__", elsewhere)
+
+
+@mutant("worker.unreadable-with-a-client", kills=("connection.forms",))
+def unreadable_with_a_client(damage: Damage) -> None:
+    """A worker that shares a client of the Redis library with its queue gets jobs without name and data."""
+
+    def blind(build: Function) -> Function:
+        def from_json(owner: Any, fields: Mapping[str, Any], job_id: str) -> Job:
+            if isinstance(owner.opts.get("connection"), Redis) and isinstance(owner, Worker):
+                damage.witness.note()
+                fields = {**fields, "name": "", "data": "{}"}
+            job: Job = build(owner, fields, job_id)
+            return job
+
+        return from_json
+
+    damage.around(Job, "fromJSON", blind)
+
+
+@mutant("worker.shares-its-wait", kills=("connection.own-wait",))
+def shares_its_wait(damage: Damage) -> None:
+    """With a shared client of the Redis library, which has one connection, calls wait for the worker's wait."""
+    shared: set[tuple[Any, ...]] = set()
+    turns: dict[tuple[Any, ...], asyncio.Lock] = {}
+
+    def noticing(base: Function) -> Function:
+        def init(owner: QueueBase, name: str, opts: Mapping[str, Any] | None = None, **settings: Any) -> None:
+            base(owner, name, opts, **settings)
+            if isinstance((opts or {}).get("connection"), Redis):
+                shared.add(owner.address.nodes)
+
+        return init
+
+    def in_turn(send: Function) -> Function:
+        async def at_once(connection: Connection, *arguments: Any) -> Any:
+            place = connection.address.nodes
+            if place not in shared:
+                return await send(connection, *arguments)
+            damage.witness.note()
+            async with turns.setdefault(place, asyncio.Lock()):
+                return await send(connection, *arguments)
+
+        return at_once
+
+    damage.around(QueueBase, "__init__", noticing)
+    damage.around(Connection, "at_once", in_turn)
+
+
+@mutant("client.connection-per-call", kills=("connection.bounded",))
+def connection_per_call(damage: Damage) -> None:
+    """A queue opens a connection for each command that is sent while another one is in progress."""
+    busy: dict[int, int] = {}
+
+    def spread(send: Function) -> Function:
+        async def at_once(connection: Connection, *arguments: Any) -> Any:
+            number = id(connection)
+            busy[number] = busy.get(number, 0) + 1
+            try:
+                if busy[number] == 1 or arguments[0] == "BZPOPMIN":
+                    return await send(connection, *arguments)
+                damage.witness.note()
+                other = Connection(connection.address)
+                try:
+                    return await send(other, *arguments)
+                finally:
+                    await other.close()
+            finally:
+                busy[number] -= 1
+
+        return at_once
+
+    damage.around(Connection, "at_once", spread)
+
+
+@mutant("worker.forgets-its-login", kills=("connection.login",))
+def forgets_its_login(damage: Damage) -> None:
+    """The connection on which a worker waits for work does not log in."""
+
+    def stranger(base: Function) -> Function:
+        def init(connection: Connection, address: Address, **settings: Any) -> None:
+            if settings.get("name"):
+                damage.witness.note()
+                address = Address(nodes=address.nodes, mode=address.mode, db=address.db)
+            base(connection, address, **settings)
+
+        return init
+
+    damage.around(Connection, "__init__", stranger)
+
+
+@mutant("client.always-asks-info", kills=("connection.no-info",))
+def always_asks_info(damage: Damage) -> None:
+    """A client sends INFO, although its user has set `skipVersionCheck`."""
+
+    def curious(base: Function) -> Function:
+        def init(connection: Connection, address: Address, **settings: Any) -> None:
+            base(connection, address, **{**settings, "check_version": True})
+
+        return init
+
+    damage.around(Connection, "__init__", curious)
+
+
+@mutant("worker.plain-name", kills=("interop.workers-seen",))
+def plain_name(damage: Damage) -> None:
+    """A worker names its connection by the queue as it is written, not in base64."""
+
+    def plain(_name: Function) -> Function:
+        def client_name(owner: QueueBase, suffix: str = "") -> str:
+            return f"{owner.keys.prefix}:{owner.name}{suffix}"
+
+        return client_name
+
+    damage.around(Worker, "client_name", plain)

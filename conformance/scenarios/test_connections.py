@@ -1,0 +1,220 @@
+"""How many connections a client has, how it replaces dead ones, and how it looks for a Redis that is away."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Final, Literal
+
+import pytest
+
+from conformance.driver.errors import OperationFailed, OperationIndeterminate
+from conformance.driver.ops.flow import AddFlow, FlowJob
+from conformance.driver.ops.queue import Add, GetWorkers
+from conformance.participants.expect import Mismatch, between, equal
+from conformance.participants.handles import FlowHandle, QueueHandle
+from conformance.participants.login import own_login
+from conformance.participants.marks import scenario
+from conformance.participants.own_redis import own_redis
+from conformance.participants.participant import Participant
+from conformance.scenarios.support.steps import node
+
+AWAY_MS: Final = 4000
+MANY: Final = 30
+LONG_MS: Final = 15_000
+"""Clients wait for seconds before they connect again."""
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@scenario("connection.silent", clock="real", slow=True, compare=False, cases={"2": ">=6.0.7"})
+def test_a_worker_leaves_a_silent_connection(client: Participant, times: int) -> None:
+    """Its wait for work gets no reply and no error: after its timeout the worker waits on another connection.
+
+    Also if that one stays silent as well.
+    """
+    queue = client.queue()
+    # The stalled check is off: only the wait itself can show that its connection is dead.
+    worker = client.worker("noop", drainDelay=1, runRetryDelay=200, skipStalledCheck=True)
+    client.tap.wait_for(lambda command: command.name == "BZPOPMIN")
+    with contextlib.ExitStack() as silent:
+        barriers = [silent.enter_context(client.tap.hold("BZPOPMIN", call=call)) for call in range(1, times + 1)]
+        barriers[0].wait()
+        queue.add("work")
+        worker.wait_local("completed", "1", within_ms=LONG_MS)
+    worker.close()
+
+
+@scenario("liveness.close-connections", clock="real", slow=True, compare=False)
+def test_a_closed_worker_never_connects_again(client: Participant) -> None:
+    """Not even when the timers of its last wait for work would be due."""
+    queue, worker = client.queue(), client.worker("noop", drainDelay=1)
+    worker.wait_local("completed", queue.add("work"))
+    client.tap.wait_for(lambda command: command.name == "BZPOPMIN")
+    worker.close()
+    client.eventually(lambda: len(client.tap.connections()), lambda left: left == 1, "only the queue is connected")
+    opened = client.tap.opened
+    # 3 s: the wait of 1 s for work, and what a client adds to it before it takes its connection for dead.
+    client.pass_time(3000)
+    equal(client.tap.opened - opened, 0, "no connection is opened after the close")
+
+
+@pytest.mark.parametrize("what", ["worker", "events", "queue"])
+@scenario(
+    "connection.paced",
+    clock="real",
+    slow=True,
+    compare=False,
+    without={"worker-errors": "clients may report a lost connection in any way"},
+)
+def test_redis_is_looked_for_without_haste(client: Participant, what: str) -> None:
+    """While Redis is away, a client pauses between two attempts to connect, and between two reports of it."""
+    queue = client.queue()
+    if what == "events":
+        client.events()
+    worker = client.worker("noop", drainDelay=1) if what == "worker" else None
+    queue.add("before")
+    with client.tap.outage():
+        before = client.tap.opened
+        client.pass_time(AWAY_MS)
+        # 10 in a second: Node makes one or two, and a loop without a pause makes hundreds.
+        between(client.tap.opened - before, 0, AWAY_MS // 100, "few attempts to connect are made meanwhile")
+    if worker is not None:
+        reports = len(worker.errors())
+        between(reports, 0, AWAY_MS // 100, "the worker has reported few errors")
+        worker.close()
+
+
+@scenario("connection.call-waits", clock="real", slow=True, compare=False)
+def test_a_call_waits_for_redis(client: Participant) -> None:
+    """It is made while Redis is away for some seconds, and returns when Redis is back."""
+    with own_redis(client, appendonly="yes", appendfsync="always") as alone:
+        queue = alone.client.queue()
+        queue.add("before")
+        with alone.away():
+            adding = alone.client.meanwhile(lambda: _outcome(alone.client, "queue", queue.handle, within_ms=40_000))
+            # 2 s: longer than a few quick attempts take.
+            alone.client.pass_time(2000)
+        equal(adding.result(within_ms=40_000), "ok", "the call succeeds")
+        equal(len(queue.redis.elements("wait")), 2, "both jobs are there")
+
+
+@pytest.mark.parametrize("options", [{}, {"blockingConnection": True}, {"skipWaitingForReady": True}], ids=", ".join)
+@pytest.mark.parametrize("role", ["queue", "flow"])
+@scenario("connection.fail-fast", clock="real", slow=True, compare=False)
+def test_an_impatient_call_fails(client: Participant, role: Literal["queue", "flow"], options: dict[str, Any]) -> None:
+    """It is made while Redis is away, by a client that is set not to wait for it."""
+    impatient = client.connecting(fail_fast=True)
+    # With this option a handle can be opened without Redis; else it is opened before.
+    handle = "" if "skipWaitingForReady" in options else impatient.open(role, "q", **options)
+    with client.tap.outage():
+        handle = handle or impatient.open(role, "q", **options)
+        # 40 s: a driver that gives up by itself would look like a client that does.
+        adding = client.meanwhile(lambda: _outcome(impatient, role, handle, within_ms=40_000))
+        # Node tries again once, after 1 s.
+        equal(adding.result(within_ms=10_000), "connection-lost", "the call fails")
+
+
+def _outcome(client: Participant, role: str, handle: str, *, within_ms: int) -> str:
+    """`ok`, or the code of the error of an add."""
+    try:
+        if role == "queue":
+            QueueHandle(client, "q", handle).call(Add(name="job"), deadline_ms=within_ms)
+        else:
+            FlowHandle(client, "", handle).call(AddFlow(FlowJob(name="job", queue="q")), deadline_ms=within_ms)
+    except (OperationFailed, OperationIndeterminate) as failure:
+        return failure.error.code
+    return "ok"
+
+
+@pytest.mark.parametrize("form", ["url", "client"])
+@scenario("connection.forms", clock="real", compare=False)
+def test_every_form_leads_to_redis(client: Participant, form: str) -> None:
+    """What a queue, a worker, a reader and a flow producer do arrives, whichever form their address has."""
+    given = client.connecting(form=form)
+    try:
+        queue, reader, flow, worker = given.queue(), given.events(), given.flow(), given.worker("ask")
+    except (OperationFailed, OperationIndeterminate) as failure:
+        raise Mismatch("the client connects", expected="connected", actual=str(failure), where="answer") from failure
+    queue.add("plain", {"a": 1}, jobId="plain")
+    reader.wait_for("waiting", "plain")
+    taken = worker.next_job().job
+    equal((taken.name, taken.data_raw), ("plain", '{"a":1}'), "the worker gets the job as it was added")
+    worker.resolve("plain")
+    worker.wait_local("completed", "plain")
+    flow.add(node("parent"))
+    equal(worker.next_job().job.id, "parent", "the worker gets the job of the flow")
+    worker.resolve("parent")
+    worker.wait_local("completed", "parent")
+    for handle in (worker, reader, queue, flow):
+        handle.close()
+
+
+@pytest.mark.parametrize("form", ["options", "client"])
+@scenario("connection.own-wait", clock="real", compare=False)
+def test_a_waiting_worker_holds_up_no_call(client: Participant, form: str) -> None:
+    """A call made while a worker waits for work, perhaps with the same client of the library, returns soon."""
+    given = client.connecting(form=form)
+    # 30 s: a call that waits for the end of the wait misses its deadline.
+    queue, worker = given.queue(), given.worker("noop", drainDelay=30)
+    client.tap.wait_for(lambda command: command.name == "BZPOPMIN")
+    equal(queue.jobs("waiting"), [], "the call returns")
+    worker.wait_local("completed", queue.add("work"))
+    worker.close()
+
+
+@scenario("connection.bounded", clock="real", compare=False)
+def test_many_calls_share_few_connections(client: Participant) -> None:
+    """Thirty listings of thirty jobs at once."""
+    queue = client.queue()
+    queue.add_bulk(*((f"job {number}", {}, {}) for number in range(MANY)))
+    before = client.tap.opened
+    listings = [client.meanwhile(lambda: queue.jobs("waiting")) for _ in range(MANY)]
+    for listing in listings:
+        equal(len(listing.result()), MANY, "a listing has all jobs")
+    # Half of them: a pool of usual size is allowed, a connection for every command is not.
+    between(client.tap.opened - before, 0, MANY // 2, "few connections were opened for them")
+
+
+@scenario("connection.login", clock="real", compare=False)
+def test_every_connection_logs_in(client: Participant) -> None:
+    """The user has a password: whatever a queue, a worker, a reader and a flow producer open, logs in as that user."""
+    with own_login(client) as known:
+        queue, reader, flow, worker = known.queue(), known.events(), known.flow(), known.worker("noop")
+        worker.wait_local("completed", queue.add("work"))
+        flow.add(node("parent"))
+        worker.wait_local("completed", "parent")
+        logins = {
+            command.connection
+            for command in client.tap.commands()
+            if b"AUTH" in [word.upper() for word in command.args]
+        }
+        strangers = [view.name for view in client.tap.connections() if view.number not in logins]
+        # Before the check, because the end of the block removes the user.
+        for handle in (worker, reader, queue, flow):
+            handle.close()
+    equal(strangers, [], "no connection is without login")
+
+
+@scenario("connection.no-info", clock="real", compare=False)
+def test_a_client_works_without_info(client: Participant) -> None:
+    """Its user may not ask Redis what it is, and it is set not to."""
+    with own_login(client, "-info") as limited:
+        try:
+            queue = limited.queue(skipVersionCheck=True)
+            worker = limited.worker("noop", skipVersionCheck=True)
+        except (OperationFailed, OperationIndeterminate) as failure:
+            raise Mismatch(
+                "the client connects", expected="connected", actual=str(failure), where="answer"
+            ) from failure
+        worker.wait_local("completed", queue.add("work"))
+        for handle in (worker, queue):
+            handle.close()
+
+
+@scenario("cluster.workers-seen", needs="cluster", clock="real", compare=False, bullmq=">=5.67.1")
+def test_workers_on_a_cluster_are_listed(client: Participant) -> None:
+    """Each once, by its name, from its start to its end."""
+    queue, worker = client.queue(), client.worker("noop", name="signed")
+    worker.wait_local("completed", queue.add("work"))
+    client.eventually(lambda: queue.call(GetWorkers()).names, lambda names: names == ["signed"], "the worker is listed")
+    worker.close()
+    client.eventually(lambda: queue.call(GetWorkers()).names, lambda names: not names, "the worker is gone")
