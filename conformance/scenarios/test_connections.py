@@ -128,7 +128,7 @@ def _outcome(client: Participant, role: str, handle: str, *, within_ms: int) -> 
 @pytest.mark.parametrize("form", ["url", "client"])
 @scenario("connection.forms", clock="real", compare=False)
 def test_every_form_leads_to_redis(client: Participant, form: str) -> None:
-    """What a queue, a worker, a reader and a flow producer do arrives, whichever form their address has."""
+    """A queue, a worker, a reader and a flow producer reach the same Redis, whichever form their address has."""
     given = client.connecting(form=form)
     try:
         queue, reader, flow, worker = given.queue(), given.events(), given.flow(), given.worker("ask")
@@ -177,7 +177,7 @@ def test_many_calls_share_few_connections(client: Participant) -> None:
 
 @scenario("connection.login", clock="real", compare=False)
 def test_every_connection_logs_in(client: Participant) -> None:
-    """The user has a password: whatever a queue, a worker, a reader and a flow producer open, logs in as that user."""
+    """The user has a password: each connection of a queue, worker, reader and flow producer logs in as that user."""
     with own_login(client) as known:
         queue, reader, flow, worker = known.queue(), known.events(), known.flow(), known.worker("noop")
         worker.wait_local("completed", queue.add("work"))
