@@ -122,6 +122,19 @@ def result_not_json(damage: Damage) -> None:
     _finish_with(damage, lambda value: str(json.loads(stringify(value))))
 
 
+@mutant("job.result-as-it-is", kills=("lifecycle.complete.value",), by=("lifecycle/a_result_is_stored_as_json",))
+def result_as_it_is(damage: Damage) -> None:
+    """A text is stored as it is, and a list or a boolean is refused, so that its job fails."""
+
+    def text_of(value: Any) -> str:
+        parsed = json.loads(stringify(value))
+        if isinstance(parsed, list | bool):
+            raise TypeError(f"invalid input of type {type(parsed).__name__}")
+        return parsed if isinstance(parsed, str) else stringify(value)
+
+    _finish_with(damage, text_of)
+
+
 @mutant(
     "job.result-under-another-name",
     kills=("job.hash.returnvalue",),

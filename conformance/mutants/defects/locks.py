@@ -287,6 +287,26 @@ def locks_ignored(damage: Damage) -> None:
     damage.commands(_STALLED_CHECK, 'if command[1] == "EXISTS" and on(command, "lock") then return 0 end')
 
 
+@mutant("stalled.wakes-no-worker", kills=("order.marker.base",), by=("stalled/a_recovered_job_runs_next",))
+def wakes_no_worker(damage: Damage) -> None:
+    """A recovered job leaves no marker, so that an idle worker sleeps on."""
+    damage.commands(_STALLED_CHECK, 'if command[1] == "ZADD" and on(command, "marker") then return 0 end')
+
+
+@mutant(
+    "stalled.orphan-ends-check",
+    kills=("stalled.limit",),
+    by=("stalled/a_check_that_meets_an_option_for_children_goes_on",),
+)
+def orphan_ends_check(damage: Damage) -> None:
+    """A check fails at a job that has an option for its parent, and no parent."""
+    damage.commands(
+        _STALLED_CHECK,
+        'if command[1] == "HINCRBY" and command[3] == "stc" and not send("HGET", command[2], "parentKey") '
+        'and string.find(send("HGET", command[2], "opts") or "", "idof") then error("no parent") end',
+    )
+
+
 @mutant("stalled.runs-last", kills=("stalled.runs-next",))
 def runs_last(damage: Damage) -> None:
     """A recovered job goes behind those that wait."""
