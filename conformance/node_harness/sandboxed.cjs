@@ -18,9 +18,6 @@ switch (process.env.BULLMQ_SANDBOX_START) {
     }
     rmSync(mark);
     break;
-  case 'exit':
-    process.exit(3);
-    break;
   case 'chat':
     process.send?.({ cmd: 999, value: 'a message of the processor' });
     break;

@@ -32,6 +32,8 @@ from conformance.protocol.states import DELAY_FACTOR, JOB_CONTAINERS
 CONCURRENCY = "concurrency"
 """The field of `meta` with the queue's global concurrency."""
 
+_BLOCKS_FOR_ONE_MS = 0x070008
+"""The first version of Redis that can block for 1 ms, as its scripts see it; before 7.0 they see none."""
 _TIME_AND_TTL = """
 local now = redis.call("TIME")
 return {now[1], now[2], redis.call("PTTL", KEYS[1])}
@@ -150,6 +152,13 @@ class RedisView:
     def now_ms(self) -> int:
         """The clock of the Redis that has this queue (Unix ms)."""
         return self._time_and_ttl_ms("meta")[0]
+
+    @property
+    def least_block_s(self) -> float:
+        """The shortest time (s) for which this Redis can block; before 7.0.8 it rounds 1 ms down to 0, without end."""
+        # From the script's own environment, because INFO is per node in a cluster.
+        version = int(self._redis.eval("return redis.REDIS_VERSION_NUM or 0", 1, self._at("meta")))
+        return 0.001 if version >= _BLOCKS_FOR_ONE_MS else 0.002
 
     def _time_and_ttl_ms(self, name: str) -> tuple[int, int]:
         seconds, microseconds, ttl_ms = map(int, self._redis.eval(_TIME_AND_TTL, 1, self._at(name)))

@@ -120,17 +120,6 @@ def test_a_process_that_ends_while_idle_is_replaced(client: Participant) -> None
     worker.close()
 
 
-# From 5.34.4 on Node.js waits for ever: it drops its listeners at the exit, before it hears of the close.
-@scenario("sandbox.start", clock="real", bullmq=">=5.17,<5.34.4")
-def test_a_process_that_ends_at_its_start_fails_the_job(client: Participant) -> None:
-    """A worker must not wait for it."""
-    queue = client.queue()
-    job = queue.add("doomed", {"steps": []})
-    worker = client.worker("sandboxed", processor_args={"start": "exit"})
-    _wait_for(client, queue, job, "failed")
-    worker.close()
-
-
 @scenario("sandbox.start", clock="real")
 def test_a_process_that_cannot_start_fails_its_job(client: Participant) -> None:
     """The reason is what kept it from starting."""

@@ -17,8 +17,6 @@ class StepError(Exception):
 
 def start(action: str) -> None:
     """Do what each process does before its first job. Raises StepError if this one cannot start."""
-    if action == "exit":
-        os._exit(3)
     if action == "chat":
         # Standard output is free for the processor: its worker must not read it as a message.
         print("a message of the processor", flush=True)
