@@ -176,7 +176,7 @@ def test_a_job_of_a_removed_scheduler_may_not(client: Participant, repeat: dict[
     holds(fields.get("defa"), "it is not forgiven", seen=fields, where="job.defa")
 
 
-@scenario("stalled.limit", bullmq=">=5.80.7")
+@scenario("stalled.limit", bullmq=">=5.80.7,<6")
 def test_a_claim_fails_a_job_that_stalled_too_often(client: Participant) -> None:
     """A caller that claims by itself gets the next job instead, and never the one with the deferred failure."""
     queue, worker = client.queue(), client.worker(maxStalledCount=0)
