@@ -49,7 +49,10 @@ class _Chart:
 
 @contextmanager
 def _chart(title: str, *, size: tuple[float, float] = _SIZE, **labels: Any) -> Iterator[_Chart]:
-    """Draw inside the block. The style applies only to axes and lines that are made in it."""
+    """Draw inside the block. The style applies only to axes and lines that are made in it.
+
+    Scales are set before the drawing, because they replace the ticks; limits after it, because they end autoscaling.
+    """
     # matplotlib takes half a second to import, and most commands draw no chart.
     import matplotlib as mpl  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
@@ -57,6 +60,7 @@ def _chart(title: str, *, size: tuple[float, float] = _SIZE, **labels: Any) -> I
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=size, layout="constrained")
         chart = _Chart(figure.subplots())
+        chart.axes.set(**{name: labels.pop(name) for name in ("xscale", "yscale") if name in labels})
         yield chart
         chart.axes.set(**labels)
         _write_plain_numbers(chart.axes)
@@ -143,7 +147,6 @@ def latency_chart(latencies: Mapping[str, Latency]) -> Markup:
             )
             rarest = max(rarest, *(rank for rank, _ in points))
         shown = [tick for tick in _TICKS if _one_of(tick, 10**9) <= rarest * 1.5]
-        chart.axes.set_xscale("log")
         chart.axes.set_xticks([_one_of(tick, 10**9) for tick in shown], [f"p{tick:g}" for tick in shown])
         chart.axes.minorticks_off()
     return chart.svg
@@ -156,11 +159,16 @@ def _one_of(percentile: float, count: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class TrendPoint:
-    """A load as a point in time. `label`: the line that it belongs to; `taken_at`: ISO 8601; `ms` None: spoilt."""
+    """A load as a point in time. `label`: the line that it belongs to; `taken_at`: ISO 8601; `ms` None: spoilt.
+
+    `latency`: the one that `ms` is of. `phase`: what happened to jobs `per_second`, "added" or "finished".
+    """
 
     label: str
     taken_at: str
+    latency: str
     ms: float | None
+    phase: str
     per_second: float
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from markupsafe import Markup
 
 from conformance.pages.page import html_page
 from conformance.problems import UsageProblem
@@ -30,15 +32,25 @@ class ListedRun:
 def write_index(folder: Path) -> Path:
     """Write the index of all runs in the folders below; returns its path."""
     path = folder / INDEX
-    points = list(trend_under(folder))
-    latency, rate = (
-        trend_chart(points, f"p{TREND_PERCENTILE} of the whole way of a job", "latency (ms)", of="ms"),
-        trend_chart(points, "Jobs finished, or else added, per second", "jobs per second", of="per_second"),
-    )
-    has_trend = len({point.taken_at for point in points}) > 1
-    charts = [latency, rate] if has_trend else []
+    charts = list(_trend_charts(list(trend_under(folder))))
     path.write_text(html_page("reports", "index.html", runs=list(runs_under(folder)), trend=charts), "utf-8")
     return path
+
+
+def _trend_charts(points: Sequence[TrendPoint]) -> Iterator[Markup]:
+    """A chart for each latency and each phase of which there is more than one date: an axis has one kind of value."""
+    for name in sorted({point.latency for point in points}):
+        of_latency = [point for point in points if point.latency == name]
+        if _is_trend(of_latency):
+            yield trend_chart(of_latency, f"p{TREND_PERCENTILE} of {name}", "latency (ms)", of="ms")
+    for phase in ("added", "finished"):
+        of_phase = [point for point in points if point.phase == phase]
+        if _is_trend(of_phase):
+            yield trend_chart(of_phase, f"Jobs {phase} per second", "jobs/s", of="per_second")
+
+
+def _is_trend(points: Sequence[TrendPoint]) -> bool:
+    return len({point.taken_at for point in points}) > 1
 
 
 def runs_under(folder: Path) -> Iterator[ListedRun]:
@@ -70,11 +82,14 @@ def trend_under(folder: Path) -> Iterator[TrendPoint]:
 
 
 def _point(result: LoadResult) -> TrendPoint:
-    found = result.latencies.get(whole_way(result))
+    latency = whole_way(result)
+    found = result.latencies.get(latency)
     phase = result.finished if result.workers else result.produced
     return TrendPoint(
         label=f"{result.producer} → {', '.join(result.workers) or 'no workers'} ({result.workload.digest[:4]})",
         taken_at=result.taken_at,
+        latency=latency,
+        phase="finished" if result.workers else "added",
         ms=found.percentiles[TREND_PERCENTILE] if found and not result.spoilt_by_harness else None,
         per_second=phase.per_second,
     )

@@ -173,7 +173,7 @@ def test_the_index_shows_what_has_become_of_loads(tmp_path: Path) -> None:
         write_result(folder, found)
         index = write_load_reports(folder, found)[-1].read_text("utf-8")
         assert index.count("<svg") == (0 if day == 1 else 2)
-    assert "p99 of the whole way of a job" in index
+    assert "p99 of scheduled-to-finished" in index
 
 
 def test_the_page_of_a_search_has_every_trial(tmp_path: Path) -> None:

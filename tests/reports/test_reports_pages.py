@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from reports.charts import rates, search_chart
+from reports.charts import latency_chart, rates, search_chart
 from reports.diff.summary import (
     BrokenExample,
     CheckSummary,
@@ -22,6 +22,7 @@ from reports.diff.summary import (
     in_tree_order,
     look_closer,
 )
+from reports.index import write_index
 from reports.load.backlog import BacklogSample
 from reports.load.histograms import Histogram, merged
 from reports.load.rate_search import RateSearch, RateTrial
@@ -248,3 +249,29 @@ def test_a_search_shows_plain_numbers_and_its_bound() -> None:
     assert {"200", "500", "1,000", "5", "10", "50", "p99 (ms)", "offered rate (jobs/s)"} <= texts
     assert "p99&lt;50ms" in texts, "the bound is named beside its line"
     assert "mathdefault" not in chart
+
+
+def test_the_axis_of_percentiles_names_percentiles() -> None:
+    texts = set(re.findall(r"<text[^>]*>([^<]*)</text>", latency_chart(load_result().latencies)))
+    assert {"p0", "p50", "p90", "p99", "p99.9"} <= texts
+    assert {"1", "10", "100"} <= texts, "milliseconds are still plain numbers"
+
+
+def test_a_trend_shows_one_kind_of_value_for_each_axis(tmp_path: Path) -> None:
+    latency = load_result().latencies["due-to-active"]
+    kinds: dict[str, dict[str, Any]] = {
+        "whole": {"latencies": {"scheduled-to-finished": latency}},
+        "adding": {"latencies": {"scheduled-to-added": latency}, "workers": []},
+    }
+    for kind, changes in kinds.items():
+        for day in ("01", "02"):
+            folder = tmp_path / f"{kind}-{day}"
+            folder.mkdir()
+            write_result(folder, msgspec.structs.replace(load_result(), taken_at=f"2026-01-{day}T00:00:00", **changes))
+    titles = re.findall(r"<title>([^<]*)</title>", write_index(tmp_path).read_text("utf-8").partition("<svg")[2])
+    assert titles == [
+        "p99 of scheduled-to-added",
+        "p99 of scheduled-to-finished",
+        "Jobs added per second",
+        "Jobs finished per second",
+    ]
