@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -168,11 +169,37 @@ def summarise(value: Any) -> str:
     return _shortened(_text(value), 0)
 
 
+BYTES_SHOWN = 4
+"""Bytes that are shown of texts that look the same."""
+
+
 def summarise_pair(expected: Any, actual: Any) -> tuple[str, str]:
-    """Two values as short texts; long ones are cut around the first character in which they differ."""
+    """Two values as short texts; long ones are cut around the first character in which they differ.
+
+    Texts that look the same (another normalisation of Unicode, invisible characters) get the first byte that differs.
+    """
     left, right = _text(expected), _text(actual)
     common = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
-    return _shortened(left, common), _shortened(right, common)
+    shown = _shortened(left, common), _shortened(right, common)
+    if left == right or _appearance(left) != _appearance(right):
+        return shown
+    return shown[0] + _bytes_from(left, common), shown[1] + _bytes_from(right, common)
+
+
+def _appearance(text: str) -> str:
+    """The text as a reader sees it."""
+    visible = (character for character in text if unicodedata.category(character) != "Cf")
+    return unicodedata.normalize("NFKC", "".join(visible))
+
+
+def _bytes_from(text: str, place: int) -> str:
+    """The number and the bytes of a character of a text in quotes, and of the next ones."""
+    quotes = len('"') if text.startswith('"') else 0
+    inside = text[quotes : len(text) - quotes]
+    before, here = (
+        part.encode("utf-8", "surrogateescape") for part in (inside[: place - quotes], inside[place - quotes :])
+    )
+    return f" (from byte {len(before)}: {here[:BYTES_SHOWN].hex(' ') or 'its end'})"
 
 
 def _text(value: Any) -> str:

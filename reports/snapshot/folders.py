@@ -7,6 +7,7 @@ address of S3 (`AWS_ENDPOINT_URL`) that the command was given.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -202,10 +203,19 @@ def _other(root: str) -> tuple[Any, str]:
     return system, path
 
 
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{1,35}):")
+
+
 def folder_at(named: str | Path) -> Folder:
     """The folder of this name. Raises UsageProblem for an address that no file system has."""
     text = str(named)
     scheme, is_url, rest = text.partition("://")
+    # pyarrow takes such a text for an address as well, and fails.
+    if not is_url and (found := _SCHEME.match(text)):
+        raise UsageProblem(
+            f"{text!r} is neither a folder nor an address: `//` is missing after {found[0]!r}",
+            hint=f"write {found[1]}://host:port#prefix, or the absolute path of a folder with a colon in its name",
+        )
     if not is_url or scheme == "file":
         return Folder(str(Path(rest if is_url else text)))
     if not is_elsewhere(text):

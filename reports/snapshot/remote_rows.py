@@ -18,8 +18,10 @@ from reports.snapshot.format import ARROW, DDL, ROWS, TYPED, read_bucket
 
 
 def rows_for_spark(spark: SparkSession, folder: Folder, buckets: int) -> DataFrame:
-    """All wide rows of a snapshot in `buckets` buckets."""
+    """All wide rows of a snapshot in `buckets` buckets. A store without keys, as under a wrong prefix, has no files."""
     if folder.is_here:
+        if not (folder / ROWS).exists():
+            return spark.createDataFrame([], DDL)
         return spark.read.schema(DDL).parquet(str(folder / ROWS)).select(*ARROW.names)
     spark.dataSource.register(RemoteRows)
     return spark.read.format(RemoteRows.name()).options(**asdict(folder), buckets=str(buckets)).load()

@@ -395,3 +395,16 @@ def test_natural_order_takes_digits_of_other_scripts_for_text() -> None:
 )
 def test_numbers_are_read_alike_as_far_as_javascript_can_hold_them(left: str, right: str, alike: bool) -> None:
     assert same_reading(left, right) is alike
+
+
+def test_texts_that_look_the_same_show_their_first_different_byte() -> None:
+    left, right = summarise_pair("caf\u00e9 x", "cafe\u0301 x")
+    assert left == '"caf\u00e9 x" (from byte 3: c3 a9 20 78)'
+    assert right == '"cafe\u0301 x" (from byte 3: 65 cc 81 20)'
+    assert summarise_pair("a\u00a0b", "a b") == (
+        '"a\u00a0b" (from byte 1: c2 a0 62)',
+        '"a b" (from byte 1: 20 62)',
+    )
+    assert summarise_pair("ab", "a\u200bb")[1] == '"a\u200bb" (from byte 1: e2 80 8b 62)'
+    assert summarise_pair("a\udcff", "b\udcff") == ('"a\udcff"', '"b\udcff"')
+    assert summarise_pair("same", "same") == ('"same"', '"same"')

@@ -147,6 +147,8 @@ def test_a_property_has_a_name_and_a_value() -> None:
         (("load", "--jobs", "5", "--worker", "nobody", "--out", "NOWHERE"), "unknown client"),
         (("history", "NOWHERE"), "is not a history"),
         (("load", "--resume", "--out", "NOWHERE"), "--resume needs --redis and --prefix"),
+        (("diff", "redis:/127.0.0.1:6379", "NOWHERE"), "`//` is missing after 'redis:'"),
+        (("check", "redis:127.0.0.1"), "`//` is missing after 'redis:'"),
         (("load", "--workload", "NOWHERE", "--out", "NOWHERE"), "cannot be read"),
     ],
 )

@@ -25,7 +25,7 @@ from benchmarks.planted import planted as with_planted
 from benchmarks.stores import fill
 from conformance.cli.verbs import cli
 from conformance.observe.tables import TABLES, Snapshot
-from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.problems import EnvironmentProblem, Undecidable, UsageProblem
 from conformance.servers import RedisInstance, open_server
 from reports.diff.check_plan import broken_in
 from reports.diff.local_diff import compare_locally
@@ -45,6 +45,7 @@ from reports.snapshot.rows import batch_of, wide_rows
 from reports.snapshot.source import BullmqSource
 from reports.snapshot.store import StoredSnapshot, in_buckets, open_stored, save
 from reports.standalone import standalone_cluster
+from reports.verbs.store_readings import demand_content
 from tests.observe.snapshot_builders import Zset, job
 from tests.reports.reports_builders import finished_job, plain_store, planted, write
 from tests.reports.test_reports_failures import manifest
@@ -182,6 +183,17 @@ def test_a_store_is_checked_by_itself(spark: SparkSession, server: RedisInstance
     }
     assert not {key for _, key in broken} & {"q:1", "q:2", "q:3", "q:4"}
     assert (summary.total, summary.by_check["locks"]) == (sum(summary.by_check.values()), 6)
+
+
+def test_a_wrong_prefix_is_a_store_without_queues(
+    spark: SparkSession, server: RedisInstance, prefix: str, tmp_path: Path
+) -> None:
+    stored = kept(spark, server, prefix, {}, tmp_path / "out")
+    assert broken_in(spark, stored).collect() == []
+    wanted = SnapshotComparison(expected=stored, actual=stored, folder=folder_at(tmp_path / "differences"))
+    assert not differences(spark, wanted).count()
+    with pytest.raises(Undecidable, match="there is no queue in the store"):
+        demand_content("", stored.manifest)
 
 
 def test_a_healthy_queue_with_a_deduplicated_job_passes_the_checks(
