@@ -47,6 +47,9 @@ MOST_QUEUES = 16
 MOST_SLICES = 120
 _WIDTHS_MS = (250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000)
 
+AHEAD_MS = 1000
+"""How much earlier than it is due a job may seem to be added: a producer estimates the clock of Redis."""
+
 ROWS_AT_A_TIME = 500_000
 """Jobs whose values are counted together."""
 
@@ -99,20 +102,25 @@ def job_times(events: DataFrame, planned: DataFrame, schedule: Sequence[Schedule
             sql.min(sql.when(name == "delayed", sql.col("fields")["delay"].cast("bigint"))).alias("due"),
         )
     )
+    wanted = planned.select("queue", "id", "index", "scheduled_ms", _kind())
+    joined = wanted.join(lives, ["queue", "id"], "left").withColumn("due", sql.coalesce("due", "added"))
     start, segment = _segment_of(schedule)
-    wanted = planned.select(
-        "queue", "id", (sql.col("scheduled_ms") + start).alias("scheduled"), segment.alias("segment"), _kind()
-    )
-    return wanted.join(lives, ["queue", "id"], "left").withColumn("due", sql.coalesce("due", "added"))
+    times = {"scheduled": sql.col("scheduled_ms") + start, "segment": segment}
+    return joined.withColumns(times).drop("index", "scheduled_ms")
 
 
 def _segment_of(schedule: Sequence[ScheduleSegment]) -> tuple[Column, Column]:
-    """The start of the schedule of a job's segment, and the number of that segment."""
+    """The start of the schedule of a job's segment, and the number of that segment.
+
+    A producer that is killed has added a batch that it has not counted: such jobs were there before a resumed schedule
+    had them due, and belong to the segment before. Else the pause would count as work.
+    """
     start, segment = sql.lit(schedule[0].start_ms), sql.lit(0)
     for number, later in enumerate(schedule[1:], 1):
         partitions = len(later.done)
         done = sql.array(*map(sql.lit, later.done))[sql.pmod(sql.col("index"), sql.lit(partitions)).cast("int")]
-        is_later = sql.floor(sql.col("index") / partitions) >= done
+        was_there = sql.col("added") < sql.col("scheduled_ms") + later.start_ms - AHEAD_MS
+        is_later = (sql.floor(sql.col("index") / partitions) >= done) & ~sql.coalesce(was_there, sql.lit(False))
         start = sql.when(is_later, later.start_ms).otherwise(start)
         segment = sql.when(is_later, number).otherwise(segment)
     return start, segment

@@ -138,12 +138,11 @@ def add_partition(batches: Iterable[pa.RecordBatch], target: LoadTarget, partiti
         start_ms = wait_for_start(client, target, partition) if target.barrier else target.start_ms
         watch = ProducerWatch(clock.now_ms, start_ms)
         added = 0
-        # The batch at which an earlier load broke off may be there in part: its jobs would be announced twice.
-        doubtful = target.resume
         for batch in on_schedule(rows, target.workload, start_ms, clock):
             with watch.batch(batch, has_schedule=bool(target.workload.rate)):
-                _add_batch(producer, client, target, batch, doubtful=doubtful)
-            doubtful = False
+                # The batch at which an earlier load broke off may be there, if only in part: its jobs would be
+                # announced twice. On schedule it is added again in smaller ones.
+                _add_batch(producer, client, target, batch, doubtful=target.resume and added < BATCH)
             added += len(batch)
             # Only now: counted before it is in, a batch that never arrived would be left out by --resume.
             client.set(key, before + added)
