@@ -34,12 +34,11 @@ from reports.load.histograms import SHOWN, Latency
 from reports.load.latencies import MEANINGS, OVER_TIME
 from reports.load.rate_search import RateSearch, search_sentence
 from reports.load.result import LoadResult
-from reports.load.run import SEEN, SERVICE
+from reports.load.run import SERVICE
 
 LOAD_PAGE = "load.html"
 _OTHER_MEANINGS = {
     SERVICE: "duration of one call of the client that adds a batch of at most 1,000 jobs",
-    SEEN: "from the event of the end until a reader of the stream received it",
 }
 
 

@@ -1,9 +1,9 @@
-"""Samples of a running load: the backlog over time, and how soon a reader receives the events."""
+"""Samples of a running load: the backlog over time."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,6 @@ from redis.exceptions import RedisError
 
 from conformance.protocol.states import LIST_CONTAINERS, STATE_CONTAINERS
 from conformance.servers.connection import Client, connect, explained
-from reports.load.histograms import Histogram
 from reports.load.redis_clock import RedisClock, read_redis_clock
 from reports.load.target import LoadTarget
 
@@ -20,7 +19,6 @@ MOST_SAMPLES = 400
 """Samples of a series that a report keeps."""
 
 SAMPLE_EVERY_S = 0.25
-_FINISHED = {b"completed", b"failed"}
 
 
 class BacklogSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,34 +69,12 @@ class BacklogSeries:
         return [msgspec.structs.replace(sample, at_ms=sample.at_ms - start_ms) for sample in chosen]
 
 
-class FinishListener:
-    """Reads the event streams and measures from an entry's own time (the server's clock) to the moment it is here."""
-
-    def __init__(self, target: LoadTarget, clock: RedisClock) -> None:
-        self.histogram = Histogram()
-        self._clock = clock
-        self._last: dict[str, str] = {f"{target.prefix}:{queue}:events": "0-0" for queue in target.workload.queue_names}
-
-    def read(self, client: Client) -> None:
-        """Take what is new. Raises redis errors."""
-        untyped: Any = client
-        for key, last in self._last.items():
-            for _, entries in untyped.xread({key: last}, count=5000) or ():
-                self._take(key, entries)
-
-    def _take(self, key: str, entries: Sequence[tuple[bytes, Mapping[bytes, bytes]]]) -> None:
-        now_ms = int(self._clock.now_ms())
-        times = [int(entry.split(b"-")[0]) for entry, fields in entries if fields.get(b"event") in _FINISHED]
-        self.histogram.record_all([now_ms - at_ms for at_ms in times])
-        self._last[key] = entries[-1][0].decode()
-
-
 @contextmanager
-def observing(target: LoadTarget) -> Iterator[tuple[BacklogSeries, FinishListener]]:
-    """Sample and listen in the background for the duration of the block. Raises Problems where Redis is not there."""
+def observing(target: LoadTarget) -> Iterator[BacklogSeries]:
+    """Sample in the background for the duration of the block. Raises Problems where Redis is not there."""
     with explained(target.address):
         clock = read_redis_clock(target.address)
-    series, listener, ended = BacklogSeries(target, clock), FinishListener(target, clock), threading.Event()
+    series, ended = BacklogSeries(target, clock), threading.Event()
 
     def work() -> None:
         with connect(target.address) as client:
@@ -106,14 +82,13 @@ def observing(target: LoadTarget) -> Iterator[tuple[BacklogSeries, FinishListene
                 # A Redis that is away for a moment is the producers' business; there is just no sample of it.
                 try:
                     series.sample(client)
-                    listener.read(client)
                 except RedisError:
                     continue
 
     thread = threading.Thread(target=work, name="observing", daemon=True)
     thread.start()
     try:
-        yield series, listener
+        yield series
     finally:
         ended.set()
         # Otherwise a last sample could be taken while the series is being read.

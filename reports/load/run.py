@@ -81,7 +81,7 @@ def run_load(
         require_unused_queues(plan.target)
     target = replace(plan.target, barrier=secrets.token_hex(6))
     jobs = jobs_of(spark, target.workload, target.partitions)
-    with load_workers(target, plan.workers) as drivers, observing(target) as (series, listener):
+    with load_workers(target, plan.workers) as drivers, observing(target) as series:
         clients = sorted({client_text(driver.ready.client) for driver in drivers} | _producers(target))
         with start_barrier(target) as barrier:
             counts = produce(jobs, target)
@@ -93,7 +93,7 @@ def run_load(
         forget_progress(target)
     stored = _keep(spark, plan, target, announce)
     times = measure(stored.table("events"), jobs, target.workload, barrier.segments)
-    seen = _Measurements(barrier=barrier, counts=counts, series=series, finishes=listener.histogram, clients=clients)
+    seen = _Measurements(barrier=barrier, counts=counts, series=series, clients=clients)
     result = _result(plan, seen, times)
     _export(plan.out / EXPORTS, seen, times)
     write_result(plan.out, result)
@@ -107,7 +107,6 @@ class _Measurements:
     barrier: StartBarrier
     counts: Sequence[ProducerCounts]
     series: BacklogSeries
-    finishes: Histogram
     clients: Sequence[str]
 
     @property
@@ -178,12 +177,10 @@ def _finished(series: BacklogSeries) -> LoadPhase:
 SERVICE = "add-service"
 """Latency of one call that adds a batch."""
 
-SEEN = "finished-to-seen"
-
 
 def _latencies(seen: _Measurements, times: LoadTimes) -> dict[str, Latency]:
-    measured = {SERVICE: seen.service.latency(), SEEN: seen.finishes.latency()}
-    return {**times.latencies, **{name: latency for name, latency in measured.items() if latency.count}}
+    service = seen.service.latency()
+    return {**times.latencies, **({SERVICE: service} if service.count else {})}
 
 
 def _summed(encoded: Iterable[bytes]) -> Histogram:
@@ -196,7 +193,7 @@ def _summed(encoded: Iterable[bytes]) -> Histogram:
 def _export(folder: Path, seen: _Measurements, times: LoadTimes) -> None:
     """Write every histogram as a file that HdrHistogram's plotter reads. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {**times.exports, SERVICE: seen.service.hgrm(), SEEN: seen.finishes.hgrm()}
+    texts = {**times.exports, SERVICE: seen.service.hgrm()}
     for name in _latencies(seen, times):
         (folder / f"{name}.hgrm").write_text(texts[name], "utf-8")
 

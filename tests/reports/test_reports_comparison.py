@@ -13,7 +13,7 @@ from conformance.problems import UsageProblem
 from reports.comparison import compare_runs, half_width
 from reports.load.histograms import Histogram
 from reports.load.rate_search import RateTrial, search_rate, search_sentence
-from reports.load.result import LoadPhase, LoadResult, write_result
+from reports.load.result import LoadPhase, LoadResult, read_result, write_result
 from reports.load.thresholds import judge_threshold, parse_threshold
 from reports.rendering import write_load_reports, write_search_reports
 from tests.reports.test_reports_pages import is_self_contained, load_result
@@ -107,6 +107,17 @@ def test_what_has_become_worse_is_told_with_its_interval(tmp_path: Path) -> None
     assert measures["scheduled-to-finished p99"].ratio == pytest.approx(241 / 120, rel=0.01)
     assert measures["scheduled-to-finished p99"].half_width == pytest.approx(3.8, rel=0.01)
     assert compare_runs(folders, tolerance=1.5).worse == []
+
+
+def test_the_kit_s_own_polling_in_older_loads_is_not_compared(tmp_path: Path) -> None:
+    folders = runs(tmp_path, old=[(40, 1000)], new=[(40, 1000)])
+    for folder in folders:
+        found = read_result(folder)
+        latencies = {**found.latencies, "finished-to-seen": found.latencies["scheduled-to-added"]}
+        write_result(folder, msgspec.structs.replace(found, latencies=latencies))
+    measures = {each.measure for group in compare_runs(folders).groups for each in group.measures}
+    assert "scheduled-to-added p99" in measures
+    assert not any(measure.startswith("finished-to-seen") for measure in measures)
 
 
 def test_what_has_become_better_is_no_regression(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from conformance.environment.clients import find_toolchain
 from conformance.problems import EnvironmentProblem
 from conformance.servers import RedisInstance
 from reports.load import run as load_run
-from reports.load.backlog import BacklogSeries, FinishListener, counts_of
+from reports.load.backlog import BacklogSeries, counts_of
 from reports.load.production import add_partition
 from reports.load.redis_clock import RedisClock
 from reports.load.run import WorkerGroup, load_workers, wait_for_end
@@ -106,14 +106,3 @@ def test_a_sample_counts_all_queues(server: RedisInstance, prefix: str) -> None:
             series.samples.append(series.samples[-1]) if series.samples else series.sample(client)
     assert (counts["wait"], counts["completed"], counts["failed"], added) == (2, 1, 0, 2)
     assert 300 <= len(series.since(0)) <= 400
-
-
-def test_a_listener_measures_finished_jobs_only(server: RedisInstance, prefix: str) -> None:
-    target = LoadTarget(address=server, prefix=prefix, workload=Workload())
-    listener = FinishListener(target, RedisClock(ahead_s=0.0))
-    with server.connect() as client:
-        client.xadd(f"{prefix}:load-0:events", {"event": "active", "jobId": "1"})
-        client.xadd(f"{prefix}:load-0:events", {"event": "completed", "jobId": "1"})
-        listener.read(client)
-        listener.read(client)
-    assert listener.histogram.latency().count == 1
