@@ -55,7 +55,7 @@ def test_declares_every_operation_but_those_that_its_page_says_the_client_lacks(
     assert set(driver.ready.ops) == set(REGISTRY) - operations_without_a_method()
     assert driver.ready.client.language == "python"
     assert driver.ready.client.version == "3.4.4"
-    assert set(driver.ready.capabilities) == {"manual-worker", "managed-worker", "cluster"}
+    assert set(driver.ready.capabilities) == {"manual-worker", "managed-worker", "cluster", "url"}
 
 
 def test_an_older_version_declares_what_it_has_and_runs_a_job(server: RedisInstance) -> None:

@@ -34,7 +34,10 @@ def test_handshake_declares_every_operation_that_bullmq_has(start_driver: Callab
         "targets": BULLMQ_VERSION,
     }
     assert set(ready["ops"]) == set(REGISTRY) - NEWER_ONLY
-    assert set(ready["capabilities"]) == {"clock", "manual-worker", "managed-worker", "cluster", "raw-data"}
+    assert set(ready["capabilities"]) == {
+        *("clock", "manual-worker", "managed-worker", "cluster", "raw-data"),
+        *("sandbox", "url", "client", "fail-fast"),
+    }
 
 
 def test_ends_at_once_when_stdin_ends(opened: Open) -> None:
