@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from conformance import garbage
+from tests.todays_share import fix_the_day
 
 Missing = Callable[[str, str], NoReturn]
 
@@ -24,6 +25,8 @@ REQUIRED = "BULLMQ_CONFORMANCE_REQUIRE"
 settings.register_profile("kit", deadline=None)
 settings.load_profile("kit")
 
+# Before xdist starts its processes, which would otherwise collect different tests at midnight.
+fix_the_day()
 
 SPARK = "spark"
 """The group of the tests that share one JVM."""

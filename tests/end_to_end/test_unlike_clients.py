@@ -27,7 +27,10 @@ LARGEST_RUN = 5_000_000
 AREAS = ("edge-bytes", "events", "getters", "lifecycle", "interop/plain_jobs_are_completed_by_the_other")
 
 
-@pytest.fixture(scope="module", params=["nothing", "odd"])
+# A group each: pytest-xdist would run the client once in every process that has one of the tests.
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in ("nothing", "odd")]
+)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output of a run of one of the clients in two processes, as xdist serializes every record and explanation."""
     out = tmp_path_factory.mktemp(request.param) / "out"
