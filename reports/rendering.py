@@ -12,7 +12,7 @@ from rich.table import Table
 
 from conformance.pages.junit import JunitCase, JunitSuite, junit_check, junit_document
 from conformance.pages.page import html_page, markdown_text
-from conformance.pages.terminal import terminal_text
+from conformance.pages.terminal import terminal_line, terminal_text
 from conformance.protocol.states import UNFINISHED_CONTAINERS
 from reports.charts import (
     backlog_chart,
@@ -233,7 +233,9 @@ def write_diff_reports(folder: Path, summary: DiffSummary) -> list[Path]:
         DIFF_PAGE: html_page(
             "reports", "diff.html", summary=summary, verdict=verdict, chart=class_chart(summary.by_class)
         ),
-        "diff.md": markdown_text("reports", "diff.md", summary=summary, verdict=verdict),
+        "diff.md": markdown_text(
+            "reports", "diff.md", summary=summary, verdict=verdict, trimmed=list(map(terminal_line, summary.trimmed))
+        ),
         DIFF_FILE: msgspec.json.format(msgspec.json.encode(summary), indent=1).decode() + "\n",
         "junit.xml": diff_junit(summary),
     }
@@ -272,7 +274,8 @@ def print_diff(summary: DiffSummary, console: Console) -> None:
         counts = ", ".join(f"{rule} {count:,}" for rule, count in summary.hidden.items())
         console.print(f"Values hidden by rules: {counts}.", highlight=False)
     if summary.trimmed:
-        names = ", ".join(summary.trimmed[:TRIMMED_SHOWN]) + (", …" if len(summary.trimmed) > TRIMMED_SHOWN else "")
+        more = ", …" if len(summary.trimmed) > TRIMMED_SHOWN else ""
+        names = ", ".join(map(terminal_line, summary.trimmed[:TRIMMED_SHOWN])) + more
         console.print(
             f"Events trimmed in {names}: only those of jobs whose first event both sides still have were compared.",
             highlight=False,

@@ -111,3 +111,15 @@ def _add_across(flows: FlowHandle, *, bulk: bool) -> None:
 
 def _is_about_slots(error: str | None) -> bool:
     return error is not None and (error.startswith("CROSSSLOT") or NOT_THERE in error)
+
+
+@scenario("cluster.workers-seen", needs="cluster", clock="real", compare=False, bullmq=">=5.67.1")
+def test_workers_on_a_cluster_are_listed(client: Participant) -> None:
+    """Each once, by its name, from its start to its end."""
+    queue, worker = client.queue(), client.worker("noop", name="signed")
+    worker.wait_local("completed", queue.add("work"))
+    client.eventually(
+        lambda: queue.call(queue_ops.GetWorkers()).names, lambda names: names == ["signed"], "the worker is listed"
+    )
+    worker.close()
+    client.eventually(lambda: queue.call(queue_ops.GetWorkers()).names, lambda names: not names, "the worker is gone")

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.driver.errors import OperationFailed, OperationIndeterminate
 from conformance.driver.ops.flow import AddFlow, FlowJob
-from conformance.driver.ops.queue import Add, GetWorkers
+from conformance.driver.ops.queue import Add
 from conformance.participants.expect import Mismatch, between, equal
 from conformance.participants.handles import FlowHandle, QueueHandle
 from conformance.participants.login import own_login
@@ -216,13 +216,3 @@ def test_a_client_works_without_info(client: Participant) -> None:
         worker.wait_local("completed", queue.add("work"))
         for handle in (worker, queue):
             handle.close()
-
-
-@scenario("cluster.workers-seen", needs="cluster", clock="real", compare=False, bullmq=">=5.67.1")
-def test_workers_on_a_cluster_are_listed(client: Participant) -> None:
-    """Each once, by its name, from its start to its end."""
-    queue, worker = client.queue(), client.worker("noop", name="signed")
-    worker.wait_local("completed", queue.add("work"))
-    client.eventually(lambda: queue.call(GetWorkers()).names, lambda names: names == ["signed"], "the worker is listed")
-    worker.close()
-    client.eventually(lambda: queue.call(GetWorkers()).names, lambda names: not names, "the worker is gone")

@@ -74,7 +74,7 @@ def test_an_unrecoverable_error_is_final(client: Participant) -> None:
     [(1000, [1000, 1000, 1000]), ({"type": "fixed", "delay": 700}, [700, 700, 700])],
     ids=["number", "fixed"],
 )
-@scenario("retry.backoff.fixed", "job.hash.delay")
+@scenario("retry.backoff.fixed")
 def test_a_fixed_backoff(client: Participant, backoff: Any, delays: list[int]) -> None:
     """Every retry waits equally long."""
     _fail_through(client, backoff, delays)

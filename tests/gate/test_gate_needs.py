@@ -9,8 +9,14 @@ from conformance.gate.plugin import GatePlugin, nothing_selected
 from conformance.gate.selection import all_scenarios, is_possible, left_out
 from conformance.ledger.loader import load_ledger
 from conformance.problems import UsageProblem
+from conformance.protocol.scripts import BULLMQ_VERSION
+from conformance.protocol.versions import in_range
 
-NEEDY = {name: made for name, made in all_scenarios() if made.needs == "cluster"}
+NEEDY = {
+    name: made
+    for name, made in all_scenarios()
+    if made.needs == "cluster" and (not made.bullmq or in_range(BULLMQ_VERSION, made.bullmq))
+}
 
 
 def test_there_are_such_scenarios() -> None:

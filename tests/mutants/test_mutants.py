@@ -242,7 +242,7 @@ def test_cases_are_those_that_pytest_would_run() -> None:
     assert by_id["add/an_integer_id_is_refused"] == [{"job_id": "12"}, {"job_id": "-5"}]
     cast = [arguments["assignment"] for arguments in by_id["interop/plain_jobs_are_completed_by_the_other"]]
     assert cast == [*assignments(("producer", "consumer"))]
-    assert len(by_id["getters/jobs_are_listed_in_order"]) == 8
+    assert len(by_id["getters/jobs_are_listed_in_order"]) == 10
     assert by_id["getters/changing_a_priority"][0] == {"before": 0, "after": 5}
 
 

@@ -50,13 +50,13 @@ def hurries(damage: Damage) -> None:
     damage.around(Worker, "rest", hasty)
 
 
-@mutant("queue.gives-up-at-once", kills=(), warns=("connection.call-waits",))
+@mutant("queue.gives-up-at-once", kills=("connection.call-waits",))
 def gives_up_at_once(damage: Damage) -> None:
     """A call that finds no Redis raises an error at once."""
     damage.replace(Queue, "_wait_unsent_s", lambda _queue: 0.0)
 
 
-@mutant("queue.gives-up-soon", kills=(), warns=("connection.call-waits",))
+@mutant("queue.gives-up-soon", kills=("connection.call-waits",))
 def gives_up_soon(damage: Damage) -> None:
     """A call that finds no Redis is tried for less than 100 ms."""
     damage.replace(Queue, "_wait_unsent_s", lambda _queue: 0.09)
