@@ -169,7 +169,7 @@ def test_an_older_option_repeat_whose_end_has_passed_is_refused(client: Particip
     equal(queue.redis.exists("repeat"), False, "there is no scheduler")
 
 
-@scenario("scheduler.remove", tier="full", bullmq="<6")
+@scenario("scheduler.remove", "scheduler.legacy-repeat.ahead", tier="full", bullmq="<6")
 def test_an_older_option_repeat_is_removed(client: Participant) -> None:
     """By its key, as a scheduler is."""
     queue = client.queue()
