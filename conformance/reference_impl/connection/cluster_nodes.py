@@ -61,6 +61,7 @@ class ClusterNodes:
         self._name = name
         self._blocking: SingleSocket | None = None
         self._blocking_node: tuple[str, int] | None = None
+        self._closed = False
         # One at a time: redis-py would give each concurrent command its own socket, and they would overtake each other.
         self._turn = asyncio.Lock()
         self._client = RedisCluster(
@@ -122,6 +123,7 @@ class ClusterNodes:
 
     async def close(self) -> None:
         """Drop the sockets."""
+        self._closed = True
         if self._blocking is not None:
             await self._blocking.close()
         await self._client.aclose()
@@ -136,6 +138,10 @@ class ClusterNodes:
                 if _LOST_ON_UVLOOP not in str(error):
                     raise
                 raise RedisConnectionError(f"Connection lost: {error}") from error
+            finally:
+                if self._closed:
+                    # Closed while it was looking for the nodes: redis-py connects to them nevertheless.
+                    await self._client.aclose()
 
     async def _block(self, command: Command) -> Any:
         """Send a blocking command; refresh the list of nodes if its node is gone."""
