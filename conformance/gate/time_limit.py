@@ -124,9 +124,10 @@ def wait_for(
     sides = [client] if oracle is None else [oracle, client]
     started = time.monotonic()
     left_s = limit.all_s
-    while left_s > 0 and any(side.goes_on for side in sides):
-        # Only the first running side is waited for; the short wait lets the loop notice the other one.
-        next(side for side in sides if side.goes_on).wait(min(left_s, LOOK_EVERY_S))
+    # One look per turn, because a side may end between two. Only the first running side is waited for; the short wait
+    # lets the loop notice the other one.
+    while left_s > 0 and (running := next((side for side in sides if side.goes_on), None)) is not None:
+        running.wait(min(left_s, LOOK_EVERY_S))
         spent_s = time.monotonic() - started
         left_s = limit.left_s(spent_s, oracle.took_s if oracle else None)
     late = [side for side in sides if side.goes_on]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conformance.driver.ops.queue import CountPending
-from conformance.gate.time_limit import TimeLimit
+from conformance.gate.time_limit import Side, TimeLimit, wait_for
 from conformance.gate.trial import run_trial
 from conformance.gate.trial_result import TrialResult
 from conformance.ledger.loader import load_ledger
@@ -110,3 +110,20 @@ def test_the_client_has_more_time_where_the_oracle_needed_more(
 
 def test_slow_scenarios_have_more_time() -> None:
     assert TimeLimit.of(made("a.must", slow=True)).client_s > TimeLimit.of(made("a.must")).client_s
+
+
+class EndsBetweenTwoLooks(Side):
+    """Still running at the first look, and ended at the next one."""
+
+    looks = 0
+
+    @property
+    def goes_on(self) -> bool:
+        self.looks += 1
+        return self.looks == 1
+
+
+def test_a_side_may_end_between_two_looks() -> None:
+    side = EndsBetweenTwoLooks(lambda: None, str)
+    wait_for(None, side, SOON, cancel=pytest.fail, kill=lambda: pytest.fail("nothing is late"))
+    assert side.failure is None

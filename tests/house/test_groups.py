@@ -34,7 +34,13 @@ def test_long_tests_start_first_and_are_shared_between_processes(request: pytest
         after_parameters = item.nodeid.rpartition("]")[2]
         group = after_parameters.rpartition("@")[2] if "@" in after_parameters else ""
         processes = item.get_closest_marker("long").kwargs.get("processes", 0)  # type: ignore[union-attr]
-        shared = {f"{item.path.stem}-{number}" for number in range(processes)} or {"", "wheel", "go-example"}
+        shared = {f"{item.path.stem}-{number}" for number in range(processes)} or {
+            "",
+            "wheel",
+            "go-example",
+            "nothing",
+            "odd",
+        }
         assert group in shared, item.nodeid
     started = [item.nodeid for item in tests if not item.nodeid.endswith("@spark")]
     assert not _is_grouping(request) or started[: len(long)] == [item.nodeid for item in long]

@@ -12,7 +12,7 @@ from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.protocol.keys import MARKER
 from conformance.reference_impl.connection.address import Address
-from conformance.reference_impl.connection.connection import Connection
+from conformance.reference_impl.connection.connection import CONNECTION_LOST, Connection
 from conformance.reference_impl.connection.opening import ConnectAttempts
 from conformance.reference_impl.flow_producer import FlowProducer
 from conformance.reference_impl.jobs.job import Job
@@ -75,14 +75,18 @@ def gives_up_soon(damage: Damage) -> None:
 def never_fails_fast(damage: Damage) -> None:
     """A call waits for Redis, although the client is set to fail fast."""
 
-    def patient(base: Function) -> Function:
-        def init(connection: Connection, address: Address, **settings: Any) -> None:
-            damage.witness.note()
-            base(connection, address, **{**settings, "wait_unsent_s": 3600})
+    def patient(send: Function) -> Function:
+        async def send_until_it_arrives(connection: Connection, *arguments: Any) -> Any:
+            while True:
+                try:
+                    return await send(connection, *arguments)
+                except CONNECTION_LOST:
+                    damage.witness.note()
+                    await asyncio.sleep(0.1)
 
-        return init
+        return send_until_it_arrives
 
-    damage.around(Connection, "__init__", patient)
+    damage.around(Connection, "at_once", patient)
 
 
 @mutant("flow.ignores-its-connection", kills=("connection.forms",))

@@ -103,7 +103,7 @@ def doubles_first(damage: Damage) -> None:
     damage.around(job_attempts, "delay_before_retry", broken)
 
 
-@mutant("retry.delay-not-stored", kills=("job.hash.delay",))
+@mutant("retry.delay-not-stored", kills=("retry.backoff.fixed",))
 def delay_not_stored(damage: Damage) -> None:
     """A job that is put off keeps its former delay in its hash."""
     damage.commands("moveToDelayed", 'if command[1] == "HSET" and at(command, "delay") then return 0 end')
