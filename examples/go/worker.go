@@ -457,11 +457,12 @@ func (w *Worker) recoverStalled() {
 // it may have done half of its work, and only the owner of the lock can store a result.
 func (w *Worker) renewLocks() {
 	var ids, tokens []string
+	due := map[*Job]time.Time{}
 	w.lock.Lock()
 	for job, renewed := range w.held {
 		if time.Since(renewed) >= w.options.LockRenewTime/2 {
 			ids, tokens = append(ids, job.ID), append(tokens, job.Token)
-			w.held[job] = time.Now()
+			due[job], w.held[job] = renewed, time.Now()
 		}
 	}
 	w.lock.Unlock()
@@ -474,12 +475,24 @@ func (w *Worker) renewLocks() {
 		reply, err = w.send(w.abandoned, renewal)
 	}
 	if err != nil {
+		w.dueAgain(due)
 		w.report(err)
 		return
 	}
 	lost, _ := reply.([]any)
 	for _, id := range lost {
 		w.report(fmt.Errorf("could not renew lock for job %v", id))
+	}
+}
+
+// dueAgain lets the next check renew what this one could not: the locks still live from their last renewal.
+func (w *Worker) dueAgain(renewals map[*Job]time.Time) {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	for job, renewed := range renewals {
+		if _, held := w.held[job]; held {
+			w.held[job] = renewed
+		}
 	}
 }
 
