@@ -29,7 +29,7 @@ HOSTILE = {
 
 
 def harm_in_terminal(printed: str) -> list[str]:
-    """What a terminal or a CI system would execute in a text."""
+    """Return the parts of a text that a terminal or a CI system would execute."""
     found = [f"{ord(each):#x}" for each in printed if each != "\n" and unicodedata.category(each) in {"Cc", "Cf", "Cs"}]
     found += re.findall(r"(?m)^\s*::.*", printed) + re.findall(r"##\[.*", printed)
     return found

@@ -144,7 +144,7 @@ def kill_reconnected(system: ChaosSystem) -> Iterator[None]:
     process = victim(system)
     with system.window(victims=[process], resume_ms=system.stall_ms):
         process.tap.cut(reset=True)
-        # A finish shows that it works again; a client that does not reconnect is killed all the same.
+        # A finish shows that it works again; a client that does not reconnect is killed too.
         finish = Trigger(script="moveToFinished", phase="after-execute")
         with suppress(NotSeen), process.tap.when(finish, Watch()) as seen:
             seen.reached.wait(REACH_MS)

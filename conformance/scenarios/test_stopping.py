@@ -110,7 +110,7 @@ def test_a_pause_that_waits_for_no_job_is_undone(client: Participant, when: str)
 
 @scenario("liveness.pause", clock="real", compare=False)
 def test_a_worker_without_a_processor_is_resumed(client: Participant) -> None:
-    """Its user fetches the jobs: there is no loop that a resume could start."""
+    """The user fetches the jobs, so a resume has no loop to start."""
     queue, worker = client.queue(), client.worker()
     worker.call(PauseWorker())
     worker.call(ResumeWorker())

@@ -164,7 +164,7 @@ def test_a_client_that_works_off_slowly_is_not_a_stuck_one() -> None:
                 client.lpop("p:main:wait")
                 return 0
 
-            # The check runs twenty times a second: so many cannot be worked off before the deadline.
+            # The check runs twenty times a second: 120 jobs take longer than the deadline.
             rest = wait_for_quiescence(cast("Any", server), "p", ("main",), work_one_off, deadline_s=4)
             assert rest == Quiescence(reached=True)
             client.rpush("p:main:wait", *range(12))

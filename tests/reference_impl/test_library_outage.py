@@ -298,7 +298,7 @@ REFUSALS = {
     "script-not-permitted": (["ACL", "SETUSER", "default", "-evalsha"], ["ACL", "SETUSER", "default", "+evalsha"]),
     "wait-not-permitted": (["ACL", "SETUSER", "default", "-bzpopmin"], ["ACL", "SETUSER", "default", "+bzpopmin"]),
 }
-"""What makes Redis refuse the fetches of a worker, and what ends it."""
+"""Commands that make Redis refuse the fetches of a worker, and those that undo it."""
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)

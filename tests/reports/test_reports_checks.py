@@ -101,7 +101,7 @@ OWNER = {
 
 
 def found_in_groups(store: dict[str, Any], ttls: dict[str, int]) -> list[dict[str, Any]]:
-    """What the checks find in a queue whose deduplication keys and their owners are in a group of their own."""
+    """Findings of the checks in a queue whose deduplication keys and their owners are in a group of their own."""
     whole = snapshot(store, ttls=ttls)
     owners = Snapshot(
         prefix=whole.prefix,

@@ -21,6 +21,8 @@ from conformance.reference_impl.workers.worker import Worker
 
 FEW_ATTEMPTS = 3
 SLEEPS_S = 15.0
+AWAKE_S = 1.0
+"""Connections that open within this time after a sleep were lost together."""
 FETCHES_NEXT = 5
 """The index of the argument that asks for the next job."""
 
@@ -181,8 +183,7 @@ def sleeps(damage: Damage) -> None:
     def broken(open_wire: Function) -> Function:
         async def open_and_sleep(entrance: Entrance) -> Any:
             wire = await open_wire(entrance)
-            # Once for all connections that were lost together.
-            if entrance in connected and time.monotonic() > awake_since_s[0] + SLEEPS_S / 15:
+            if entrance in connected and time.monotonic() > awake_since_s[0] + AWAKE_S:
                 time.sleep(SLEEPS_S)  # noqa: ASYNC251 - the defect: everything in the process stands still
                 awake_since_s[0] = time.monotonic()
             connected.add(entrance)

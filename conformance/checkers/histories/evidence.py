@@ -376,7 +376,7 @@ class Evidence:
     def excused(self, since_ms: float, until_ms: float, *, process: str, margin_ms: float = 0) -> bool:
         """Whether a fault that touches a process, or its starvation, explains a problem in an interval.
 
-        An empty name stands for an unknown process: then a fault of any process counts.
+        An empty name means that the process is unknown: then a fault of any process counts.
         """
         return any(
             window.hurts(process) and window.touches(since_ms, until_ms, margin_ms=margin_ms) for window in self.windows

@@ -45,7 +45,7 @@ class _Asked:
 
 
 Shown: TypeAlias = Callable[[_Asked], str]
-"""What shows that an option was not kept; empty if nothing does."""
+"""The sign that an option was not kept; empty if there is none."""
 
 
 def _delay(asked: _Asked) -> str:
@@ -148,7 +148,7 @@ TABLE = (
 
 
 def _options(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
-    """A job has the options that its call asked for, whatever happened to the connection before.
+    """A job has the options that its call asked for, also after a lost connection.
 
     Delay, priority, lifo, attempts, back-off, deduplication, parent and retention, each by what shows it: the events of
     the job, or its hash at the end.
