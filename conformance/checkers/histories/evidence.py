@@ -45,6 +45,8 @@ SAMPLED_MS = 1000
 # Time for the reply to cross the tap, the socket and the client's event loop on a loaded machine.
 HEARS_WITHIN_MS = 200
 """How long after a reply has passed the tap its client may take to act on it (ms)."""
+ROUNDING_MS = 2
+"""Redis reports whole ms, orders events at the end of their ms, and promotes a due job up to 1 ms early."""
 LOCK = "lock"
 """The kind of the keys that are locks, as faults name it."""
 RENEWING = frozenset({"extendLocks", "extendLock"})

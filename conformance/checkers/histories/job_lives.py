@@ -15,9 +15,9 @@ from conformance.checkers.histories.base import (
     HistoryFinding,
     Undecided,
 )
-from conformance.checkers.histories.evidence import Evidence, JobHistory, RunHistory
+from conformance.checkers.histories.evidence import ROUNDING_MS, Evidence, JobHistory, RunHistory
 from conformance.checkers.histories.history import RunEnded, ScriptLine, StreamEventLine
-from conformance.checkers.histories.stalls import ROUNDING_MS, Stall, worker_of_claim
+from conformance.checkers.histories.stalls import Stall, worker_of_claim
 from conformance.observe.tables import parsed_json
 from conformance.protocol.states import WAITING_CONTAINERS
 

@@ -8,13 +8,11 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from conformance.checkers.histories.base import CheckStatistics, HistoryCheck, HistoryFinding, Judged
-from conformance.checkers.histories.evidence import Evidence, JobHistory, server_ms
+from conformance.checkers.histories.evidence import ROUNDING_MS, Evidence, JobHistory, server_ms
 from conformance.checkers.histories.history import PlannedJob, RunEnded
 from conformance.observe.tables import Job, Snapshot, parsed_json
 from conformance.protocol.job_fields import DEDUPLICATION_ID, PARENT_KEY, PRIORITY
 
-ROUNDING_MS = 2
-"""Times in events are whole ms, and a due job may be promoted within its ms (`(now + 1) * 4096 - 1`)."""
 MOVED = "moved"
 """The kind of job whose options a later call changes."""
 

@@ -6,11 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from conformance.checkers.histories.base import CheckStatistics, HistoryCheck, HistoryFinding, Judged
-from conformance.checkers.histories.evidence import Evidence, JobHistory, RunHistory
+from conformance.checkers.histories.evidence import ROUNDING_MS, Evidence, JobHistory, RunHistory
 from conformance.checkers.histories.history import HandleChanged, HistoryLine, RunEnded, StreamEventLine
-
-ROUNDING_MS = 2
-"""Times in events are whole ms."""
 
 
 def _outcomes(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:

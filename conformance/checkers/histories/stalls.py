@@ -10,15 +10,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from conformance.checkers.histories.evidence import HEARS_WITHIN_MS, LOCK, RENEWING, Evidence, JobHistory
+from conformance.checkers.histories.evidence import HEARS_WITHIN_MS, LOCK, RENEWING, ROUNDING_MS, Evidence, JobHistory
 from conformance.checkers.histories.history import RunStarted, ScriptLine, StreamEventLine
 
 CLAIMING = frozenset({"moveToActive", "moveToFinished", "moveToDelayed", "retryJob"})
 """Scripts that may return a job. Newer versions of bullmq also fetch the next job when they delay one."""
 OVERTAKING = 3
 """This many later jobs that a process has started show that it was let run."""
-ROUNDING_MS = 2
-"""Redis reports whole ms, and a fault may be healed in the same ms."""
 OF_PROCESSES = ("worker.", "clock.", "crash.kill")
 """Prefixes of the names of faults after which a process no longer has the jobs that it received: it is another process,
 is frozen, or has closed its handles."""

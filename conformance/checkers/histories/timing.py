@@ -9,15 +9,13 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 from conformance.checkers.histories.base import CheckStatistics, HistoryCheck, HistoryFinding, Undecided
-from conformance.checkers.histories.evidence import REDIS, Evidence, FaultWindow, JobHistory, server_ms
+from conformance.checkers.histories.evidence import REDIS, ROUNDING_MS, Evidence, FaultWindow, JobHistory, server_ms
 from conformance.checkers.histories.history import RunEnded, RunStarted, StartLimit, StreamEventLine
 from conformance.checkers.histories.resumption import WorkerResumption
 from conformance.observe.tables import as_number
 
 ELSEWHERE = frozenset({"waits", "delays", "moved"})
 """Kinds of job whose moves do not show in events."""
-ROUNDING_MS = 2
-"""Times in events are whole ms, and a due job may be promoted within its ms (`(now + 1) * 4096 - 1`)."""
 LEAVING = frozenset({"completed", "failed", "removed", "delayed", "waiting", "waiting-children"})
 """Events after which a job is not active."""
 FAULTS_OF_REDIS = ("redis.", "evict.")
