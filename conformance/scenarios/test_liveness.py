@@ -377,7 +377,7 @@ def test_a_worker_outlives_a_fetch_that_fails(client: Participant, refused: str)
     """Redis has no memory for one fetch: the worker reports that, and takes the next job."""
     queue = client.queue()
     # Short, because a worker may wait that long before it asks again.
-    quick = {"runRetryDelay": 200, "drainDelay": 1}
+    quick: dict[str, Any] = {"runRetryDelay": 200, "drainDelay": 1}
     worker = client.worker("noop", **quick) if refused == "a-later" else None
     if worker is not None:
         worker.wait_local("completed", queue.add("before"))
