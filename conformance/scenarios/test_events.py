@@ -238,15 +238,6 @@ def test_the_limit_of_a_parents_queue_is_its_own(client: Participant, step: str)
     between(len(queue.redis.events()), 300, 310, "the stream of the child's queue is whole")
 
 
-@scenario("event.removed")
-def test_a_removal_of_nothing_leaves_no_event(client: Participant) -> None:
-    """A listener must not hear of jobs that never were."""
-    queue = client.queue()
-    queue.add("job")
-    queue.remove("2")
-    equal(queue.redis.event_names(), ["added", "waiting"], "nothing was removed", where="event.removed")
-
-
 @scenario("event.reader", tier="smoke")
 def test_the_reader_delivers_a_jobs_life(client: Participant) -> None:
     """The client's own reader hands its user every entry, from the id that was asked for."""
