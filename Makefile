@@ -12,7 +12,9 @@ READY_FOR_LOOK := website/look/node_modules/.ready
 # Rooms that start almost nothing: their tests work in memory, or on one Redis.
 QUICK_ROOMS := checkers clients docs environment house ledger observe report website
 # Tests mostly wait for what they have started.
-TEST_PROCESSES = $$((4 * $$(getconf _NPROCESSORS_ONLN)))
+TEST_PROCESSES = $$((3 * $$(getconf _NPROCESSORS_ONLN)))
+# Long tests take turns by day; with `TURNS=` all of them run.
+TURNS = --turns-of $$(($$(date +%s) / 86400))
 TIER ?= full
 FULL_RUN = $(BIN)/bullmq-conformance run --tier $(TIER) $(if $(JOBS),--jobs $(JOBS))
 
@@ -24,8 +26,8 @@ unexport PYTHONDONTWRITEBYTECODE
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
 
-test: $(READY_WITH_SPARK) ## the kit's own tests, and the scenarios on the reference client
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup tests conformance
+test: $(READY_WITH_SPARK) ## the kit's own tests, and the scenarios on the reference client (TURNS=: with the long tests of all days)
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup $(TURNS) tests conformance
 
 quick: $(READY_WITH_SPARK) ## in a minute: the tests that start little, and the smoke tier on the reference client
 	$(BIN)/python -m pytest -q -n auto --dist loadgroup $(addprefix tests/,$(QUICK_ROOMS))

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from conformance import garbage
-from tests.todays_share import fix_the_day
+from tests.turns import without_a_turn
 
 Missing = Callable[[str, str], NoReturn]
 
@@ -24,9 +24,6 @@ REQUIRED = "BULLMQ_CONFORMANCE_REQUIRE"
 # How long an example takes depends on what else the machine does; performance is measured in `benchmarks/`.
 settings.register_profile("kit", deadline=None)
 settings.load_profile("kit")
-
-# Before xdist starts its processes, which would otherwise collect different tests at midnight.
-fix_the_day()
 
 SPARK = "spark"
 """The group of the tests that share one JVM."""
@@ -52,11 +49,19 @@ def pytest_configure(config: pytest.Config) -> None:
         "long(place, processes=None): a module that takes long: it starts early, in the order of the places, and its "
         "tests are shared between all processes, or that many",
     )
+    config.addinivalue_line("markers", "turns(days, together=False): with --turns-of, it runs on one of so many days")
     garbage.seldom_looked_for()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option with which a second run can repeat what a first one skipped."""
+    """Add the option for tests that take turns by day, and that with which a second run repeats the skipped ones."""
+    parser.addoption(
+        "--turns-of",
+        metavar="DAY",
+        type=int,
+        help="run the long tests that take turns only if it is their turn on this day: a number that grows by one each "
+        "day; without it, all of them run",
+    )
     parser.addoption(
         "--write-skipped",
         metavar="FILE",
@@ -88,14 +93,22 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Start the longest tests first, and keep each other module in one process, which prepares once what it shares."""
+    if (day := config.getoption("turns_of")) is not None:
+        _leave_out(without_a_turn(items, day=day), config, items)
     places = {item: _place(item) for item in items}
     for number, item in enumerate(items):
         group = _group(item, number)
         if group and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=lambda item: (not _is_in_group(item, SPARK), places[item]))
+
+
+def _leave_out(some: list[pytest.Item], config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.hook.pytest_deselected(items=some)
+    ids = {item.nodeid for item in some}
+    items[:] = [item for item in items if item.nodeid not in ids]
 
 
 def _place(item: pytest.Item) -> float:

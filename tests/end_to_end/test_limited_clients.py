@@ -18,9 +18,8 @@ import pytest
 
 from conformance.ledger.loader import load_ledger
 from conformance.protocol.scripts import BULLMQ_VERSION
-from tests.todays_share import todays_share
 
-pytestmark = pytest.mark.long(1)
+pytestmark = [pytest.mark.long(1), pytest.mark.turns(days=4)]
 
 EXAMINED = sum(row.examined for row in load_ledger(BULLMQ_VERSION).values())
 """A share of that many requirements is decided."""
@@ -156,7 +155,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", [pytest.param(CASES[name], id=name) for name in todays_share(list(CASES), days=2)])
+@pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in CASES.items()])
 def test_what_is_said_of_a_limited_client_is_true(case: Case, tmp_path: Path) -> None:
     for attempt in range(ATTEMPTS):
         out = tmp_path / f"out-{attempt}"

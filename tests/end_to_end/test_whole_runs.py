@@ -59,6 +59,8 @@ BRIEF_RUNS = {
 RUNS = {
     # All of them: `make oracles`.
     "a newer Node agrees with itself": [*ON_ANOTHER_ORACLE, *areas_of(TODAY)],
+    # All of them: `make full-node-without-clock`; CI runs its tier `core`.
+    "Node without a clock": ["--tier", "full", *areas_of(TODAY), "--", sys.executable, "-m", WITHOUT_CLOCK],
 }
 
 
@@ -104,7 +106,7 @@ def test_every_area_has_its_day() -> None:
 
 
 def _is_conformant(arguments: list[str], tmp_path: Path) -> None:
-    done = run(*arguments, "--jobs", "1", "--out", str(tmp_path / "out"))
+    done = run("--jobs", "1", "--out", str(tmp_path / "out"), *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     said = (tmp_path / "out" / "summary.md").read_text("utf-8")
     narrowed = {"smoke", "--select"} & set(arguments)

@@ -126,6 +126,7 @@ def test_events_of_jobs_that_are_gone_are_told_as_well() -> None:
     assert looked_at(left, snapshot({**sound_store(0), "q:events": Stream(history[:1])})) == {b"q:gone"}
 
 
+@pytest.mark.turns(days=2)
 @settings(max_examples=300)
 @given(pairs(), st.booleans())
 @example((snapshot(store(0)), snapshot(store(LATER))), False)
@@ -136,6 +137,7 @@ def test_nothing_is_passed_over_that_rules_find_different_or_checks_wrong(
     insist_on_looking(both, trimmed=frozenset({"q"} if is_trimmed else ()))
 
 
+@pytest.mark.turns(days=2)
 @settings(max_examples=300)
 @given(pairs())
 @example((snapshot(store(0)), snapshot(store(LATER, {"opts": TURNED, "stacktrace": '["other"]'}))))

@@ -102,6 +102,7 @@ def with_many_uuids(keys: dict[str, Any], seed: int) -> dict[str, Any]:
     return {**keys, **own, "q:wait": [*keys["q:wait"], *ids]}
 
 
+@pytest.mark.turns(days=3)
 @pytest.mark.xdist_group("spark")
 def test_generated_ids_in_a_large_queue_refuse_no_diff(
     spark: SparkSession, server: RedisInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -60,6 +60,7 @@ def compared(spark: SparkSession, server: RedisInstance, jobs: int, folder: Path
     return left
 
 
+@pytest.mark.turns(days=3)
 def test_the_command_takes_no_more_rows_of_a_larger_store(
     spark: SparkSession, server: RedisInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +76,7 @@ def test_the_command_takes_no_more_rows_of_a_larger_store(
     assert rows[0] > LARGER, "what does grow with the jobs is seen"
 
 
+@pytest.mark.turns(days=3)
 def test_a_queue_with_nearly_all_jobs_is_spread_over_all_tasks(
     spark: SparkSession, server: RedisInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def kept(spark: SparkSession, server: RedisInstance, prefix: str, keys: dict[str
     return save(spark, RedisSource(redis=server.url, prefix=prefix), folder_at(folder))
 
 
+@pytest.mark.turns(days=3)
 def test_planted_differences_are_found_through_spark_and_the_roll_up_sums(
     spark: SparkSession, server: RedisInstance, tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ def test_planted_differences_are_found_through_spark_and_the_roll_up_sums(
         server.remove_prefix(prefix)
 
 
+@pytest.mark.turns(days=3)
 def test_every_change_by_hand_is_found_or_counted_as_hidden_and_nothing_else(
     spark: SparkSession, server: RedisInstance, tmp_path: Path
 ) -> None:
@@ -131,6 +133,7 @@ def rows_and_hidden(found: DataFrame, hidden: dict[str, int]) -> tuple[list[tupl
     return sorted(tuple(row) for row in found.collect()), hidden
 
 
+@pytest.mark.turns(days=3)
 def test_snapshots_in_different_numbers_of_buckets_are_compared(
     spark: SparkSession, server: RedisInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,6 +363,7 @@ def load_by_two_clients_and_compare(run: RunVerb, folder: Path, jobs: int, *shar
     assert (summary.total, summary.jobs) == (0, (jobs, jobs)), summary
 
 
+@pytest.mark.turns(days=3)
 def test_a_load_by_two_clients_from_the_command_line(
     in_this_process: RunVerb, server: RedisInstance, tmp_path: Path
 ) -> None:

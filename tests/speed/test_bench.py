@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from conformance.speed.measures import MEASURE_NAMES
 
 SECONDS = 600
@@ -41,6 +43,7 @@ def test_a_slow_client_fails_its_gate_and_what_it_lacks_is_not_declared(tmp_path
     assert document["client"].startswith("limited ")
 
 
+@pytest.mark.turns(days=2)
 def test_every_measure_comes_to_a_number_or_says_why_not(tmp_path: Path) -> None:
     code, document, _ = bench(tmp_path, "--rounds", "1", "--jobs", "1000", *LIMITED)
     assert code == 0

@@ -12,7 +12,6 @@ import pytest
 
 from conformance.report.run_file import read_run
 from conformance.servers.connection import wait_until
-from tests.todays_share import todays_share
 
 from .disturbances import busy_cores
 
@@ -47,7 +46,8 @@ def _failed(mutant: str, requirement: str, folder: Path, at_start: Callable[[], 
 
 
 # Busy cores keep all other tests from running.
-@pytest.mark.parametrize("place", todays_share(list(DEFECTS), days=len(DEFECTS)))
+@pytest.mark.turns(days=2 * len(DEFECTS))
+@pytest.mark.parametrize("place", DEFECTS)
 def test_a_defect_is_found_on_a_busy_machine(place: str, tmp_path: Path) -> None:
     mutant, requirement = DEFECTS[place]
     code, failed = _failed(mutant, requirement, tmp_path / "quiet", lambda: None)
