@@ -65,6 +65,16 @@ class SnapshotView:
         """The rows of one container; empty if the key does not exist."""
         return self.containers.get((queue, container), [])
 
+    def has_unfinished(self, queue: str, deduplication_id: str) -> bool:
+        """Whether a job with this deduplication id has neither completed nor failed."""
+        return any(
+            job.queue == queue
+            and job.fields.get("deid") == deduplication_id
+            and self.states.get((queue, job.id), [])
+            and not {"completed", "failed"}.intersection(self.states[queue, job.id])
+            for job in self.snapshot.jobs
+        )
+
     def state_of(self, job: Job) -> str | None:
         """The job's container if it is in exactly one, else None (another check reports that)."""
         states = self.states.get((job.queue, job.id), [])

@@ -44,6 +44,9 @@ def _lost(view: SnapshotView, *, removals: bool) -> _Detail:
         # A running queue is served from `wait` only, so nothing ever claims this job.
         elif states == [PAUSED] and "paused" not in view.snapshot.meta(queue):
             yield queue, job, "it is left in `paused` although the queue runs"
+    for row in view.snapshot.deduplications:
+        if row.next is not None and not view.has_unfinished(row.queue, row.id):
+            yield row.queue, row.next.get("jid", "(kept back)"), f"it is kept back in `dn:{row.id}` and never stored"
     # If a client was asked to remove jobs, a job may rightly be gone without an event of its end.
     for queue, job, events_of_job in [] if removals else _stories(view):
         names = {event.name for event in events_of_job}

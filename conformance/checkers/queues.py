@@ -100,12 +100,20 @@ def _deduplication(view: SnapshotView) -> Iterator[ViolationDetail]:
     """A deduplication key that does not expire points to a job that has not finished yet."""
     for row in view.snapshot.deduplications:
         # A key with a TTL outlives its job on purpose: that is throttling.
-        if as_number(row.ttl_ms) != -1:
+        if as_number(row.ttl_ms) != -1 or row.next is not None:
             continue
         states = view.states.get((row.queue, row.job), [])
         if (row.queue, row.job) not in view.jobs or {"completed", "failed"}.intersection(states):
             message = f"it points to job {row.job!r}, which is {'finished' if states else 'gone'}"
             yield ViolationDetail(where="dedup.job", key=f"{row.queue}:de:{row.id}", message=message)
+
+
+def _kept_back(view: SnapshotView) -> Iterator[ViolationDetail]:
+    """A job is kept back only for a job that has not ended: the end of that one stores it."""
+    for row in view.snapshot.deduplications:
+        if row.next is not None and not view.has_unfinished(row.queue, row.id):
+            message = f"the job {row.next.get('data', '')[:80]!r} is kept back for ever: no job of its id will end"
+            yield ViolationDetail(where="dedup.next", key=f"{row.queue}:dn:{row.id}", message=message)
 
 
 def _id_counter(view: SnapshotView) -> Iterator[ViolationDetail]:
@@ -197,6 +205,9 @@ QUEUE_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
         severity="breaks-others",
         source="includes/removeDeduplicationKeyIfNeededOnFinalization.lua",
         predicate=_deduplication,
+    ),
+    InvariantCheck(
+        name="kept-back", severity="lost-jobs", source="includes/requeueDeduplicatedJob.lua", predicate=_kept_back
     ),
     InvariantCheck(name="id-counter", severity="breaks-others", source="addStandardJob-9.lua", predicate=_id_counter),
     InvariantCheck(

@@ -19,7 +19,7 @@ from conformance.observe.canonical_rules import (
 from conformance.observe.compare_jobs import JobPresence, compare_events, compare_jobs, compare_memberships, presence_of
 from conformance.observe.differences import Difference, compare_fields, compare_json, difference, same, sort_key
 from conformance.observe.keyspace import is_reserved, split_key
-from conformance.observe.tables import Dependency, Snapshot
+from conformance.observe.tables import Deduplication, Dependency, Snapshot
 
 
 def compare(
@@ -183,16 +183,25 @@ def _compare_schedulers(expected: Snapshot, actual: Snapshot) -> Iterator[Differ
 
 
 def _compare_deduplications(expected: Snapshot, actual: Snapshot, presence: JobPresence) -> Iterator[Difference]:
-    """Owner and lifetime of deduplication keys. Only a missing owner explains a missing key."""
-    for key, left, right in _joined(expected.deduplications, actual.deduplications, lambda row: (row.queue, row.id)):
-        name = f"{key[0]}:de:{key[1]}"
+    """Owner and lifetime of deduplication keys, and jobs kept back. Only a missing owner explains a missing key."""
+    for key, left, right in _joined(
+        expected.deduplications, actual.deduplications, lambda row: (row.queue, "dn" if row.next else "de", row.id)
+    ):
+        is_kept, name = key[1] == "dn", ":".join(key)
         if left is None or right is None:
             row = left or right
             if row is not None and not presence.explains(row.queue, row.job):
-                yield _key_difference("dedup", name, left and left.job, right and right.job)
+                yield _key_difference("dedup.next" if is_kept else "dedup", name, _held(left), _held(right))
             continue
+        if left.next is not None and right.next is not None:
+            yield from compare_fields("dedup.next", name, left.next, right.next)
         yield from _value("wrong-value", "dedup.job", name, left.job, right.job)
         yield from _value("ttl", "dedup.ttl", name, left.ttl_ms, right.ttl_ms)
+
+
+def _held(row: Deduplication | None) -> Any:
+    """The owner that a key names, or the job that it keeps back."""
+    return row and (row.job if row.next is None else row.next)
 
 
 def _compare_settings(expected: Snapshot, actual: Snapshot) -> Iterator[Difference]:

@@ -72,6 +72,7 @@ SEVERITIES: tuple[tuple[str, str, Severity], ...] = (
     ("marker.base", "missing-key", "breaks-others"),
     ("marker.delay", "*", "breaks-others"),
     ("counter.id", "*", "breaks-others"),
+    ("dedup.next", "missing-key", "lost-jobs"),
     ("dedup*", "*", "breaks-others"),
     ("scheduler*", "*", "breaks-others"),
     ("meta", "*", "missing"),

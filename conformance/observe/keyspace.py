@@ -34,6 +34,7 @@ from conformance.protocol.keys import JOB_SUFFIXES
 from conformance.protocol.states import LIST_CONTAINERS, QUEUE_KEYS, ZSET_CONTAINERS
 
 DEDUPLICATION = "de:"
+KEPT_BACK = "dn:"
 SCHEDULER = "repeat:"
 
 SCHEDULER_ONLY_FIELDS = frozenset({"ic", "every", "pattern", "startDate", "endDate", "limit", "tz", "offset"})
@@ -47,8 +48,8 @@ EXPIRING = frozenset({"job:lock", "deduplication", "limiter", "stalled-check"})
 class DecodedKey:
     """The kind of a key.
 
-    `kind`: a name of `QUEUE_KEYS`, `job:` and a suffix of `JOB_SUFFIXES`, `job`, `deduplication`, `scheduler` or
-    `unknown`.
+    `kind`: a name of `QUEUE_KEYS`, `job:` and a suffix of `JOB_SUFFIXES`, `job`, `deduplication`, `kept-back`,
+    `scheduler` or `unknown`.
     `subject`: the job id, deduplication id or scheduler id; empty for keys that a queue has once.
     """
 
@@ -77,6 +78,9 @@ def decode_key(prefix: str, key: str, redis_type: str, fields: Iterable[str] = (
     if rest.startswith(DEDUPLICATION) and redis_type == "string":
         return DecodedKey(queue=queue, kind="deduplication", subject=rest.removeprefix(DEDUPLICATION))
     names = frozenset(fields)
+    # `timestamp` is in every job: one may have such an id.
+    if rest.startswith(KEPT_BACK) and redis_type == "hash" and "timestamp" not in names:
+        return DecodedKey(queue=queue, kind="kept-back", subject=rest.removeprefix(KEPT_BACK))
     owned = _owned_by_job(queue, rest, redis_type, names)
     if owned is not None:
         return owned
@@ -101,7 +105,7 @@ def _owned_by_job(queue: str, rest: str, redis_type: str, names: frozenset[str])
 
 def is_reserved(rest: str) -> bool:
     """Whether BullMQ gives a meaning to this name after `PREFIX:QUEUE:` (jobs aside)."""
-    return rest in QUEUE_KEYS or rest.rpartition(":")[2] in JOB_SUFFIXES or rest.startswith(DEDUPLICATION)
+    return rest in QUEUE_KEYS or rest.rpartition(":")[2] in JOB_SUFFIXES or rest.startswith((DEDUPLICATION, KEPT_BACK))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +260,10 @@ _MAKERS: dict[str, tuple[str, Callable[[DecodedKey, RawKey], list[Any]]]] = {
     "deduplication": (
         "deduplications",
         lambda key, raw: [Deduplication(queue=key.queue, id=key.subject, job=raw.value, **_lifetime(raw))],
+    ),
+    "kept-back": (
+        "deduplications",
+        lambda key, raw: [Deduplication(queue=key.queue, id=key.subject, job="", next=raw.value, **_lifetime(raw))],
     ),
     "marker": (
         "markers",

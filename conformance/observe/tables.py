@@ -163,13 +163,17 @@ class Scheduler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deduplication:
-    """`de:ID`: the job that owns a deduplication id. `ttl_ms` is -1 where the key does not expire."""
+    """`de:ID`: the job that owns a deduplication id. `ttl_ms` is -1 where the key does not expire.
+
+    Or `dn:ID` (5.72 and newer): `next` is what is kept of the job that is stored when the owner ends; `job` is empty.
+    """
 
     queue: str
     id: str
     job: str
     ttl_ms: Number
     expires_ms: int | None = None
+    next: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

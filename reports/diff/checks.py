@@ -101,6 +101,8 @@ which needs its settings.
 
 _ABOUT_ALL = frozenset({"base-marker", "delay-marker", "id-counter", "priority-counter"}) | _NEEDS_SETTINGS
 _ABOUT_ODD_KEYS = frozenset({"no-expiry", "no-unknown-keys"})
+_NEEDS_JOBS_OF_AN_ID = frozenset({"kept-back"})
+"""Which job has a deduplication id is only in the hashes of all jobs."""
 
 ABOUT_ALL_JOBS: tuple[InvariantCheck[SnapshotView], ...] = tuple(
     check for check in (*QUEUE_CHECKS, *STATE_CHECKS) if check.name in _ABOUT_ALL
@@ -108,7 +110,7 @@ ABOUT_ALL_JOBS: tuple[InvariantCheck[SnapshotView], ...] = tuple(
 """Checks of a queue's markers, counters and lists, for which a few jobs represent all others."""
 
 KEY_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
-    *(check for check in QUEUE_CHECKS if check.name not in _ABOUT_ALL | _ABOUT_ODD_KEYS),
+    *(check for check in QUEUE_CHECKS if check.name not in _ABOUT_ALL | _ABOUT_ODD_KEYS | _NEEDS_JOBS_OF_AN_ID),
     DEDUPLICATION_TTL,
 )
 """Checks of single keys of a queue, and of the jobs that they name."""

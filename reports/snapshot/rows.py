@@ -73,7 +73,7 @@ def _value(table: str, column: str, value: Any) -> Any:
     if (table, column) in _JSON_TEXTS:
         parsed = json.loads(value)
         return tuple(parsed) if column == "points" else parsed
-    if column == "fields":
+    if TYPED[table][column] == "fields":
         return None if value is None else dict(value)
     return value
 

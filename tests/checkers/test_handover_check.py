@@ -33,6 +33,13 @@ def test_a_job_that_stays_parked_in_a_running_queue_is_lost() -> None:
     assert _found(_1=job(), paused=["1"], meta={"paused": "1"}) == []
 
 
+def test_a_job_that_is_kept_back_for_nothing_is_lost() -> None:
+    kept: dict[str, Any] = {"dn:d": {"name": "n", "data": "{}", "opts": "{}", "jid": "3"}}
+    lost = "job 3 is lost: it is kept back in `dn:d` and never stored"
+    assert _found(**kept) == [(LOST, lost)]
+    assert _found(_1=job(deid="d"), active=["1"], **kept) == []
+
+
 def test_a_missing_job_is_lost_unless_it_was_removed_or_it_ended() -> None:
     gone = [(LOST, "job 1 is lost: it was added, never ended, and there is nothing left of it")]
     assert _found([ADDED, WAITING, ACTIVE]) == gone

@@ -19,6 +19,10 @@ FINISHED = {"finishedOn": str(ADDED + 2), "processedOn": str(ADDED + 1), "return
 TODAY = Zset({"1": ADDED + 2})
 
 
+KEPT = {"name": "n", "data": "{}", "opts": "{}", "jid": "2"}
+"""A job that is stored when the owner of its deduplication id ends."""
+
+
 def waiting(**fields: str) -> dict[str, Any]:
     """One waiting job with changed fields."""
     return {"q:1": job(**fields), "q:wait": ["1"], **MARKED}
@@ -117,6 +121,9 @@ BAD: list[tuple[str, str, dict[str, Any]]] = [
     ("locks", "lock.left", {**completed(), "q:1:lock": "t"}),
     ("deduplication", "dedup.job", {"q:de:d": "1"}),
     ("deduplication", "dedup.job", {**completed(), "q:de:d": "1"}),
+    ("kept-back", "dedup.next", {"q:dn:d": KEPT}),
+    ("kept-back", "dedup.next", {**completed(deid="d"), "q:dn:d": KEPT}),
+    ("kept-back", "dedup.next", {**waiting(deid="other"), "q:dn:d": KEPT}),
     ("id-counter", "counter.id", {"q:12": job(), "q:wait": ["12"], **MARKED}),
     ("id-counter", "counter.id", {"q:1": job(), "q:wait": ["1"], "q:marker": Zset({"0": 0})}),
     ("priority-counter", "counter.pc", prioritized(2 * 2**32 + 5, "2", pc="4")),
@@ -246,6 +253,14 @@ def test_no_marker_is_needed_while_a_rate_limit_runs() -> None:
 
 def test_a_deduplication_key_that_expires_may_outlive_its_owner() -> None:
     assert violations({"q:de:d": "1"}, {"q:de:d": 900}) == []
+
+
+def test_a_job_is_kept_back_as_long_as_one_of_its_id_has_not_ended() -> None:
+    assert violations({**waiting(deid="d"), "q:dn:d": KEPT}) == []
+
+
+def test_a_job_may_be_called_like_one_that_is_kept_back() -> None:
+    assert violations({"q:dn:d": job(), "q:wait": ["dn:d"], **MARKED}) == []
 
 
 @pytest.mark.parametrize("name", ["real_a", "real_b", "frozen_a", "frozen_b"])

@@ -92,6 +92,7 @@ def busy_queue(prefix: str = "p", **changes: Any) -> dict[str, Any]:
         "7:logs": ["row 1", "row 2"],
         "4:dependencies": {child},
         "de:d": "1",
+        "dn:d": {"name": "n", "data": "1"},
         "limiter": "3",
         "stalled-check": str(ADDED),
         "repeat": Zset({"s": ADDED + 60000}),

@@ -173,6 +173,12 @@ CASES: list[tuple[str, Snapshot, tuple[str, str, str, str]]] = [
     ("dedup", changed(**{"de:d": None}), ("missing-key", "breaks-others", "dedup", "q:de:d")),
     ("dedup owner", changed(**{"de:d": "2"}), ("wrong-value", "breaks-others", "dedup.job", "q:de:d")),
     ("dedup ttl", busy(ttls={"q:de:d": 5}), ("ttl", "breaks-others", "dedup.ttl", "q:de:d")),
+    ("kept back", changed(**{"dn:d": None}), ("missing-key", "lost-jobs", "dedup.next", "q:dn:d")),
+    (
+        "kept data",
+        changed(**{"dn:d": {"name": "n", "data": "2"}}),
+        ("wrong-value", "breaks-others", "dedup.next.data", "q:dn:d"),
+    ),
     ("no meta", changed(meta=None), ("missing-key", "missing", "meta", "q:meta")),
     (
         "meta",
