@@ -162,6 +162,10 @@ class QueueHandle(ParticipantHandle):
         """Queue.getDeduplicationJobId."""
         return self.call(queue.GetDeduplicationJobId(id=dedup_id)).value
 
+    def free_own_dedup_id(self, job_id: str) -> bool:
+        """Job.removeDeduplicationKey: whether the id was the job's."""
+        return self.call(job.RemoveJobDeduplicationKey(job=job_id)).value
+
     def schedule(
         self, scheduler: str, repeat: dict[str, Any], *, name: str | None = None, data: Any = None, **opts: Any
     ) -> JobView | None:
