@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, Final, Protocol
 
 from conformance.protocol import job_fields
 from conformance.protocol.keys import QueueKeys
@@ -20,6 +21,53 @@ from conformance.reference_impl.telemetry.interface import SpanKind
 from conformance.reference_impl.telemetry.tracing import TracedBlock
 
 
+class StoredValue:
+    """A field that is read from the job hash when it is first needed: most processors need few of them."""
+
+    def __init__(self, field: str, read: Callable[[str | None], Any], default: Any) -> None:
+        self._field = field
+        self._read = read
+        self._default = default
+        self._name = ""
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, record: JobRecord | None, _owner: type) -> Any:
+        """Read the field; the class itself has the default, with which `dataclass` makes new records."""
+        if record is None:
+            return self._default
+        values = vars(record)
+        # From now on the value itself is found, because this descriptor has no `__set__`.
+        value = values[self._name] = self._read(values["_stored"].get(self._field))
+        return value
+
+
+def _stored(field: str, read: Callable[[str | None], Any], default: Any = None) -> Any:
+    return StoredValue(field, read, default)
+
+
+def _text(stored: str | None) -> str | None:
+    return stored or None
+
+
+def _count(stored: str | None) -> int:
+    return js_values.parse_int(stored) or 0
+
+
+def _number(stored: str | None) -> int | None:
+    return js_values.parse_int(stored)
+
+
+def _lenient(stored: str | None) -> Any:
+    """Parse a value; return the text itself if it is not JSON, because another client may have stored it so."""
+    if not stored:
+        return None
+    with contextlib.suppress(ValueError):
+        return js_values.parse(stored)
+    return None
+
+
 @dataclass(kw_only=True)
 class JobRecord:
     """A job's values. Times are Unix ms, delays ms. A number that is None could not be read (JavaScript's NaN)."""
@@ -28,25 +76,25 @@ class JobRecord:
     data: Any
     opts: JobOptions
     id: str | None = None
-    timestamp: float | None = None
-    delay: float | None = 0
-    priority: float | None = 0
+    timestamp: float | None = _stored(job_fields.TIMESTAMP, _number)
+    delay: float | None = _stored(job_fields.DELAY, _number, 0)
+    priority: float | None = _stored(job_fields.PRIORITY, _number, 0)
     progress: Any = 0
-    returnvalue: Any = None
-    failedReason: str | None = None
+    returnvalue: Any = _stored(job_fields.RETURN_VALUE, _lenient)  # noqa: RUF009 - a descriptor, not a shared value
+    failedReason: str | None = _stored(job_fields.FAILED_REASON, _text)
     stacktrace: list[str] = field(default_factory=list)
-    attemptsStarted: int = 0
+    attemptsStarted: int = _stored(job_fields.ATTEMPTS_STARTED, _count, 0)
     attemptsMade: int = 0
-    stalledCounter: int = 0
-    processedOn: float | None = None
-    finishedOn: float | None = None
-    processedBy: str | None = None
-    parentKey: str | None = None
+    stalledCounter: int = _stored(job_fields.STALLED_COUNTER, _count, 0)
+    processedOn: float | None = _stored(job_fields.PROCESSED_ON, _number)
+    finishedOn: float | None = _stored(job_fields.FINISHED_ON, _number)
+    processedBy: str | None = _stored(job_fields.PROCESSED_BY, _text)
+    parentKey: str | None = _stored(job_fields.PARENT_KEY, _text)
     parent: Mapping[str, Any] | None = None
     repeatJobKey: str | None = None
     deduplicationId: str | None = None
     deferredFailure: str | None = None
-    nextRepeatableJobId: str | None = None
+    nextRepeatableJobId: str | None = _stored(job_fields.NEXT_SCHEDULED_ID, _text)
 
 
 class JobOwner(Protocol):
@@ -93,18 +141,14 @@ class BoundJob(JobRecord):
     """
 
     owner: JobOwner
-    token: str | None
-    discarded: bool
-    retry_delay: float | None
-    processing_s: float | None
+    token: str | None = None
+    discarded: bool = False
+    retry_delay: float | None = None
+    processing_s: float | None = None
 
     def bind(self, owner: JobOwner) -> None:
         """Let the job act on this owner's connection."""
         self.owner = owner
-        self.token = None
-        self.discarded = False
-        self.retry_delay = None
-        self.processing_s = None
 
     @property
     def known_id(self) -> str:
@@ -144,33 +188,48 @@ def new_record(name: str, data: Any, opts: Mapping[str, Any], now_ms: int) -> Jo
 
 def read_record(fields: Mapping[str, str], job_id: str) -> JobRecord:
     """Read a job from its hash. Raises ValueError where `data` or `opts` is not JSON."""
-    opts = options.normalize(options.decode(js_values.parse(fields.get(job_fields.OPTS) or "{}")))
-    attempts_made = fields.get(job_fields.ATTEMPTS_MADE_LEGACY) or fields.get(job_fields.ATTEMPTS_MADE)
-    return JobRecord(
-        name=fields.get(job_fields.NAME, ""),
-        data=js_values.parse(fields.get(job_fields.DATA) or "{}"),
+    # Read now: the values whose reading may fail, and those that every worker needs.
+    get = fields.get
+    opts = _options(get(job_fields.OPTS) or "{}")
+    attempts_made = get(job_fields.ATTEMPTS_MADE_LEGACY) or get(job_fields.ATTEMPTS_MADE)
+    progress = get(job_fields.PROGRESS)
+    traces = get(job_fields.STACKTRACE)
+    record = JobRecord.__new__(JobRecord)
+    values = vars(record)
+    values.update(
+        _stored=fields,
+        name=get(job_fields.NAME, ""),
+        data=js_values.parse(get(job_fields.DATA) or "{}"),
         opts=opts,
         id=job_id,
-        timestamp=js_values.parse_int(fields.get(job_fields.TIMESTAMP)),
-        delay=js_values.parse_int(fields.get(job_fields.DELAY)),
-        priority=js_values.parse_int(fields.get(job_fields.PRIORITY)),
-        progress=js_values.parse(fields.get(job_fields.PROGRESS) or "0"),
-        returnvalue=_lenient(fields.get(job_fields.RETURN_VALUE)),
-        failedReason=fields.get(job_fields.FAILED_REASON) or None,
-        stacktrace=_traces(fields.get(job_fields.STACKTRACE)),
-        attemptsStarted=js_values.parse_int(fields.get(job_fields.ATTEMPTS_STARTED)) or 0,
-        attemptsMade=js_values.parse_int(attempts_made) or 0,
-        stalledCounter=js_values.parse_int(fields.get(job_fields.STALLED_COUNTER)) or 0,
-        processedOn=js_values.parse_int(fields.get(job_fields.PROCESSED_ON)),
-        finishedOn=js_values.parse_int(fields.get(job_fields.FINISHED_ON)),
-        processedBy=fields.get(job_fields.PROCESSED_BY) or None,
-        parentKey=fields.get(job_fields.PARENT_KEY) or options.parent_key(opts.get("parent")),
+        progress=js_values.parse(progress) if progress else 0,
+        stacktrace=_traces(traces) if traces else [],
+        attemptsMade=_count(attempts_made),
         parent=_parent(fields, opts),
-        repeatJobKey=fields.get(job_fields.SCHEDULER_ID) or None,
-        deduplicationId=fields.get(job_fields.DEDUPLICATION_ID) or options.deduplication_id(opts),
-        deferredFailure=fields.get(job_fields.DEFERRED_FAILURE) or None,
-        nextRepeatableJobId=fields.get(job_fields.NEXT_SCHEDULED_ID) or None,
+        repeatJobKey=get(job_fields.SCHEDULER_ID) or None,
+        deduplicationId=get(job_fields.DEDUPLICATION_ID) or options.deduplication_id(opts),
+        deferredFailure=get(job_fields.DEFERRED_FAILURE) or None,
     )
+    if "parent" in opts:
+        values["parentKey"] = get(job_fields.PARENT_KEY) or options.parent_key(opts["parent"])
+    return record
+
+
+_LONGEST_SHARED: Final = 256
+"""Characters: longer options are not cached."""
+
+
+def _options(stored: str) -> JobOptions:
+    """Read the options; every job gets a dict of its own."""
+    shared = _shared_options(stored) if len(stored) <= _LONGEST_SHARED else None
+    return dict(shared) if shared is not None else options.normalize(options.decode(js_values.parse(stored)))
+
+
+@lru_cache(maxsize=256)
+def _shared_options(stored: str) -> JobOptions | None:
+    """Return options that many jobs have, or None if they have members that a processor might change for all."""
+    opts = options.normalize(options.decode(js_values.parse(stored)))
+    return None if any(isinstance(value, (dict, list)) for value in opts.values()) else opts
 
 
 def data_text(data: Any) -> str:
@@ -189,12 +248,3 @@ def _parent(fields: Mapping[str, str], opts: JobOptions) -> Mapping[str, Any] | 
 def _traces(stored: str | None) -> list[str]:
     traces = _lenient(stored)
     return traces if isinstance(traces, list) else []
-
-
-def _lenient(stored: str | None) -> Any:
-    """Parse a value; return the text itself if it is not JSON, because another client may have stored it so."""
-    if not stored:
-        return None
-    with contextlib.suppress(ValueError):
-        return js_values.parse(stored)
-    return None
