@@ -70,7 +70,7 @@ from conformance.reference_impl.queue_events import QueueEvents
 from conformance.reference_impl.recurrence import SchedulerRecord, SchedulerTemplate
 from conformance.reference_impl.telemetry.bullmq_otel import BullMQOtel
 from conformance.reference_impl.telemetry.interface import Telemetry
-from conformance.reference_impl.workers.loop import Processor
+from conformance.reference_impl.workers.job_runner import Processor
 from conformance.reference_impl.workers.worker import Worker
 
 __all__ = [

@@ -16,7 +16,8 @@ from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.scripts.move import MoveScripts
 from conformance.reference_impl.telemetry.tracing import TracedBlock
 from conformance.reference_impl.workers.fetching import JobFetcher, ScheduleContinuation
-from conformance.reference_impl.workers.loop import JobRunner, JobSlots, WorkerLoop
+from conformance.reference_impl.workers.job_runner import JobRunner, JobSlots
+from conformance.reference_impl.workers.loop import WorkerLoop
 from conformance.reference_impl.workers.worker import Worker
 
 KEPT_BYTES = 400_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import struct
@@ -132,7 +131,7 @@ def ids_as_numbers(damage: Damage) -> None:
         def read_fetched(reply: Any) -> FetchReply:
             fetched: FetchReply = read(reply)
             job_id = fetched.job_id or ""
-            return dataclasses.replace(fetched, job_id=str(int(job_id))) if job_id.strip().isdigit() else fetched
+            return fetched._replace(job_id=str(int(job_id))) if job_id.strip().isdigit() else fetched
 
         return read_fetched
 

@@ -18,7 +18,7 @@ from conformance.reference_impl.scripts.move import FetchReply
 from conformance.reference_impl.workers import fetching as fetching_module
 from conformance.reference_impl.workers import worker as worker_module
 from conformance.reference_impl.workers.fetching import JobFetcher
-from conformance.reference_impl.workers.loop import JobRunner
+from conformance.reference_impl.workers.job_runner import JobRunner
 from conformance.reference_impl.workers.worker import Worker
 
 SOON_S = 1

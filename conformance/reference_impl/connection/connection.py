@@ -19,7 +19,7 @@ from conformance.reference_impl.connection.cluster_nodes import ClusterNodes
 from conformance.reference_impl.connection.opening import ConnectAttempts
 from conformance.reference_impl.connection.resp import Argument, Command
 from conformance.reference_impl.connection.single_socket import SingleSocket
-from conformance.reference_impl.connection.wire import HungUp, first_error
+from conformance.reference_impl.connection.wire import HungUp, ReplyReceiver, first_error
 from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.policy import ReconnectPolicy
 
@@ -149,6 +149,23 @@ class Connection:
         if self._watch is not None and self._watch.is_lost:
             await self._probe()
         return await self._watched(self._carrier.command(arguments))
+
+    def post(self, message: bytes, receiver: ReplyReceiver) -> bool:
+        """Send an encoded command at once; its receiver passes the reply to `checked`.
+
+        False if it must be sent with `command`: while Redis is lost, before the `opening`, and in a cluster.
+        """
+        if self._opening is not None or (self._watch is not None and self._watch.is_lost):
+            return False
+        return isinstance(self._carrier, SingleSocket) and self._carrier.post(message, receiver)
+
+    async def checked(self, reply: Any) -> Any:
+        """Return a reply to `post`, as `command` would: an error is raised, and losses and recoveries are noted."""
+
+        async def received() -> Any:
+            return self._carrier.raised(reply) if isinstance(self._carrier, SingleSocket) else reply
+
+        return await self._watched(received())
 
     async def client_lines(self) -> list[str]:
         """CLIENT LIST, one line per connection; of all nodes in a cluster."""
@@ -325,7 +342,10 @@ def flat_mapping(reply: Any) -> dict[str, str]:
     """Alternating field names and values as a dict."""
     if isinstance(reply, Mapping):
         return {text(name): text(value) for name, value in reply.items()}
-    words = texts(reply)
+    try:
+        words = [word.decode() for word in reply]
+    except (UnicodeDecodeError, AttributeError):
+        words = texts(reply)
     return dict(zip(words[::2], words[1::2], strict=True))
 
 

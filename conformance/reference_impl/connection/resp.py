@@ -66,6 +66,16 @@ def packed(command: Sequence[Argument]) -> bytes:
         return _pack((*words, *map(encode_argument, arguments)))
 
 
+def bulk(word: bytes) -> bytes:
+    """Return the bytes of one word of a command."""
+    return b"$%d\r\n%b\r\n" % (len(word), word)
+
+
+def bulks(*words: str) -> bytes:
+    """Return the bytes of several words of a command. Raises UnicodeEncodeError for a lone surrogate."""
+    return b"".join([bulk(word.encode()) for word in words])
+
+
 def encode_argument(value: Argument) -> bytes:
     """Encode an argument as ioredis does: numbers as JavaScript prints them, nothing as an empty string.
 

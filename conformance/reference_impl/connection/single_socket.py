@@ -13,7 +13,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.opening import ConnectAttempts, Entrance
 from conformance.reference_impl.connection.resp import Command, packed
-from conformance.reference_impl.connection.wire import Reply, Wire, first_error, raised
+from conformance.reference_impl.connection.wire import Reply, ReplyReceiver, Wire, first_error, raised
 
 
 class SingleSocket:
@@ -45,14 +45,27 @@ class SingleSocket:
         """
         (reply,) = self._send([packed(command)])
         try:
-            return raised(await reply)
-        except ReadOnlyError as error:
-            raise self._deposed(error) from error
+            return self.raised(await reply)
         except asyncio.CancelledError:
             # Other replies may be due on this socket: dropping it would make their outcome unknown.
             if self._wire is not None and self._wire.is_only_due(reply):
                 self._drop()
             raise
+
+    def post(self, message: bytes, receiver: ReplyReceiver) -> bool:
+        """Send an encoded command at once, without waiting; False if there is no open socket."""
+        wire = self._wire
+        # While a socket opens, other commands wait for it, which this one must not overtake.
+        if wire is None or not wire.is_open:
+            return False
+        wire.send([(message, receiver)])
+        return True
+
+    def raised(self, reply: Any) -> Any:
+        """Return a reply. Raises it if it is an error."""
+        if isinstance(reply, ReadOnlyError):
+            raise self._deposed(reply) from reply
+        return raised(reply)
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in a pipeline; a command that fails has its error as reply.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from redis.asyncio.connection import DefaultParser
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -15,6 +15,19 @@ from conformance.reference_impl.connection.resp import Command, packed, reply_re
 
 Reply = asyncio.Future[Any]
 """The reply to one command. An error is a result and not an exception, because the caller may have been cancelled."""
+
+
+class ReplyReceiver(Protocol):
+    """What gets the reply to one command: a future, or an object that goes on at once, without a turn of the loop."""
+
+    def done(self) -> bool:
+        """Whether the reply is not wanted any more."""
+        ...
+
+    def set_result(self, result: Any, /) -> None:
+        """Take the reply. An error is a result. Must not raise."""
+        ...
+
 
 _error_of_text: Final[Callable[[str], Exception]] = cast("Any", DefaultParser).parse_error
 """Converts an error reply into the exception that redis-py would raise."""
@@ -42,14 +55,14 @@ class Wire(asyncio.Protocol):
         self.gone = asyncio.Event()
         self._transport: asyncio.Transport | None = None
         self._parser = reply_reader(_error_of_text)
-        self._due: deque[Reply] = deque()
+        self._due: deque[ReplyReceiver] = deque()
         self._unsent: list[bytes] = []
         self._has_sent = False
         self._is_flush_due = False
         self._hung_up = False
 
-    def send(self, commands: Iterable[tuple[bytes, Reply]]) -> None:
-        """Send encoded commands; their replies become the results of the futures.
+    def send(self, commands: Iterable[tuple[bytes, ReplyReceiver]]) -> None:
+        """Send encoded commands; their replies become the results of the receivers.
 
         The first command after a receive is written at once, so that Redis runs it while the next one is encoded. Later
         ones wait for a few more, or for the end of the loop turn, and share one write: one write per command was the
@@ -76,7 +89,7 @@ class Wire(asyncio.Protocol):
         self.send(asked)
         return [raised(await reply) for _, reply in asked]
 
-    def is_only_due(self, reply: Reply) -> bool:
+    def is_only_due(self, reply: ReplyReceiver) -> bool:
         """Whether this is the only pending reply."""
         # Identity, not position: a reply that has arrived already is not pending any more.
         return len(self._due) == 1 and self._due[0] is reply
@@ -154,7 +167,7 @@ class Wire(asyncio.Protocol):
         while self._due:
             self._settle(self._due.popleft(), type(error)(*error.args))
 
-    def _settle(self, reply: Reply, value: Any) -> None:
+    def _settle(self, reply: ReplyReceiver, value: Any) -> None:
         # The caller may have been cancelled; the reply is still consumed, to keep the order.
         if not reply.done():
             reply.set_result(value)

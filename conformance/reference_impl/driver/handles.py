@@ -32,7 +32,7 @@ from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.queue_base import QueueBase
 from conformance.reference_impl.queue_events import QueueEvents
 from conformance.reference_impl.scripts.runner import ScriptTexts
-from conformance.reference_impl.workers.loop import Processor
+from conformance.reference_impl.workers.job_runner import Processor
 from conformance.reference_impl.workers.worker import Worker
 
 FORCE_CLOSE_S: Final = 2

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from conformance.protocol import keys as names
 from conformance.reference_impl.connection.connection import flat_mapping, text, texts
+from conformance.reference_impl.errors import script_error
 from conformance.reference_impl.js_values import is_number, truthy
 from conformance.reference_impl.packing import pack, pack_fields, pack_with
-from conformance.reference_impl.scripts.runner import ScriptCalls
+from conformance.reference_impl.scripts.completion import CompletionBytes
+from conformance.reference_impl.scripts.runner import EvalCommand, ScriptCalls, is_refusal
 
 NO_TOKEN: Final = "0"
 """This token skips the lock check of a script and leaves any lock where it is."""
+
+FINISH: Final = "moveToFinished"
 
 _ACTIVE: Final = "active"
 _FETCH_KEYS: Final = (
@@ -23,8 +27,7 @@ _FETCH_KEYS: Final = (
 )
 
 
-@dataclass(frozen=True)
-class FetchReply:
+class FetchReply(NamedTuple):
     """Reply of a script that fetches: a job, or why there is none.
 
     `fields` is the job hash, None without a job. `limit_ms`: the rate limit ends in that many ms. `next_delayed_ms`:
@@ -52,6 +55,8 @@ class FinishArguments:
 
 class MoveScripts(ScriptCalls):
     """Moving jobs."""
+
+    _completion: CompletionBytes | None = None
 
     @cached_property
     def _fetch_keys(self) -> list[str]:
@@ -81,24 +86,48 @@ class MoveScripts(ScriptCalls):
         """
         # Read once: the caller's job must show exactly the time that the script stores.
         finished_on = self._now()
+        reply = await self._runner.run(self.finish_call(finish, finished_on))
+        return self.read_finished(finish.job_id, reply), finished_on
+
+    def finish_call(self, finish: FinishArguments, finished_on: int) -> EvalCommand:
+        """Return the call of moveToFinished, not sent yet; `finished_on` is Unix ms."""
         keys = [
             *self._fetch_keys,
             *self._keys.keys(finish.state, finish.job_id, f"{names.METRICS}:{finish.state}", names.MARKER),
         ]
         property_name = "returnvalue" if finish.state == "completed" else "failedReason"
-        reply = await self._run_on_job(
-            "moveToFinished",
-            finish.job_id,
-            keys,
+        arguments = (
             *(finish.job_id, finished_on, property_name, finish.value, finish.state),
             # Checked at the last moment: a job that is fetched for a closing worker would stall.
             1 if finish.fetch_next and not self._owner.closing else 0,
             self._keys.base,
-            pack_with("token", finish.token, self._finish_options(finish)),
+            pack_with("token", finish.token, self._finish_options(finish.state, finish.job_opts)),
             pack_fields(finish.fields) if finish.fields else None,
-            state=_ACTIVE,
         )
-        return (None if reply == 0 else read_fetched(reply)), finished_on
+        return EvalCommand(FINISH, keys, arguments)
+
+    def packed_completion(
+        self, job_id: str, value: str, token: str, job_opts: Mapping[str, Any], *, fetch_next: bool
+    ) -> tuple[bytes, int] | None:
+        """Return the bytes of the `finish_call` that completes a job, and the time in it (Unix ms).
+
+        None while the script's text has to go first. Raises UnicodeEncodeError for a text with a lone surrogate.
+        """
+        finished_on = self._now()
+        sha1 = self._runner.known_digest(FINISH)
+        if sha1 is None:
+            return None
+        if self._completion is None or self._completion.sha1 != sha1:
+            self._completion = CompletionBytes(self._keys, self._fetch_keys, sha1)
+        options = pack_with("token", token, self._finish_options("completed", job_opts))
+        fetch_next = fetch_next and not self._owner.closing
+        return self._completion.of_job(job_id, finished_on, value, options, fetch_next=fetch_next), finished_on
+
+    def read_finished(self, job_id: str, reply: Any) -> FetchReply | None:
+        """Read the reply of moveToFinished; raises ScriptError, see `move_to_finished`."""
+        if is_refusal(reply):
+            raise script_error(reply, command=FINISH, job=job_id, state=_ACTIVE)
+        return None if reply == 0 else read_fetched(reply)
 
     async def move_to_delayed(
         self,
@@ -200,11 +229,10 @@ class MoveScripts(ScriptCalls):
     def _now(self) -> int:
         return self._owner.clock.now_ms()
 
-    def _finish_options(self, finish: FinishArguments) -> dict[str, Any]:
-        """All options but the token, which comes first."""
+    def _finish_options(self, state: Literal["completed", "failed"], job: Mapping[str, Any]) -> dict[str, Any]:
+        """All options of moveToFinished for a job with these options, but the token, which comes first."""
         opts = self._owner.opts
-        option = "removeOnComplete" if finish.state == "completed" else "removeOnFail"
-        job = finish.job_opts
+        option = "removeOnComplete" if state == "completed" else "removeOnFail"
         return {
             "name": opts.get("name"),
             "keepJobs": keep_jobs(job, opts, option),

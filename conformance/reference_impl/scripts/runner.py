@@ -146,6 +146,10 @@ class ScriptRunner:
         except NoScriptError:
             return await self.connection.command(*self._by_text(call))
 
+    def known_digest(self, name: str) -> str | None:
+        """SHA-1 of a script that was sent on this connection before; None if its text has to go first."""
+        return self._scripts[name].sha1 if name in self._sent and not self._without_texts else None
+
     async def run_pipeline(self, calls: Sequence[EvalCommand]) -> list[Any]:
         """Run scripts in a pipeline; one that fails has its error as reply. Only a NOSCRIPT error is resent."""
         await self._load_missing(calls)
@@ -268,6 +272,11 @@ class ScriptCalls:
     def __init__(self, runner: ScriptRunner, owner: ScriptOwner) -> None:
         self._runner = runner
         self._owner = owner
+
+    @property
+    def runner(self) -> ScriptRunner:
+        """The runner, which all groups of one object share."""
+        return self._runner
 
     @property
     def _keys(self) -> QueueKeys:

@@ -41,7 +41,7 @@ class JobFetcher:
 
     def __init__(self, worker: RunningWorker) -> None:
         self._worker = worker
-        self._schedules = ScheduleContinuation(worker)
+        self.schedules = ScheduleContinuation(worker)
         self._limit_until = 0.0
         self._block_until = 0.0
         self._drained = False
@@ -82,6 +82,19 @@ class JobFetcher:
 
         None if that failed. Raises ValueError for a job that cannot be read.
         """
+        job = self.received(fetched, token)
+        return None if job is None else await self.continued(job)
+
+    async def continued(self, job: Job) -> Job | None:
+        """Return a received job, once its next iteration is made if it repeats; None if that failed."""
+        # Before processing: the schedule must continue even if the processor crashes the worker.
+        return job if await self.schedules.continue_from(job) else None
+
+    def received(self, fetched: FetchReply | None, token: str) -> Job | None:
+        """Convert the reply of a fetching script into a job, which `continued` has to see if it repeats.
+
+        Raises ValueError for a job that cannot be read.
+        """
         reply = fetched or FetchReply()
         self.limit_for(reply.limit_ms)
         # The pop consumed the delay marker, so until another is written only this worker knows the due time.
@@ -92,8 +105,7 @@ class JobFetcher:
         self._drained = False
         job = Job.fromJSON(self._worker, reply.fields, reply.job_id)
         job.token = token
-        # Before processing: the schedule must continue even if the processor crashes the worker.
-        return job if await self._schedules.continue_from(job) else None
+        return job
 
     def interrupt(self) -> None:
         """End a wait for a marker, unless Redis has already replied: then the fetch continues.
@@ -187,6 +199,11 @@ class JobFetcher:
 
     def _now(self) -> int:
         return self._worker.clock.now_ms()
+
+
+def is_repeating(job: Job) -> bool:
+    """Whether a job may have a next iteration."""
+    return bool(job.repeatJobKey) or "repeat" in job.opts
 
 
 class ScheduleContinuation:

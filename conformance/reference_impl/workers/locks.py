@@ -15,7 +15,7 @@ from conformance.reference_impl.telemetry.interface import SpanKind
 from conformance.reference_impl.workers.running_worker import RunningWorker, describe
 
 
-@dataclass
+@dataclass(slots=True)
 class _HeldLock:
     job: Job
     renewed_ms: int

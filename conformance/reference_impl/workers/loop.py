@@ -3,55 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import inspect
+import contextvars
 from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, Protocol
+from collections.abc import Coroutine
+from typing import Any, Final
 
-from conformance.reference_impl.errors import (
-    RATE_LIMIT_MESSAGE,
-    DelayedError,
-    UnrecoverableError,
-    WaitingChildrenError,
-    WaitingError,
-)
-from conformance.reference_impl.jobs.attempts import message_of
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.js_values import stringify
-from conformance.reference_impl.scripts.move import FetchReply
-from conformance.reference_impl.telemetry import attributes
-from conformance.reference_impl.telemetry.interface import SpanKind
-from conformance.reference_impl.telemetry.job_context import metadata_of
-from conformance.reference_impl.telemetry.tracing import UNTRACED, TracedBlock
 from conformance.reference_impl.workers.fetching import JobFetcher
-from conformance.reference_impl.workers.locks import LockKeeper
-from conformance.reference_impl.workers.running_worker import RunningWorker, describe
+from conformance.reference_impl.workers.job_runner import JobRunner
+from conformance.reference_impl.workers.running_worker import RunningWorker
+from conformance.reference_impl.workers.shortcut import Ending
 
 LONGEST_PAUSE_MS: Final = 30_000
 """A rate-limited worker fetches again after this time at the latest, so that due delayed jobs are still promoted."""
 
-Processor = Callable[..., Any]
-"""The user's function: it gets the job and, if it takes a second argument, the lock token; its result, or that of the
-coroutine that it returns, is the job's return value."""
-
-
-class JobSlots(Protocol):
-    """The loop that started a job, as its runner sees it."""
-
-    @property
-    def has_room_for_next(self) -> bool:
-        """Whether the ending job, which still counts as running, may fetch the next one."""
-        ...
-
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether the jobs are being cancelled from outside, so that another worker has to run them again."""
-        ...
-
-
 JobTask = asyncio.Task[Job | None]
-_ALREADY_MOVED = (DelayedError, WaitingError, WaitingChildrenError)
 
 
 class WorkerLoop:
@@ -63,6 +29,7 @@ class WorkerLoop:
         self._job_runner = job_runner
         self._fetched: deque[Job] = deque()
         self._running: set[JobTask] = set()
+        self._ending: set[Ending] = set()
         self._waiting: JobTask | None = None
         self._ended: deque[JobTask] = deque()
         self._news = asyncio.Event()
@@ -71,6 +38,7 @@ class WorkerLoop:
         self._refusals = 0
         self._abandoned = False
         self._task: asyncio.Task[Any] | None = None
+        self._context = contextvars.copy_context()
 
     async def run(self) -> None:
         """Work until the worker is paused or closes and all its jobs have ended."""
@@ -93,12 +61,16 @@ class WorkerLoop:
         self._abandoned = True
         for task in [*self._running, *([self._waiting] if self._waiting else [])]:
             task.cancel()
+        for ending in self._ending:
+            ending.drop()
+        self._ending.clear()
+        self._news.set()
 
     @property
     def _in_hand(self) -> int:
-        """The number of running and fetched jobs, plus one for a waiting fetch."""
+        """The number of running, ending and fetched jobs, plus one for a waiting fetch."""
         # A waiting fetch counts, because it may return a job at any moment: otherwise concurrency is exceeded by one.
-        return len(self._running) + len(self._fetched) + (self._waiting is not None)
+        return len(self._running) + len(self._ending) + len(self._fetched) + (self._waiting is not None)
 
     def _may_fetch(self) -> bool:
         # Read each time: the user may change the concurrency while the worker runs.
@@ -184,11 +156,37 @@ class WorkerLoop:
         limit_ms = self._fetcher.rate_limit_ms
         return min(limit_ms, LONGEST_PAUSE_MS) / 1000 if limit_ms else None
 
-    def _start_task(self, act: Coroutine[Any, Any, Job | None]) -> JobTask:
+    def _start_task(self, act: Coroutine[Any, Any, Job | None], context: contextvars.Context | None = None) -> JobTask:
         """Start a task whose end wakes the loop. Unlike `asyncio.wait`, the cost is independent of other tasks."""
-        task = asyncio.create_task(act)
+        # The context of the loop, not that of the job before: its variables would leak into this one.
+        task = asyncio.get_running_loop().create_task(act, context=context or self._context.copy())
         task.add_done_callback(self._note_end)
         return task
+
+    def hand_over(self, ending: Ending) -> None:
+        """Let an ending keep the slot of the current task, which then ends unnoticed."""
+        task = asyncio.current_task()
+        if task is not None:
+            task.remove_done_callback(self._note_end)
+            self._running.discard(task)
+        self._ending.add(ending)
+
+    def go_on(self, ending: Ending, following: Job | None) -> None:
+        """Give the slot of an ending to the job that it fetched, or free it."""
+        self._ending.discard(ending)
+        if following is not None:
+            self._fetched.append(following)
+            # As in `_note_end`: the loop is only woken if there is more to do.
+            if self._start_fetched() and not self._may_fetch():
+                return
+        self._news.set()
+
+    def go_on_in_task(
+        self, ending: Ending, act: Coroutine[Any, Any, Job | None], context: contextvars.Context | None = None
+    ) -> None:
+        """Give the slot of an ending to a task, which may return a job to run."""
+        self._ending.discard(ending)
+        self._running.add(self._start_task(act, context))
 
     def _note_end(self, task: JobTask) -> None:
         """Wake the loop, unless it would only start the job that this one fetched: that is done here."""
@@ -212,119 +210,3 @@ class WorkerLoop:
         job = None if task.cancelled() else task.result()
         if job is not None:
             self._fetched.append(job)
-
-
-class JobRunner:
-    """Runs jobs and finishes them. Each finish may fetch the next job."""
-
-    def __init__(
-        self, worker: RunningWorker, fetcher: JobFetcher, locks: LockKeeper, processor: Processor | None
-    ) -> None:
-        self._worker = worker
-        self._fetcher = fetcher
-        self._locks = locks
-        self._processor = processor
-
-    async def process(self, job: Job, slots: JobSlots) -> Job | None:
-        """Run one job to its end; returns the job that was fetched in the same call to Redis.
-
-        `slots` decides at the end whether to fetch the next job. Errors go to the `error` listeners.
-        """
-        if self._worker.telemetry is None:
-            return await self._process(job, slots, UNTRACED)
-        with self._worker.trace(SpanKind.CONSUMER, "process", metadata=metadata_of(job.opts)) as span:
-            started = self._worker.clock.now_ms()
-            facts = {attributes.JOB_ID: job.id, attributes.JOB_NAME: job.name}
-            describe(span, self._worker, {**facts, attributes.JOB_ATTEMPTS_MADE: job.attemptsMade})
-            try:
-                return await self._process(job, slots, span)
-            finally:
-                ended = self._worker.clock.now_ms()
-                times = {attributes.JOB_PROCESSED_TIMESTAMP: started, attributes.JOB_FINISHED_TIMESTAMP: ended}
-                span.setAttributes(times)
-
-    async def _process(self, job: Job, slots: JobSlots, span: TracedBlock) -> Job | None:
-        self._worker.emit("active", job, "waiting")
-        # `persist` has emitted the error; the loop continues.
-        with contextlib.suppress(Exception):
-            reason = self._reason_to_fail_unseen(job)
-            if reason is not None:
-                return await self._fail(job, UnrecoverableError(reason), slots, span)
-            return await self._run(job, slots, span)
-        return None
-
-    async def _run(self, job: Job, slots: JobSlots, span: TracedBlock) -> Job | None:
-        # Before the processor starts: a processor that blocks the event loop soon leaves no time for it.
-        self._locks.hold(job)
-        try:
-            value = await self._call(job)
-        # The program is ending: the job was not judged and stays in active for the stalled check.
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as error:
-            # Cancelled from outside is not a failed attempt: the job keeps its lock and is recovered as stalled.
-            if isinstance(error, asyncio.CancelledError) and slots.is_abandoned:
-                raise
-            # Anything that a processor throws fails its job, even a cancelled inner task or sys.exit. Renewal stops
-            # first: a renewal between the script and its reply would report a lost lock.
-            self._locks.release(job)
-            return await self._fail(job, error, slots, span)
-        finally:
-            self._locks.release(job)
-        try:
-            return await self._complete(job, value, slots, span)
-        except Exception as error:  # noqa: BLE001 - for example pending children; this fails the attempt
-            return await self._fail(job, error, slots, span)
-
-    async def _call(self, job: Job) -> Any:
-        if self._processor is None:
-            raise UnrecoverableError("No process function is defined.")
-        outcome = self._processor(job, job.token or "")
-        return await outcome if inspect.isawaitable(outcome) else outcome
-
-    def _reason_to_fail_unseen(self, job: Job) -> str | None:
-        """The reason to fail a job without processing it: a failed child, too many stalls or too many starts."""
-        # Set by the stalled check or a failed child, whose scripts cannot finish a job that no worker holds.
-        if job.deferredFailure:
-            return job.deferredFailure
-        most = self._worker.opts.get("maxStartedAttempts")
-        return "job started more than allowable limit" if most and most < job.attemptsStarted else None
-
-    async def _complete(self, job: Job, value: Any, slots: JobSlots, span: TracedBlock) -> Job | None:
-        token = job.token or ""
-        # `_wants_more` is evaluated per attempt: close may be called while Redis is away; then nothing may be fetched.
-        fetched = await self._worker.persist(
-            lambda: job.moveToCompleted(value, token, self._wants_more(slots)), is_logged_by_job=True, span=span
-        )
-        self._worker.emit("completed", job, value, "active")
-        if span.is_recorded:
-            span.addEvent("job completed", {attributes.JOB_RESULT: stringify(value)})
-        return await self._take(fetched, token)
-
-    async def _fail(self, job: Job, error: BaseException, slots: JobSlots, span: TracedBlock) -> Job | None:
-        token = job.token or ""
-        # Compared by text, as in Node.js, so that an error from a sandboxed process counts too.
-        if message_of(error) == RATE_LIMIT_MESSAGE:
-            # The script returns the TTL of the limiter; without it this worker would fetch its own job again at once.
-            self._fetcher.limit_for(await self._worker.persist(lambda: job.moveToWait(token), span=span))
-            return None
-        # The processor moved the job itself, so it is not active any more: another script call would be refused.
-        if isinstance(error, _ALREADY_MOVED):
-            return None
-        fetched = await self._worker.persist(lambda: job.moveToFailed(error, token, self._wants_more(slots)), span=span)
-        self._worker.emit("failed", job, error, "active")
-        span.addEvent("job failed", {attributes.JOB_FAILED_REASON: message_of(error)})
-        # Only moveToFinished fetches the next job; a retry (retryJob, moveToDelayed) returns 0.
-        return await self._take(fetched, token) if job.retry_delay is None else None
-
-    async def _take(self, fetched: FetchReply | None, token: str) -> Job | None:
-        """Convert the next job. An unreadable one stays in active and does not fail the job that just ended."""
-        try:
-            return await self._fetcher.take(fetched, token)
-        except ValueError as error:
-            self._worker.report(error)
-            return None
-
-    def _wants_more(self, slots: JobSlots) -> bool:
-        # A closing or paused worker must not receive a job that it would never start.
-        return slots.has_room_for_next and self._worker.is_open

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
-from conformance.reference_impl.connection.connection import Connection
+from conformance.reference_impl.connection.connection import Connection, Link
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.jobs.record import JobOwner
 from conformance.reference_impl.js_values import is_number
@@ -36,6 +36,7 @@ class RunningWorker(JobOwner, Protocol):
     policy: Policy
     telemetry: Telemetry | None
     blocking_connection: Connection
+    link: Link
 
     @property
     def concurrency(self) -> int:

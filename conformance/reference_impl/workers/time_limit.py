@@ -8,7 +8,7 @@ from typing import Any
 
 from conformance.reference_impl.errors import JobTimeout
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.workers.loop import Processor
+from conformance.reference_impl.workers.job_runner import Processor
 
 
 def limited(processor: Processor, timeout_s: float | None) -> Processor:

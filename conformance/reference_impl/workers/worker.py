@@ -9,7 +9,7 @@ import signal
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from conformance.protocol.keys import LIMITER, NAMED_WORKER_INFIX
 from conformance.reference_impl.clock import Clock
@@ -27,10 +27,12 @@ from conformance.reference_impl.telemetry.interface import SpanKind
 from conformance.reference_impl.telemetry.job_context import metadata_of
 from conformance.reference_impl.telemetry.tracing import UNTRACED, TracedBlock
 from conformance.reference_impl.workers.fetching import JobFetcher
+from conformance.reference_impl.workers.job_runner import JobRunner, Processor
 from conformance.reference_impl.workers.locks import LockKeeper, StalledChecker
-from conformance.reference_impl.workers.loop import JobRunner, Processor, WorkerLoop
+from conformance.reference_impl.workers.loop import WorkerLoop
 from conformance.reference_impl.workers.running_worker import DEFAULT_OPTIONS, Result, check_options, describe
 from conformance.reference_impl.workers.sandbox import Sandbox
+from conformance.reference_impl.workers.shortcut import SKIPPED, QuickCompletion, SkippedMethods
 from conformance.reference_impl.workers.signals import event_of_signals
 from conformance.reference_impl.workers.time_limit import limited
 
@@ -149,6 +151,7 @@ class Worker(QueueBase):
         # Closed or paused between the creation of the task and its first step.
         if not self.is_open:
             return
+        self._job_runner.shortcut = self._shortcut()
         self._loop = WorkerLoop(self, self._fetcher, self._job_runner)
         # Before the first await: close called during the connecting must wait for this run to end.
         self._idle.clear()
@@ -344,6 +347,13 @@ class Worker(QueueBase):
         self.emit("error", error)
         await self.close(force=True)
 
+    def _shortcut(self) -> QuickCompletion | None:
+        """Return the shortcut from job to job; None if spans or replaced methods need the long way."""
+        parts = (self.connection, self.scripts, self.scripts.runner, self._fetcher, self._fetcher.schedules)
+        is_whole = SKIPPED.are_whole(*parts, self._job_runner) and _SKIPPED.are_whole(self)
+        is_whole = is_whole and self.telemetry is None
+        return QuickCompletion(self, self._fetcher, self._job_runner) if is_whole else None
+
     def _start(self) -> None:
         self._run_task = asyncio.create_task(self._run_and_report())
 
@@ -374,6 +384,9 @@ class Worker(QueueBase):
         if self.address.mode == "cluster":
             return None
         return self.client_name(f"{NAMED_WORKER_INFIX}{self.own_name}" if self.own_name else "")
+
+
+_SKIPPED: Final = SkippedMethods((Worker, "persist"))
 
 
 def with_token(processor: Processor) -> Processor:
