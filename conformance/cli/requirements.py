@@ -24,6 +24,7 @@ from conformance.ledger.profiles import load_profiles
 from conformance.mutants.registry import killed_rows
 from conformance.observe.canonical import rules_table
 from conformance.problems import NothingSelected, UsageProblem
+from conformance.report.specification import part_of
 
 
 @click.command("list")
@@ -116,6 +117,8 @@ def explain(requirement: str | None, prove: bool, everything: bool, node: str, r
         raise UsageProblem("which requirement?", hint="`bullmq-conformance list` prints every id")
     row = _find(load_ledger(), requirement)
     _print_requirement(row, console)
+    for claim in _listed_claims(row, requirement):
+        console.print(f"in a run's folder: specification.html#{claim}")
     return _prove(row, console, options) if prove else 0
 
 
@@ -127,6 +130,12 @@ def _find(ledger: Ledger, requirement: str) -> Requirement:
         hint = f"did you mean {', '.join(close)}?" if close else "`bullmq-conformance list` prints every id"
         raise UsageProblem(f"unknown requirement {requirement!r}", hint=hint)
     return row
+
+
+def _listed_claims(row: Requirement, asked: str) -> list[str]:
+    """Return the claims of the specification's list that the user asked about: the named one, or all of the row."""
+    claims = [claim for claim in row.claims if part_of(claim)]
+    return [claim for claim in claims if claim == asked.upper()] or claims
 
 
 def _print_requirement(row: Requirement, console: Console) -> None:

@@ -40,7 +40,7 @@ def render_html(summary: Summary) -> str:
         summary=summary,
         causes=summary.causes[:CAUSES_ON_PAGE],
         facts=run_facts(summary.run),
-        anchors=_anchors(summary.requirements),
+        anchors=anchors_of(summary.requirements),
         script=script,
         script_hash=script_hash(script),
         reported_words=[word for word in REPORTED_VERDICTS if word in summary.counts],
@@ -84,7 +84,7 @@ def _bug_report_of(cause: Cause) -> str:
     return f"{FOLDER}/{file_name(cause)}" if cause.number <= MOST_REPORTS else ""
 
 
-def _anchors(requirements: tuple[RequirementSummary, ...]) -> dict[str, str]:
+def anchors_of(requirements: tuple[RequirementSummary, ...]) -> dict[str, str]:
     """Give each requirement a link fragment; an id with special characters gets a number."""
     return dict(zip((requirement.id for requirement in requirements), _fragments(requirements), strict=True))
 
@@ -115,15 +115,15 @@ def render_markdown(summary: Summary) -> str:
 
 def _blocks(summary: Summary) -> Iterator[str]:
     client = summary.run.header.client
-    yield f"## BullMQ conformance: {_inline(f'{client.name} {client.version} ({client.language})')}"
+    yield f"## BullMQ conformance: {inline(f'{client.name} {client.version} ({client.language})')}"
     if not summary.completeness.complete:
-        yield f"> [!WARNING]\n> **{_inline(summary.completeness.sentence)}**"
-    yield f"{ICONS[summary.conclusion.state]} **{_inline(summary.conclusion.sentence)}**"
+        yield f"> [!WARNING]\n> **{inline(summary.completeness.sentence)}**"
+    yield f"{ICONS[summary.conclusion.state]} **{inline(summary.conclusion.sentence)}**"
     if summary.conclusion.profiles:
         yield _profiles(summary.conclusion)
     not_decided = open_facts(summary.conclusion, limit=REQUIREMENTS)
     if not_decided:
-        yield _details("Not decided", [_preformatted(not_decided)])
+        yield details("Not decided", [preformatted(not_decided)])
     yield from _causes(summary)
     if summary.areas:
         yield _table(summary)
@@ -131,15 +131,15 @@ def _blocks(summary: Summary) -> Iterator[str]:
     yield from (_unattributed(scenario) for scenario in summary.unattributed[:REQUIREMENTS])
     if summary.problems:
         yield "\n".join(
-            ["**Problems of the run**", "", *(f"- {_inline(problem)}" for problem in summary.problems[:REQUIREMENTS])]
+            ["**Problems of the run**", "", *(f"- {inline(problem)}" for problem in summary.problems[:REQUIREMENTS])]
         )
-    yield _details("About this run", [_preformatted(run_facts(summary.run))])
+    yield details("About this run", [preformatted(run_facts(summary.run))])
 
 
 def _profiles(conclusion: Conclusion) -> str:
     rows = [["profile", "verdict", "decided", "requirements"], ["---", "---", "--:", "--:"]]
     rows += [
-        [_inline(status.name), _inline(status.remark), str(status.decided), str(status.requirements)]
+        [inline(status.name), inline(status.remark), str(status.decided), str(status.requirements)]
         for status in conclusion.profiles
     ]
     share = conclusion.share
@@ -155,7 +155,7 @@ def _table(summary: Summary) -> str:
     ]
     for area in summary.areas:
         numbers = [str(area.counts.get(word, "")) for word in words]
-        rows.append([_inline(area.name), *numbers, str(len(area.requirements))])
+        rows.append([inline(area.name), *numbers, str(len(area.requirements))])
     totals = [f"**{summary.counts[word]}**" for word in words]
     rows.append(["**all**", *totals, f"**{len(summary.requirements)}**"])
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
@@ -180,38 +180,38 @@ def _causes(summary: Summary) -> Iterator[str]:
     if len(shown) > CAUSES:
         yield f"… and {len(shown) - CAUSES} more causes: see the HTML report."
     minor = [cause for cause in summary.causes if cause.verdict in ("warn", "info")]
-    lines = [f"- {SYMBOLS[cause.verdict]} {_inline(cause.line)}" for cause in minor[:CAUSES]]
+    lines = [f"- {SYMBOLS[cause.verdict]} {inline(cause.line)}" for cause in minor[:CAUSES]]
     if lines:
         more = [f"- … and {len(minor) - CAUSES} more"] if len(minor) > CAUSES else []
-        yield _details(count(len(minor), "warning"), ["\n".join([*lines, *more])])
+        yield details(count(len(minor), "warning"), ["\n".join([*lines, *more])])
 
 
 def _cause(cause: Cause, requirement: RequirementSummary) -> str:
-    title = f"{SYMBOLS[cause.verdict]} {_inline(cause.line)} <code>{_inline(cause.finding.requirement)}</code>"
+    title = f"{SYMBOLS[cause.verdict]} {inline(cause.line)} <code>{inline(cause.finding.requirement)}</code>"
     facts = [*requirement_facts(requirement), *cause_facts(cause), ("reproduce", cause.example.reproduce)]
-    return _details(title, [_preformatted(facts)])
+    return details(title, [preformatted(facts)])
 
 
 def _requirement(requirement: RequirementSummary) -> str:
-    title = f"{SYMBOLS[requirement.reported]} {requirement.reported} <code>{_inline(requirement.id)}</code>"
+    title = f"{SYMBOLS[requirement.reported]} {requirement.reported} <code>{inline(requirement.id)}</code>"
     title += f" ({requirement.level})" if requirement.level else ""
-    return _details(title, [_preformatted(requirement_facts(requirement))])
+    return details(title, [preformatted(requirement_facts(requirement))])
 
 
 def _unattributed(scenario: ScenarioSummary) -> str:
     record = scenario.record
     facts = [*scenario_facts(record), ("reproduce", record.reproduce)]
-    findings = [_preformatted(finding_facts(finding)) for finding in record.findings[:FINDINGS_OF_SCENARIO]]
-    title = f"{SYMBOLS[record.verdict]} {record.verdict} scenario <code>{_inline(record.id)}</code>"
-    return _details(title, [_preformatted(facts), *findings])
+    findings = [preformatted(finding_facts(finding)) for finding in record.findings[:FINDINGS_OF_SCENARIO]]
+    title = f"{SYMBOLS[record.verdict]} {record.verdict} scenario <code>{inline(record.id)}</code>"
+    return details(title, [preformatted(facts), *findings])
 
 
-def _details(title: str, parts: list[str]) -> str:
+def details(title: str, parts: list[str]) -> str:
     """Fold parts under a title. GitHub reads markdown again after the blank lines."""
     return "\n\n".join([f"<details><summary>{title}</summary>", *(part for part in parts if part), "</details>"])
 
 
-def _preformatted(facts: list[LabelledValue]) -> str:
+def preformatted(facts: list[LabelledValue]) -> str:
     """Write labelled values into a `pre` block: inside, nothing is markdown, and escaped text cannot end it."""
     filled = [(label, clip(visible(value), 1000)) for label, value in facts if value]
     width = max((len(label) for label, _ in filled), default=0)
@@ -220,7 +220,7 @@ def _preformatted(facts: list[LabelledValue]) -> str:
     return f"<pre>{html.escape(chr(10).join(lines))}</pre>" if lines else ""
 
 
-def _inline(text: str) -> str:
+def inline(text: str) -> str:
     """Write one line of foreign text so that nothing in it is markdown, HTML, a table cell or a mention."""
     line = clip(visible(text, keep_newlines=False), 300)
     return re.sub(r"[^\w\s.,:;()/=+-]|_", lambda found: f"&#{ord(found.group())};", line)

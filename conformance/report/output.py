@@ -12,7 +12,7 @@ from conformance.gate.records import Record, RunFooter, RunHeader, ScenarioRecor
 from conformance.ledger.loader import examined_rows
 from conformance.ledger.profiles import ProfileTable, load_profiles
 from conformance.problems import EnvironmentProblem, UsageProblem
-from conformance.report import json_summary, junit, markup, terminal, workflow_commands
+from conformance.report import json_summary, junit, markup, specification, terminal, workflow_commands
 from conformance.report.bug_report import FOLDER, bug_reports
 from conformance.report.run_file import Run, RunWriter, read_run
 from conformance.report.summary import RequirementRows, Summary, summarise
@@ -36,6 +36,12 @@ FORMATS: dict[str, ReportFormat] = {
         ReportFormat(name="json", file_name="summary.json", render=json_summary.render_json),
         ReportFormat(name="markdown", file_name="summary.md", render=markup.render_markdown),
         ReportFormat(name="html", file_name="report.html", render=markup.render_html),
+        ReportFormat(name="specification", file_name="specification.html", render=specification.render_specification),
+        ReportFormat(
+            name="specification-markdown",
+            file_name="specification.md",
+            render=specification.render_specification_markdown,
+        ),
         ReportFormat(name="badge", file_name="badge.json", render=json_summary.render_badge),
         ReportFormat(name="annotations", file_name="annotations.txt", render=workflow_commands.render_annotations),
     )

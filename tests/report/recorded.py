@@ -15,9 +15,11 @@ from tests.report.sample_runs import SAMPLE_PROFILES, SAMPLE_ROWS, sample_run_fi
 
 HERE = Path(__file__).parent
 RUNS = tuple(sample_run_files())
+OF_THE_RUN = tuple(name for name in FORMATS if not name.startswith("specification"))
+"""Formats that say nothing about the ledger of the kit, which the sample runs do not use."""
 RECORDED = {
-    "full": tuple(FORMATS),
-    "hostile": tuple(FORMATS),
+    "full": OF_THE_RUN,
+    "hostile": OF_THE_RUN,
     "empty": ("terminal", "junit", "badge"),
     "conformant": ("terminal", "markdown", "badge"),
     "incomplete": ("terminal", "annotations", "badge"),

@@ -38,7 +38,7 @@ def test_every_report_says_that_a_run_is_incomplete(name: str, summary_of: Calla
     assert said not in FORMATS[name].render(summary_of("conformant")).lower()
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS if name != "badge"])
+@pytest.mark.parametrize("name", [name for name in recorded.OF_THE_RUN if name != "badge"])
 def test_every_report_shows_the_failure_and_how_to_reproduce_it(
     name: str, summary_of: Callable[[str], Summary]
 ) -> None:
