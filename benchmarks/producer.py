@@ -3,7 +3,8 @@
     python -m benchmarks.producer [--rounds 5] [--jobs 5000] [--pairs 2000] [--round-trip-ms 1]
 
 `addBulk` (batches of 1000) and `add` (one after the other) in turns, in one session, on one private Redis; the ratio
-is the median over the rounds. Another row has the rate of one connection with the EVALSHA commands of `addBulk`,
+is the median over the rounds. The processor time of a job, in the process of the peer, is measured in the same rounds.
+Another row has the rate of one connection with the EVALSHA commands of `addBulk`,
 prepared beforehand and sent by hand: no client can be faster. Then `Queue.add` of the reference against the same
 EVALSHA with the same arguments, prepared and sent by hand with redis-py: both in turns in one process, on the bare
 loopback and through a proxy that makes a round trip take 1 ms. The cost is the median of the differences of the pairs.
@@ -52,16 +53,22 @@ def main() -> None:
     """Measure, and print a table per question and one of targets."""
     options = _options()
     with sessions.session(sessions.names_of(options), options.redis) as session:
-        bulk = session.in_turns(options.rounds, lambda peer: jobs_per_second(session, peer, "addBulk", options.jobs))
+        bulk, bulk_costs = session.in_turns(
+            options.rounds, lambda peer: jobs_per_second(session, peer, "addBulk", options.jobs), options.jobs
+        )
         if session.references():
             bulk[BY_HAND] = rates_by_hand(session, options)
-        single = session.in_turns(options.rounds, lambda peer: jobs_per_second(session, peer, "add", options.adds))
+        single, single_costs = session.in_turns(
+            options.rounds, lambda peer: jobs_per_second(session, peer, "add", options.adds), options.adds
+        )
         near = {peer.name: cost_nearby(session, peer, options.pairs) for peer in session.references()}
         far = {peer.name: cost_far_away(session, peer, options) for peer in session.references()}
     console = Console()
     against = [NODE, OFFICIAL, RUST_OFFICIAL]
     console.print(sessions.rate_table(f"addBulk, {options.jobs} jobs in batches of 1000", "jobs/s", bulk, against))
+    console.print(sessions.cost_table(bulk_costs, against))
     console.print(sessions.rate_table(f"add, {options.adds} jobs one after the other", "jobs/s", single, against))
+    console.print(sessions.cost_table(single_costs, against))
     console.print(_cost_table(near, far, options))
     console.print(_verdicts(bulk, near, far, options))
 

@@ -28,6 +28,8 @@ from conformance.problems import EnvironmentProblem, Problem, UsageProblem
 from conformance.servers import RedisInstance, open_server
 
 _LAST_LINES: Final = 6
+TICK_S: Final = 0.01
+"""How exact the processor time of another process is (Linux)."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,16 @@ class Peer:
         self.name = name
         self._process = process
         self._errors = errors
+        self.spent_s = 0.0
+        """Processor time (s) of the last task."""
 
     def do(self, task: str, place: Place, queue: str, **args: Any) -> Any:
         """Run a task on a queue; returns its measurement."""
         where = {"host": place.host, "port": place.port, "prefix": place.prefix, "queue": queue}
+        before = self.processor_s()
         line = self._exchange(json.dumps({"task": task, "args": {**where, **args}}))
+        # A task that is shorter than a tick of that clock counts as one.
+        self.spent_s = max(self.processor_s() - before, TICK_S) if line else TICK_S
         answer = json.loads(line) if line else {"error": self._last_words()}
         if "error" in answer:
             raise EnvironmentProblem(f"peer {self.name} could not {task}: {answer['error'].strip()}")
@@ -63,6 +70,11 @@ class Peer:
         if done.returncode:
             raise EnvironmentProblem(f"ps does not know peer {self.name}", hint="see its last output above")
         return int(done.stdout) * 1024
+
+    def processor_s(self) -> float:
+        """Processor time (s) of the process so far."""
+        times = psutil.Process(self._process.pid).cpu_times()
+        return float(times.user + times.system)
 
     def stop(self) -> None:
         """End the process: it leaves when its stdin ends."""
@@ -199,8 +211,13 @@ class Session:
         yield place
         self.server.remove_prefix(place.prefix)
 
-    def in_turns(self, rounds: int, measure: Callable[[Peer], float]) -> Rates:
-        """Measure every peer once per round, after one round that is not counted: a slow moment hits all of them."""
+    def in_turns(self, rounds: int, measure: Callable[[Peer], float], jobs: int) -> tuple[Rates, Rates]:
+        """Measure every peer once per round, after one round that is not counted: a slow moment hits all of them.
+
+        Returns the measurements, and the processor time (µs) of each job in the last task of each measurement: unlike
+        a rate it depends little on what else the machine does.
+        """
+        costs: Rates = {peer.name: [] for peer in self.peers}
         rates: Rates = {peer.name: [] for peer in self.peers}
         # One round more, which is not counted: it warms up processes, scripts and caches.
         for number in range(rounds + 1):
@@ -210,7 +227,8 @@ class Session:
                 rate = measure(peer)
                 if number:
                     rates[peer.name].append(rate)
-        return rates
+                    costs[peer.name].append(peer.spent_s / jobs * 1e6)
+        return rates, costs
 
 
 @contextmanager
@@ -265,6 +283,11 @@ def rate_table(title: str, unit: str, rates: Rates, against: Sequence[str]) -> T
         numbers = (statistics.median(measured), min(measured), max(measured))
         table.add_row(name, *(f"{number:,.0f}" for number in numbers), *ratios)
     return table
+
+
+def cost_table(costs: Rates, against: Sequence[str]) -> Table:
+    """Make a table of the processor time of a job; less is better, also in the ratios."""
+    return rate_table("processor time of a job in the process of the client", "µs", costs, against)
 
 
 def ratio(measured: Sequence[float], other: Sequence[float]) -> float:

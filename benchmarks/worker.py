@@ -4,6 +4,8 @@
 
 Compared with Node.js and the official clients for Python and Rust: every peer processes empty jobs at
 concurrency 10 and at 100, in turns, in one session, on one private Redis; the ratio is the median over the rounds.
+The processor time of a job, in the process of the peer, is measured in the same rounds: unlike rates it depends little
+on what else the machine does.
 Then: how long an idle worker needs to pick up a job (from the call of `add` to the processor), how long the stalled
 check of 10,000 active jobs with live locks takes, and how large a fresh process is before and after the jobs that it
 adds and processes.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,22 +59,27 @@ def main() -> None:
     """Measure, and print a table per question and one of targets."""
     options = _options()
     with sessions.session(sessions.names_of(options), options.redis) as session:
-        rates = {number: rates_at(session, number, options) for number in CONCURRENCIES}
+        measured_at = {
+            number: session.in_turns(options.rounds, works(session, options.jobs, number), options.jobs)
+            for number in CONCURRENCIES
+        }
+        rates = {number: rates for number, (rates, _) in measured_at.items()}
         pickups = {peer.name: pickup_times(session, peer, options.pickups) for peer in session.peers}
         checks = {peer.name: check_times(session, peer, options.active) for peer in session.references()}
         memories = {peer.name: memory(session, peer.name, options.memory_jobs) for peer in session.peers}
     console = Console()
-    for number, measured in rates.items():
+    for number, (measured, costs) in measured_at.items():
         title = f"{options.jobs} empty jobs, concurrency {number}, median of {options.rounds} rounds"
         console.print(sessions.rate_table(title, "jobs/s", measured, [NODE, OFFICIAL, RUST_OFFICIAL]))
+        console.print(sessions.cost_table(costs, [NODE, OFFICIAL, RUST_OFFICIAL]))
     console.print(_pickup_table(pickups))
     console.print(_memory_table(memories, options.memory_jobs))
     console.print(_verdicts(rates, pickups, checks, memories, options))
 
 
-def rates_at(session: Session, concurrency: int, options: argparse.Namespace) -> Rates:
-    """Jobs per second of every peer at this concurrency."""
-    return session.in_turns(options.rounds, lambda peer: jobs_per_second(session, peer, options.jobs, concurrency))
+def works(session: Session, jobs: int, concurrency: int) -> Callable[[Peer], float]:
+    """Return the function that measures a peer."""
+    return lambda peer: jobs_per_second(session, peer, jobs, concurrency)
 
 
 def jobs_per_second(session: Session, peer: Peer, jobs: int, concurrency: int = CONCURRENCIES[0]) -> float:

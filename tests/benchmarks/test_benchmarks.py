@@ -56,6 +56,15 @@ def test_every_peer_does_every_task(session: Session) -> None:
         assert all(0 < time_ms < 1000 for time_ms in worker.pickup_times(session, peer, 5))
 
 
+def test_processor_time_of_jobs_is_measured(session: Session) -> None:
+    """The clock of processor times ticks every 10 ms, so there are enough jobs for some ticks."""
+    rates, costs = session.in_turns(1, worker.works(session, 1000, 10), 1000)
+    for peer in session.peers:
+        assert rates[peer.name][0] > 0
+        assert 10 <= costs[peer.name][0] < 10_000
+    assert "x node" in shown(sessions.cost_table(costs, [NODE]))
+
+
 def test_the_rust_peer_does_every_task(session: Session) -> None:
     if not RUST_BUILD.program.exists():
         pytest.skip(
