@@ -171,7 +171,8 @@ def new_record(name: str, data: Any, opts: Mapping[str, Any], now_ms: int) -> Jo
     """Make the record of a new job."""
     normal = options.normalize(opts)
     parent = normal.get("parent")
-    return JobRecord(
+    return _record(
+        {},
         name=name,
         data=data,
         opts=normal,
@@ -183,7 +184,15 @@ def new_record(name: str, data: Any, opts: Mapping[str, Any], now_ms: int) -> Jo
         parent=options.parent_field(normal),
         repeatJobKey=opts.get("repeatJobKey"),
         deduplicationId=options.deduplication_id(normal),
+        stacktrace=[],
     )
+
+
+def _record(fields: Mapping[str, str], **values: Any) -> JobRecord:
+    """Make a record of these values; the others are read from the fields when they are needed."""
+    record = JobRecord.__new__(JobRecord)
+    vars(record).update(values, _stored=fields)
+    return record
 
 
 def read_record(fields: Mapping[str, str], job_id: str) -> JobRecord:
@@ -194,10 +203,8 @@ def read_record(fields: Mapping[str, str], job_id: str) -> JobRecord:
     attempts_made = get(job_fields.ATTEMPTS_MADE_LEGACY) or get(job_fields.ATTEMPTS_MADE)
     progress = get(job_fields.PROGRESS)
     traces = get(job_fields.STACKTRACE)
-    record = JobRecord.__new__(JobRecord)
-    values = vars(record)
-    values.update(
-        _stored=fields,
+    record = _record(
+        fields,
         name=get(job_fields.NAME, ""),
         data=js_values.parse(get(job_fields.DATA) or "{}"),
         opts=opts,
@@ -211,7 +218,7 @@ def read_record(fields: Mapping[str, str], job_id: str) -> JobRecord:
         deferredFailure=get(job_fields.DEFERRED_FAILURE) or None,
     )
     if "parent" in opts:
-        values["parentKey"] = get(job_fields.PARENT_KEY) or options.parent_key(opts["parent"])
+        record.parentKey = get(job_fields.PARENT_KEY) or options.parent_key(opts["parent"])
     return record
 
 
