@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from redis.exceptions import InvalidResponse, ResponseError
 
 from conformance.reference_impl.connection.pure_resp import PureReader, pure_pack
+from conformance.reference_impl.connection.resp import Argument, CommandHead, packed
 
 LINES = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=8)
 TEXTS = st.one_of(st.binary(max_size=12), st.sampled_from([b"\r\n", b"$1\r\na\r\n", b"x" * 70, b"y" * 1100])).map(
@@ -97,3 +98,10 @@ def test_a_large_reply_in_many_pieces_is_read_once() -> None:
     reader.feed(b":2999\r\n")
     assert reader.gets() == list(range(3000))
     assert reader.gets() is False
+
+
+@pytest.mark.parametrize("arguments", [(), ("é", b"\xff", 7, 1.5, None, True), ("", "\ud800", 2**53)])
+def test_a_head_that_is_packed_once_changes_no_byte(arguments: tuple[Argument, ...]) -> None:
+    words = ("EVALSHA", "a" * 40, "2", "key é", "key")
+    assert packed((CommandHead(*words), *arguments)) == packed((*words, *arguments))
+    assert CommandHead(*words) == "EVALSHA"

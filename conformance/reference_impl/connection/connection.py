@@ -104,6 +104,11 @@ class Connection:
         return minimum_block_s(self.version)
 
     @property
+    def is_single(self) -> bool:
+        """Whether all commands go over one socket, whatever their keys."""
+        return self.address.mode != "cluster"
+
+    @property
     def is_connected(self) -> bool:
         """Whether there is an open socket right now; in a cluster whether the connection is in use at all."""
         return not self.closed and self._carrier.is_connected

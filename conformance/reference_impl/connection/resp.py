@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 from redis.exceptions import InvalidResponse
 
@@ -55,15 +55,41 @@ def reply_reader(error_of_text: Callable[[str], Exception]) -> ReplyReader:
     return reader
 
 
+class CommandHead(str):
+    """The first words of a command, which many commands share, as the name of the command: they are packed once."""
+
+    __slots__ = ("length", "packed")
+
+    def __new__(cls, *words: str) -> Self:
+        """Pack the words. Raises UnicodeEncodeError for a lone surrogate."""
+        head = super().__new__(cls, words[0])
+        head.packed = bulks(*words)
+        head.length = len(words)
+        return head
+
+    length: int
+    packed: bytes
+
+
 def packed(command: Sequence[Argument]) -> bytes:
     """Return the bytes of a command. Its first word may be a name with a subcommand, like `SCRIPT LOAD`."""
     name, *arguments = command
+    if isinstance(name, CommandHead):
+        return _packed_after(name, arguments)
     words = str(name).split()
     plain = [word if isinstance(word, (str, bytes)) else encode_argument(word) for word in arguments]
     try:
         return _pack((*words, *plain))
     except UnicodeEncodeError:  # a text has surrogates; a check beforehand would slow down every other command
         return _pack((*words, *map(encode_argument, arguments)))
+
+
+def _packed_after(head: CommandHead, arguments: Sequence[Argument]) -> bytes:
+    parts = [b"*%d\r\n" % (head.length + len(arguments)), head.packed]
+    for argument in arguments:
+        word = argument if isinstance(argument, bytes) else encode_argument(argument)
+        parts.append(b"$%d\r\n%b\r\n" % (len(word), word))
+    return b"".join(parts)
 
 
 def bulk(word: bytes) -> bytes:
@@ -82,7 +108,7 @@ def encode_argument(value: Argument) -> bytes:
     Raises InvalidArgument for an integer that JavaScript and Lua would change.
     """
     if isinstance(value, str):
-        return well_formed(value).encode()
+        return value.encode() if value.isascii() else well_formed(value).encode()
     if isinstance(value, bytes):
         return value
     if value is None:

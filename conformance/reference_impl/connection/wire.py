@@ -18,7 +18,7 @@ Reply = asyncio.Future[Any]
 
 
 class ReplyReceiver(Protocol):
-    """Receives the reply to one command: a future, or an object that continues at once, without a turn of the loop."""
+    """A future for the reply to one command, or an object that goes on at once, without a turn of the event loop."""
 
     def done(self) -> bool:
         """Whether the reply is not wanted any more."""

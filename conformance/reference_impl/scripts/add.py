@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from conformance.protocol import keys as names
@@ -26,6 +27,12 @@ _PRIORITIZED_KEYS: Final = (
 _PARENT_KEYS: Final = (
     *(names.META, names.ID_COUNTER, names.DELAYED, names.WAITING_CHILDREN, names.COMPLETED, names.EVENTS),
 )
+_KEYS_OF_SCRIPT: Final[Mapping[str, Sequence[str]]] = {
+    "addStandardJob": _STANDARD_KEYS,
+    "addDelayedJob": _DELAYED_KEYS,
+    "addPrioritizedJob": _PRIORITIZED_KEYS,
+    "addParentJob": _PARENT_KEYS,
+}
 _ITERATION_KEYS: Final = (
     *(names.REPEAT, names.DELAYED, names.WAIT, names.PAUSED, names.META),
     *(names.PRIORITIZED, names.MARKER, names.ID_COUNTER, names.EVENTS, names.PRIORITY_COUNTER),
@@ -38,7 +45,7 @@ _PARTS_OF_LEGACY_KEY: Final = 3
 """A repeat key with this number of parts or more contains its options as text."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class AddArguments:
     """Arguments of a script that stores a job.
 
@@ -76,6 +83,11 @@ class SchedulerIteration:
 class AddScripts(ScriptCalls):
     """Adding jobs."""
 
+    @cached_property
+    def _shared_keys(self) -> Mapping[str, tuple[str, ...]]:
+        """Full keys by script, made once."""
+        return {script: tuple(self._keys.keys(*key_names)) for script, key_names in _KEYS_OF_SCRIPT.items()}
+
     async def add_job(self, job: AddArguments) -> str:
         """Store a job and return its id. Raises ScriptError: missing-parent, parent-replaced."""
         reply = await self._runner.run(self.add_call(job))
@@ -98,7 +110,7 @@ class AddScripts(ScriptCalls):
 
     def add_call(self, job: AddArguments) -> EvalCommand:
         """Return the script call for a job, not sent yet."""
-        script, key_names = _placement(job)
+        script = _placement(job)
         keys = self._keys
         facts = [
             keys.base,
@@ -112,7 +124,7 @@ class AddScripts(ScriptCalls):
             job.scheduler_id,
             keys.deduplication(job.deduplication_id) if job.deduplication_id else None,
         ]
-        return EvalCommand(script, keys.keys(*key_names), (pack(facts), job.data, _packed_options(job.options)))
+        return EvalCommand(script, self._shared_keys[script], (pack(facts), job.data, _packed_options(job.options)))
 
 
 class ScheduleScripts(ScriptCalls):
@@ -214,15 +226,15 @@ def _with_dates(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "repeat": {**repeat, **dates}}
 
 
-def _placement(job: AddArguments) -> tuple[str, Sequence[str]]:
+def _placement(job: AddArguments) -> str:
     """Which script stores the job (upstream `scripts.ts`, `addJob`)."""
     delay = job.options.get("delay")
     # First: a parent with a delay waits for its children, and is delayed only when they have finished.
     if job.waits_for_children:
-        return "addParentJob", _PARENT_KEYS
+        return "addParentJob"
     # Before priority: the script that promotes a delayed job puts it into its priority class.
     if is_number(delay) and delay > 0:
-        return "addDelayedJob", _DELAYED_KEYS
+        return "addDelayedJob"
     if truthy(job.options.get("priority")):
-        return "addPrioritizedJob", _PRIORITIZED_KEYS
-    return "addStandardJob", _STANDARD_KEYS
+        return "addPrioritizedJob"
+    return "addStandardJob"

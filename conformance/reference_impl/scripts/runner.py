@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -17,8 +18,9 @@ from conformance.protocol.keys import QueueKeys
 from conformance.protocol.scripts import ErrorCode
 from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.connection.connection import Connection
-from conformance.reference_impl.connection.resp import Argument, Command
+from conformance.reference_impl.connection.resp import Argument, Command, CommandHead
 from conformance.reference_impl.errors import BullMQError, script_error
+from conformance.reference_impl.js_values import well_formed
 
 logger = logging.getLogger("bullmq")
 
@@ -107,7 +109,7 @@ def script_texts(scripts: ScriptTexts | str | Path | None) -> ScriptTexts | None
 
 @dataclass(frozen=True)
 class EvalCommand:
-    """One script with its KEYS and ARGV."""
+    """One script with its KEYS and ARGV. KEYS in a tuple are those of many calls, and are packed once."""
 
     name: str
     keys: Sequence[str]
@@ -218,7 +220,10 @@ class ScriptRunner:
         return look
 
     def _by_digest(self, call: EvalCommand) -> Command:
-        return ("EVALSHA", self._script(call).sha1, len(call.keys), *call.keys, *call.arguments)
+        script = self._script(call)
+        if isinstance(call.keys, tuple) and self.connection.is_single:
+            return (_head(script.sha1, call.keys), *call.arguments)
+        return ("EVALSHA", script.sha1, len(call.keys), *call.keys, *call.arguments)
 
     def _by_text(self, call: EvalCommand) -> Command:
         return ("EVAL", self._script(call).text, len(call.keys), *call.keys, *call.arguments)
@@ -228,6 +233,12 @@ class ScriptRunner:
         if script.key_count != len(call.keys):
             raise ValueError(f"{call.name} takes {script.key_count} keys, not {len(call.keys)}")
         return script
+
+
+@lru_cache(maxsize=1024)
+def _head(sha1: str, keys: tuple[str, ...]) -> CommandHead:
+    """Return the words of a call before its arguments."""
+    return CommandHead("EVALSHA", sha1, str(len(keys)), *map(well_formed, keys))
 
 
 def _undone(replies: Sequence[Any]) -> list[int]:
