@@ -36,7 +36,8 @@ from reports.load.workload import Workload, jobs_of
 from reports.session import SparkSettings, spark_session
 from reports.snapshot.folders import Folder, folder_at
 from reports.snapshot.plan import RedisSource
-from reports.snapshot.store import StoredSnapshot, save
+from reports.snapshot.spark_rows import StoredSnapshot, open_stored
+from reports.snapshot.store import save
 
 CONSOLE: Final = Console(stderr=True)
 
@@ -115,8 +116,8 @@ def _kept(
         changes = planted(session.server, place.prefix, CHANGES) if with_changes else nullcontext()
         with changes:
             started = time.perf_counter()
-            stored = save(spark, RedisSource(redis=session.server.url, prefix=place.prefix), folder)
-            return stored, time.perf_counter() - started
+            save(RedisSource(redis=session.server.url, prefix=place.prefix), folder)
+            return open_stored(spark, folder), time.perf_counter() - started
 
 
 def _insist(found: set[tuple[str, str]], count: int) -> None:

@@ -35,7 +35,7 @@ from conformance.checkers.histories.history_checks import ALL_CHECKS
 from conformance.observe.tables import Snapshot
 from conformance.problems import UsageProblem
 from reports.snapshot.rows import WideRow, narrowed, rows_of, snapshot_of
-from reports.snapshot.store import StoredSnapshot
+from reports.snapshot.spark_rows import StoredSnapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,9 @@ _NEEDED = ("pyspark", "pyarrow", "pandas", "hdrh", "matplotlib")
 ARCHIVES = "spark.archives"
 """Spark's property for files that executors unpack."""
 
+EVERY_PROCESSOR = "local[*]"
+"""The default master. Only `load` starts Spark for it."""
+
 UNPACKED = "environment"
 """The folder into which executors unpack the archive of `reports.executor_archive`."""
 
@@ -32,7 +35,7 @@ OnlyQueue = Annotated[str, Option("Only this queue; default: all.")]
 class SparkConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The options about Spark itself. `memory`: of the driver, as in `2g`; `conf`: Spark properties, NAME=VALUE."""
 
-    master: Annotated[str, Option("Spark master: local[N], spark://…, yarn.")] = "local[*]"
+    master: Annotated[str, Option("Spark master: local[N], spark://…, yarn.")] = EVERY_PROCESSOR
     memory: Annotated[str, Option("Memory of Spark's driver.")] = "2g"
     conf: Annotated[Sequence[str], Option("Further Spark property; repeatable.", metavar="NAME=VALUE")] = ()
     archives: Annotated[
@@ -41,6 +44,11 @@ class SparkConfig(msgspec.Struct, frozen=True, kw_only=True):
             "Archive made by `python -m reports.executor_archive`, for executors without the kit.", existing_file=True
         ),
     ] = None
+
+    @property
+    def wants_spark(self) -> bool:
+        """Whether the work is for Spark; else it is done in this process, or in several of this machine."""
+        return bool(self.master != EVERY_PROCESSOR or self.conf or self.archives)
 
     @property
     def properties(self) -> dict[str, str]:

@@ -15,9 +15,10 @@ from reports.class_archive import archive_path, make_archive
 from reports.diff.plan import compare_snapshots
 from reports.diff.snapshot_comparison import SnapshotComparison
 from reports.diff.summary import summarise
-from reports.session import SparkSettings, class_path_of, jvm_options, size_queries, spark_session
+from reports.session import OnSpark, SparkSettings, class_path_of, jvm_options, size_queries, spark_session
 from reports.snapshot.folders import folder_at
 from reports.snapshot.plan import RedisSource
+from reports.snapshot.spark_rows import open_stored
 from reports.snapshot.store import save
 
 PREFIX = "{prepare}"
@@ -50,7 +51,8 @@ def _compare_two_small_stores(options: list[str]) -> str:
         folder, sides = folder_at(named), []
         for side in ("expected", "actual"):
             _fill(server, side)
-            sides.append(save(session, RedisSource(redis=server.url, prefix=PREFIX), folder / side))
+            save(RedisSource(redis=server.url, prefix=PREFIX), folder / side, OnSpark(session))
+            sides.append(open_stored(session, folder / side))
         size_queries(session, 0)
         wanted = SnapshotComparison(expected=sides[0], actual=sides[1], folder=folder / "differences")
         summarise(wanted, compare_snapshots(session, wanted))

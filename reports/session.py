@@ -13,23 +13,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
-from pyspark import SparkContext
+from pyspark import SparkContext, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from conformance import interruption
-from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.problems import EnvironmentProblem, Problem, UsageProblem
 from reports.class_archive import SHORT_LIVED, options_to_use_it
+from reports.distribution import Result, Task, attempt
 from reports.executor_archive import PYTHON
 from reports.options import ARCHIVES, UNPACKED, SparkConfig
-from reports.spark_problems import explain_spark, require_java
+from reports.spark_problems import ExecutorProblem, explain_spark, require_java
 
 MOST_ROWS_OF_A_BRIEF_JVM = 8_000_000
 """With 7.2 million rows on both sides a comparison took 88 s in place of 103 (two cores)."""
@@ -148,6 +150,30 @@ def _end_the_jvm() -> None:
         process.wait()
         if not isinstance(error, subprocess.TimeoutExpired):
             raise
+
+
+class OnSpark:
+    """Runs tasks on executors, one after the other in each of their processors (`reports.distribution`)."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    def run(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
+        """As `Distribution.run`."""
+        if not tasks:
+            return
+        places = self._session.sparkContext.parallelize(list(tasks), len(tasks))
+        yield from places.map(partial(_on_executor, work)).collect()
+
+
+def _on_executor(work: Callable[[Task], Result], task: Task) -> Result:
+    """Run a task; a Problem reaches the driver inside the exception of Spark."""
+    context = TaskContext.get()
+    try:
+        with attempt(context.attemptNumber() if context else 0):
+            return work(task)
+    except Problem as problem:
+        raise ExecutorProblem(problem) from problem
 
 
 @contextmanager

@@ -7,22 +7,16 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from conformance.environment.prepare import announce
 from conformance.problems import UsageProblem
+from reports.distribution import Distribution
+from reports.progress import shown
 from reports.snapshot.folders import Folder, folder_at, is_elsewhere
 from reports.snapshot.format import read_whole_manifest
 from reports.snapshot.plan import RedisSource, keys_of
 from reports.snapshot.rdb.replication import fetch_rdb
 from reports.snapshot.rdb.saving import RdbSource, save_rdb
-from reports.snapshot.store import StoredSnapshot, open_stored, save
-
-ROWS_OF_A_KEY = 6
-"""Typical rows of a job: its hash, its place in a container, and four events."""
-
-BYTES_OF_A_ROW = 54
-"""In a compressed RDB file, in which four rows of six are events."""
+from reports.snapshot.store import save
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,47 +39,34 @@ class StoreAddress:
             return RdbSource(files=[Path(place)], prefix=prefix or "bull", queue=self.queue)
         return None
 
-    @property
-    def needs_spark(self) -> bool:
-        """Whether Spark reads it."""
-        return isinstance(self.source, RedisSource) and not self.replicate
+    def prove(self) -> None:
+        """Raise a Problem that is known before anything slow starts.
 
-    def rows_about(self) -> int:
-        """The number of rows, an estimate unless it is a snapshot; known before anything slow starts.
-
-        Raises UsageProblem for an invalid address or an incomplete snapshot, EnvironmentProblem for a Redis that cannot
-        be reached.
+        UsageProblem for an invalid address or an incomplete snapshot, EnvironmentProblem for a Redis that cannot be
+        reached.
         """
         source = self.source
         if source is None:
-            return sum(read_whole_manifest(folder_at(self.text)).rows.values())
-        if isinstance(source, RedisSource):
-            return ROWS_OF_A_KEY * keys_of(source.address)
-        return sum(file.stat().st_size for file in source.files) // BYTES_OF_A_ROW
+            read_whole_manifest(folder_at(self.text))
+        elif isinstance(source, RedisSource):
+            keys_of(source.address)
 
-    def read(self, folder: Folder, scratch: Path) -> Folder | None:
-        """Read it if that needs no Spark; returns the folder of the snapshot, or None if Spark has to read it.
+    def read(self, folder: Folder, scratch: Path, place: Distribution | None = None) -> Folder:
+        """Read it; returns the folder of its snapshot.
 
-        `folder`: for the snapshot, unless it is one already. `scratch`: an empty folder for an RDB file.
-        Raises Problems.
+        `folder`: for the snapshot, unless it is one already. `scratch`: an empty folder for an RDB file. `place`: where
+        the parts of a live store are read; None: on this machine. Raises Problems.
         """
         source = self.source
-        if isinstance(source, RedisSource):
-            if not self.replicate:
-                return None
-            source = replicated(source, scratch)
         if source is None:
             return folder_at(self.text)
+        if isinstance(source, RedisSource):
+            if not self.replicate:
+                save(source, folder, place, announce=announce, watch=shown)
+                return folder
+            source = replicated(source, scratch)
         save_rdb(source, folder)
         return folder
-
-    def opened(self, session: SparkSession, folder: Folder, read: Folder | None) -> StoredSnapshot:
-        """Open the store for a comparison; `read`: the result of `read`. Raises Problems."""
-        if read is not None:
-            return open_stored(session, read)
-        source = self.source
-        assert isinstance(source, RedisSource)
-        return save(session, source, folder, announce=announce)
 
 
 def replicated(source: RedisSource, folder: Path) -> RdbSource:
@@ -103,16 +84,18 @@ def store_addresses(*texts: str, queue: str = "", replicate: bool = False) -> tu
     return stores
 
 
-def start_reading(store: StoreAddress, folder: Folder, scratch: Path) -> Future[Folder | None]:
-    """Start `store.read` in a thread: Spark takes as long to start as a server to send its file.
+def start_reading(
+    store: StoreAddress, folder: Folder, scratch: Path, place: Distribution | None = None
+) -> Future[Folder]:
+    """Start `store.read` in a thread, so that both stores of a comparison are read at the same time.
 
     The thread is a daemon, so an interrupted command does not wait for it.
     """
-    reading: Future[Folder | None] = Future()
+    reading: Future[Folder] = Future()
 
     def read() -> None:
         try:
-            reading.set_result(store.read(folder, scratch))
+            reading.set_result(store.read(folder, scratch, place))
         except BaseException as error:  # noqa: BLE001 - it is raised where the result is wanted
             reading.set_exception(error)
 

@@ -17,7 +17,7 @@ from reports.diff.stored_rows import rows_by_group
 from reports.diff.values import DIFFERENCE_DDL, DiffSide, batch_of_rows
 from reports.snapshot.folders import Folder
 from reports.snapshot.format import ARROW, read_bucket
-from reports.snapshot.store import StoredSnapshot
+from reports.snapshot.spark_rows import StoredSnapshot
 
 CHECKED_TABLES = ("jobs", "memberships", "dependencies", "logs", "events")
 """Tables whose rows belong to jobs."""

@@ -28,7 +28,7 @@ from reports.diff.snapshot_comparison import (
 from reports.diff.values import DIFFERENCE_COLUMNS, DIFFERENCE_DDL, HIDDEN, DiffSettings
 from reports.snapshot.format import ARROW, TYPED, bucket_of
 from reports.snapshot.rows import as_bytes
-from reports.snapshot.store import StoredSnapshot
+from reports.snapshot.spark_rows import StoredSnapshot
 
 
 def compare_order(rows: DataFrame, moved: DataFrame) -> DataFrame:

@@ -18,7 +18,7 @@ from reports.diff.plan import Compared
 from reports.diff.snapshot_comparison import SnapshotComparison, trimmed_queues
 from reports.diff.values import DIFFERENCE_CLASSES, DIFFERENCE_COLUMNS, readable
 from reports.snapshot.format import SnapshotFolder
-from reports.snapshot.store import StoredSnapshot
+from reports.snapshot.spark_rows import StoredSnapshot
 
 LEVELS = ("queue", "state", "class", "locator")
 """From the whole run to a single field of a hash (the locator names it); below that are the keys, in Parquet."""

@@ -31,9 +31,11 @@ from reports.load.production import MICROSECONDS, ProducerCounts, produce
 from reports.load.result import LoadPhase, LoadResult, write_result
 from reports.load.target import LoadTarget, forget_progress, require_unused_queues
 from reports.load.workload import jobs_of
+from reports.session import OnSpark
 from reports.snapshot.folders import Folder
 from reports.snapshot.plan import RedisSource
-from reports.snapshot.store import StoredSnapshot, save
+from reports.snapshot.spark_rows import StoredSnapshot, open_stored
+from reports.snapshot.store import save
 
 SNAPSHOT = "snapshot"
 EXPORTS = "histograms"
@@ -295,4 +297,5 @@ def _keep(spark: SparkSession, plan: LoadPlan, target: LoadTarget, announce: Cal
     source = RedisSource(redis=target.address.url, prefix=target.prefix)
     workload: dict[str, Any] = msgspec.to_builtins(target.workload)
     seed = target.workload.seed
-    return save(spark, source, plan.kept, seed=seed, workload=workload, announce=announce)
+    save(source, plan.kept, OnSpark(spark), seed=seed, workload=workload, announce=announce)
+    return open_stored(spark, plan.kept)

@@ -69,6 +69,7 @@ class ReadPlan:
 
     parts: list[KeyspacePart]
     buckets: int
+    keys: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +118,7 @@ def plan_reading(source: RedisSource) -> ReadPlan:
         for keyspace in keyspaces
         for part in _scan_parts(keyspace, lots_for(buckets))
     ]
-    return ReadPlan(parts=[replace(part, taken_ms=taken_ms) for part in [*scans, *parts]], buckets=buckets)
+    return ReadPlan(parts=[replace(part, taken_ms=taken_ms) for part in [*scans, *parts]], buckets=buckets, keys=keys)
 
 
 def nodes_of(client: Any, address: RedisUrl) -> list[str]:

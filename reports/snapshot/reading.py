@@ -32,7 +32,6 @@ from reports.snapshot.plan import (
 from reports.snapshot.replies import NodeSocket, to_resp
 from reports.snapshot.rows import as_bytes, as_text, assembled, batch_with, repeated_text, texts
 from reports.snapshot.streams import StreamEntries, entries_of, event_batch
-from reports.spark_problems import ExecutorProblem
 
 _HASH_COMMAND = b"*2\r\n$7\r\nHGETALL\r\n$%d\r\n%s\r\n"
 _TTL_COMMAND = b"*2\r\n$4\r\nPTTL\r\n$%d\r\n%s\r\n"
@@ -247,13 +246,12 @@ _MEMBERS_PAGE = 50_000
 
 
 def read_part(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBatch]:
-    """All rows of one part. Raises ExecutorProblem where Redis cannot be read."""
+    """All rows of one part. Raises EnvironmentProblem where Redis cannot be read."""
     readers = {"scan": read_share, "queue": _read_queue, "slice": _read_slice}
     try:
         yield from readers[part.kind](source, part)
     except (RedisError, OSError) as error:
-        problem = explain(error, source.address, part.node or ", ".join(source.address.nodes))
-        raise ExecutorProblem(problem) from error
+        raise explain(error, source.address, part.node or ", ".join(source.address.nodes)) from error
 
 
 def _read_queue(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBatch]:

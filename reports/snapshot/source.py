@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from conformance.problems import UsageProblem
+from conformance.problems import Problem, UsageProblem
 from conformance.servers.connection import explained
 from reports.snapshot.format import ARROW, DDL, TYPED
 from reports.snapshot.plan import KeyspacePart, RedisSource, plan_reading
 from reports.snapshot.reading import read_part
+from reports.spark_problems import ExecutorProblem
 
 _SQL_NAMES = {pa.string(): "string", pa.int64(): "bigint", pa.float64(): "double"}
 
@@ -67,8 +68,11 @@ class StoreReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
         assert isinstance(partition, PartToRead)
-        for batch in read_part(self._source, partition.part):
-            yield only_table(batch, self._table) if self._table else batch
+        try:
+            for batch in read_part(self._source, partition.part):
+                yield only_table(batch, self._table) if self._table else batch
+        except Problem as problem:
+            raise ExecutorProblem(problem) from problem
 
 
 def source_of(options: Any) -> RedisSource:

@@ -1,9 +1,8 @@
-"""Stored snapshots: a store read once and written by executors, its facts recorded, and opened again for Spark."""
+"""Stored snapshots: a live store is read once, in parallel parts, and its facts are recorded. No Spark."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,38 +13,32 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sql
 from redis.exceptions import ResponseError
 
 from conformance.gate.records import KIT_VERSION
 from conformance.observe.canonical_rules import CLOCK_TOLERANCE_MS
 from conformance.servers.connection import Client, connect, connect_node, explained, read_facts
 from conformance.upstream.manifest import load_manifest
+from reports.distribution import Distribution, InProcesses, InThreads, attempt_number
+from reports.progress import Watch, unwatched
 from reports.snapshot.digests.library import fingerprint_here
 from reports.snapshot.digests.rows import DIGESTED, digests_of
 from reports.snapshot.folders import Folder, explained_folder
 from reports.snapshot.format import (
     GENERATED_ID,
-    TYPED,
     QueueFacts,
-    SnapshotFolder,
     SnapshotManifest,
     buckets_of,
     claim_folder,
     drop_unclaimed,
     file_name,
     lots_for,
-    read_whole_manifest,
-    versioned_folder,
     write_digests,
     write_file,
     write_manifest,
 )
 from reports.snapshot.plan import KeyspacePart, RedisSource, plan_reading
 from reports.snapshot.reading import read_part
-from reports.snapshot.remote_rows import rows_for_spark
 from reports.snapshot.rows import as_bytes, as_text, rows_of
 
 ROWS_AT_A_TIME = 125_000
@@ -91,10 +84,9 @@ class RowPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotWrite:
-    """A snapshot to write, on its way to executors: what is read, and where it goes."""
+    """A snapshot to write: what is read, and where it goes."""
 
     source: RedisSource
-    parts: Sequence[KeyspacePart]
     folder: Folder
     buckets: int
 
@@ -104,17 +96,31 @@ class SnapshotWrite:
         return RowPlace(folder=self.folder, buckets=self.buckets, prefix=self.source.prefix)
 
 
-def write_part(task: SnapshotWrite, number: int, attempt: int) -> WrittenPart:
-    """Read one part and write its files: from the socket through Arrow into Parquet, never as rows of the JVM.
+@dataclass(frozen=True, kw_only=True)
+class PartWrite:
+    """A part of the store to read and write; `number`: which one."""
 
-    Raises ExecutorProblem where Redis cannot be read, OSError where the disk is full.
+    write: SnapshotWrite
+    part: KeyspacePart
+    number: int
+
+
+MOST_KEYS_IN_THREADS = 150_000
+"""For more keys, starting processes takes less time than the threads of one interpreter lose to each other."""
+
+
+def write_part(task: PartWrite) -> WrittenPart:
+    """Read one part and write its files: from the socket through Arrow into Parquet.
+
+    Raises EnvironmentProblem where Redis cannot be read, or the disk is full.
     """
-    done = [
-        write_rows(task.place, table, rows, part=number, attempt=attempt, number=written)
-        for written, (table, rows) in enumerate(
-            collected_by_table(read_part(task.source, task.parts[number]), task.buckets)
-        )
-    ]
+    place, attempt = task.write.place, attempt_number()
+    with explained_folder(place.folder):
+        batches = read_part(task.write.source, task.part)
+        done = [
+            write_rows(place, table, rows, part=task.number, attempt=attempt, number=written)
+            for written, (table, rows) in enumerate(collected_by_table(batches, place.buckets))
+        ]
     return WrittenPart(
         files={path: size for each in done for path, size in each.files.items()},
         counts=[counted for each in done for counted in each.counts],
@@ -283,28 +289,21 @@ def queues_of(parts: Iterable[KeyspacePart]) -> list[str]:
     return sorted({part.queue for part in parts if part.kind == "queue"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredSnapshot(SnapshotFolder):
-    """A snapshot that Spark can query. `rows` are wide rows."""
-
-    rows: DataFrame
-
-    def table(self, name: str) -> DataFrame:
-        """One table with its own columns, for example `table("jobs").select("fields.data")`."""
-        columns = [sql.col(place).alias(column) for column, place in TYPED[name].items()]
-        return self.rows.where(sql.col("table") == name).select(*columns)
-
-
 def save(
-    spark: SparkSession,
     source: RedisSource,
     folder: Folder,
+    distribution: Distribution | None = None,
     *,
     seed: int | None = None,
     workload: dict[str, Any] | None = None,
     announce: Callable[[str], None] = lambda _: None,
-) -> StoredSnapshot:
-    """Read a store once and keep it as Parquet. Raises Problems; what is left of a failed attempt has no manifest."""
+    watch: Watch = unwatched,
+) -> SnapshotManifest:
+    """Read a live store once and keep it as Parquet, in memory that does not grow with the store.
+
+    `distribution`: where its parts are read and written; by default in this process, or in several of this machine if
+    the store is large. Raises Problems; what is left of a failed attempt has no manifest.
+    """
     claim_folder(folder)
     began = time.monotonic()
     with explained(source.address):
@@ -313,9 +312,12 @@ def save(
         version, settings = redis_facts(source)
         # Asked before the first row is read and after the last: else a queue that moved in between would go unnoticed.
         before = stream_facts(source, queues)
-    written = _write_parts(
-        spark, SnapshotWrite(source=source, parts=planned.parts, folder=folder.absolute(), buckets=planned.buckets)
-    )
+    task = SnapshotWrite(source=source, folder=folder.absolute(), buckets=planned.buckets)
+    parts = [PartWrite(write=task, part=part, number=number) for number, part in enumerate(planned.parts)]
+    where = distribution or (InProcesses() if planned.keys > MOST_KEYS_IN_THREADS else InThreads())
+    written = _written(where, parts, watch)
+    with explained_folder(folder):
+        drop_unclaimed(folder, (name for part in written for name in part.files))
     reading_ms = int((time.monotonic() - began) * 1000)
     with explained(source.address):
         after = stream_facts(source, queues)
@@ -346,40 +348,17 @@ def save(
         workload=workload,
     )
     write_manifest(folder, manifest)
-    return _stored(spark, folder, manifest)
+    return manifest
 
 
-def open_stored(spark: SparkSession, folder: Folder) -> StoredSnapshot:
-    """A snapshot that was saved. Raises as `read_whole_manifest`."""
-    return _stored(spark, folder, read_whole_manifest(folder))
-
-
-def _stored(spark: SparkSession, folder: Folder, manifest: SnapshotManifest) -> StoredSnapshot:
-    kept = versioned_folder(folder, manifest)
-    rows = rows_for_spark(spark, kept, manifest.buckets)
-    return StoredSnapshot(name=str(folder), folder=kept, manifest=manifest, rows=rows)
-
-
-def _write_parts(spark: SparkSession, task: SnapshotWrite) -> list[WrittenPart]:
-    """Read and keep all parts, each on an executor; what failed attempts have left is removed."""
-    count = len(task.parts)
-    rows = spark.range(0, count, 1, count).mapInArrow(_writer(task), "written string").collect()
-    written = [msgspec.convert(json.loads(row["written"]), WrittenPart) for row in rows]
-    with explained_folder(task.folder):
-        drop_unclaimed(task.folder, (name for part in written for name in part.files))
+def _written(where: Distribution, parts: Sequence[PartWrite], watch: Watch) -> list[WrittenPart]:
+    """Read and keep all parts, however they are distributed."""
+    written = []
+    with watch(f"reading {parts[0].write.source.address.text}", len(parts)) as progress:
+        for part in where.run(write_part, parts):
+            written.append(part)
+            progress.advance(jobs=sum(counted.rows for counted in part.counts if counted.table == "jobs"))
     return written
-
-
-def _writer(task: SnapshotWrite) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        attempt = context.attemptNumber() if context else 0
-        for batch in batches:
-            for number in batch.column("id").to_pylist():
-                done = write_part(task, number, attempt)
-                yield pa.RecordBatch.from_pydict({"written": [json.dumps(msgspec.to_builtins(done))]})
-
-    return write
 
 
 def summed(written: Sequence[WrittenPart], trimmed: Mapping[str, bool]) -> tuple[dict[str, int], dict[str, QueueFacts]]:

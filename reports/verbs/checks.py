@@ -17,19 +17,24 @@ from reports.rendering import print_checks, print_history, write_check_reports, 
 from reports.session import settings_of, spark_session
 from reports.snapshot.folders import folder_at
 from reports.snapshot.format import read_whole_manifest
-from reports.snapshot.store import open_stored
+from reports.snapshot.spark_rows import open_stored
 from reports.store_address import store_addresses
+from reports.verbs.places import place_of
 from reports.verbs.store_readings import demand_content, output_folder, store_readings
 
 
 def check_store(config: CheckConfig, store: str) -> int:
     """Check one store, print the outcome, write reports; returns the exit code. Raises Problems."""
     stores = store_addresses(store, queue=config.queue)
-    settings = settings_of(config, rows=stores[0].rows_about())
+    stores[0].prove()
     out = None if config.out is None else folder_at(config.out)
     with output_folder(out) as reports:
-        with store_readings(stores, ("snapshot",), reports.out) as readings, spark_session(settings) as session:
-            stored = readings[0].stored(session)
+        with (
+            place_of(config) as place,
+            store_readings(stores, ("snapshot",), reports.out, place) as kept,
+            spark_session(settings_of(config)) as session,
+        ):
+            stored = open_stored(session, kept[0].folder)
             broken = broken_in(session, stored)
             summary = summarise_checks(
                 stored, broken.where(sql.col("queue") == config.queue) if config.queue else broken

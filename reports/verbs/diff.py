@@ -19,12 +19,13 @@ from reports.diff.snapshot_comparison import SnapshotComparison
 from reports.diff.summary import DiffSummary, summarise, summarise_local
 from reports.options import DiffConfig
 from reports.rendering import print_diff, write_diff_reports
-from reports.session import SparkSettings, settings_of, size_queries, spark_session
+from reports.session import settings_of, size_queries, spark_session
 from reports.snapshot.folders import Folder, explained_folder, folder_at
-from reports.snapshot.format import SnapshotFolder, SnapshotManifest, open_snapshot_folder
+from reports.snapshot.format import SnapshotFolder
 from reports.snapshot.rows import narrowed
-from reports.snapshot.store import StoredSnapshot
+from reports.snapshot.spark_rows import StoredSnapshot, open_stored
 from reports.store_address import store_addresses
+from reports.verbs.places import place_of
 from reports.verbs.store_readings import demand_content, output_folder, store_readings
 
 _Side = TypeVar("_Side", bound=SnapshotFolder)
@@ -36,35 +37,28 @@ def compare_stores(config: DiffConfig, expected: str, actual: str) -> int:
         raise UsageProblem("--job needs --queue", hint="job ids are unique only within a queue")
     without(ALL_RULES, *config.no_rule)  # an unknown rule is reported before anything is read
     sides = store_addresses(expected, actual, queue=config.queue, replicate=config.replicate)
-    settings = settings_of(config, rows=sum(side.rows_about() for side in sides))
+    for side in sides:
+        side.prove()
     narrowing = {"switched_off": tuple(config.no_rule), "queue": config.queue, "job": config.job}
     out = None if config.out is None else folder_at(config.out)
-    with output_folder(out) as reports, store_readings(sides, ("expected", "actual"), reports.out) as readings:
-        summary, manifests = None, list[SnapshotManifest]()
-        if settings.is_here and not any(side.needs_spark for side in sides):
-            kept = [open_snapshot_folder(reading.kept()) for reading in readings]
-            manifests = [side.manifest for side in kept]
-            summary = _compared_locally(_comparison(kept, reports.out, narrowing))
+    names = ("expected", "actual")
+    with (
+        output_folder(out) as reports,
+        place_of(config) as place,
+        store_readings(sides, names, reports.out, place) as kept,
+    ):
+        summary = None if config.wants_spark else _compared_locally(_comparison(kept, reports.out, narrowing))
         if summary is None:
-            with spark_session(settings) as session:
-                stored = [reading.stored(session) for reading in readings]
-                manifests = [side.manifest for side in stored]
-                summary = _compared_with_spark(session, _comparison(stored, reports.out, narrowing), settings)
+            with spark_session(settings_of(config)) as session:
+                stored = [open_stored(session, side.folder) for side in kept]
+                summary = _compared_by_spark(session, _comparison(stored, reports.out, narrowing))
         if not summary.total:
-            demand_content(config.queue, *manifests)
+            demand_content(config.queue, *(side.manifest for side in kept))
         written = write_diff_reports(reports.local, summary) if out is not None else ()
         print_diff(summary, Console())
         for address in reports.addresses_of(written):
             announce(address)
     return 1 if summary.total else 0
-
-
-def _compared_with_spark(
-    session: SparkSession, comparison: SnapshotComparison[StoredSnapshot], settings: SparkSettings
-) -> DiffSummary:
-    """The outcome for stores that Spark has read; a local Spark still leaves the comparison to this process."""
-    summary = _compared_locally(comparison) if settings.is_here else None
-    return summary or _compared_by_spark(session, comparison)
 
 
 def _comparison(sides: Sequence[_Side], folder: Folder, narrowing: Mapping[str, Any]) -> SnapshotComparison[_Side]:

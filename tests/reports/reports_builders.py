@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import SparkSession
 
 from conformance.observe.differences import Difference
 from conformance.observe.tables import TABLES, Snapshot
@@ -17,7 +18,11 @@ from reports.diff.hidden_values import HiddenCounts
 from reports.diff.prefilter import BucketSide, Prefilter, Tables
 from reports.diff.stored_rows import rows_by_table
 from reports.diff.values import DiffSettings, DiffSide, SnapshotPair, difference_row
+from reports.snapshot.folders import Folder
+from reports.snapshot.plan import RedisSource
 from reports.snapshot.rows import batch_of, wide_rows
+from reports.snapshot.spark_rows import StoredSnapshot, open_stored
+from reports.snapshot.store import save
 from tests.observe.snapshot_builders import ADDED, Stream, Zset, event, job
 
 FINISHED = str(ADDED + 2000)
@@ -56,6 +61,12 @@ def plain_store(prefix: str = "p") -> Keys:
         "q:id": "11",
         "q:events": Stream([event("added", jobId="1", name="n"), event("waiting", jobId="1")]),
     }
+
+
+def saved(spark: SparkSession, source: RedisSource, folder: Folder) -> StoredSnapshot:
+    """Read a store in this process, and open its snapshot for Spark."""
+    save(source, folder)
+    return open_stored(spark, folder)
 
 
 def write(server: RedisInstance, prefix: str, keys: Mapping[str, Any]) -> None:

@@ -30,9 +30,9 @@ from reports.load.result import LoadResult
 from reports.snapshot.folders import ENDPOINT, Folder, folder_at
 from reports.snapshot.format import DIGESTS, MANIFEST, ROWS, claim_folder, drop_unclaimed, read_manifest
 from reports.snapshot.plan import RedisSource
-from reports.snapshot.store import StoredSnapshot, open_stored, save
+from reports.snapshot.spark_rows import StoredSnapshot, open_stored
 from tests.observe.snapshot_builders import job
-from tests.reports.reports_builders import plain_store, write
+from tests.reports.reports_builders import plain_store, saved, write
 from tests.reports.test_reports_history import bad_end, bad_history, said_of_all
 from tests.reports.test_reports_spark import RunVerb, in_this_process, stored_by_hand
 
@@ -100,7 +100,7 @@ def stored(spark: SparkSession, server: RedisInstance, named: str, **changes: An
     """A plain store with some other keys, kept under this name."""
     prefix = server.fresh_prefix()
     write(server, prefix, {**plain_store(prefix), **changes})
-    kept = save(spark, RedisSource(redis=server.url, prefix=prefix), folder_at(named))
+    kept = saved(spark, RedisSource(redis=server.url, prefix=prefix), folder_at(named))
     server.remove_prefix(prefix)
     return kept
 

@@ -20,9 +20,9 @@ from reports.diff.plan import compare_snapshots
 from reports.diff.snapshot_comparison import SnapshotComparison
 from reports.snapshot.folders import folder_at
 from reports.snapshot.plan import RedisSource
-from reports.snapshot.store import StoredSnapshot, save
+from reports.snapshot.spark_rows import StoredSnapshot
 from tests.observe.snapshot_builders import ADDED, Stream, Zset, event, job, snapshot
-from tests.reports.reports_builders import settings_for, tables_of, write
+from tests.reports.reports_builders import saved, settings_for, tables_of, write
 
 UUIDS = ("0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7")
 JOBS = 60
@@ -118,7 +118,7 @@ def test_generated_ids_in_a_large_queue_refuse_no_diff(
             del keys[f"q:{last}"]
             keys["q:wait"].remove(last)
         write(server, prefix, keys)
-        stored.append(save(spark, RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path / str(number))))
+        stored.append(saved(spark, RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path / str(number))))
         server.remove_prefix(prefix)
     wanted = SnapshotComparison(expected=stored[0], actual=stored[1], folder=folder_at(tmp_path / "differences"))
     monkeypatch.setattr(generated_ids, "JOBS_TOGETHER", 2)

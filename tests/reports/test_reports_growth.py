@@ -22,7 +22,8 @@ from reports.snapshot import format as stored_format
 from reports.snapshot.folders import folder_at
 from reports.snapshot.format import read_bucket
 from reports.snapshot.plan import RedisSource
-from reports.snapshot.store import StoredSnapshot, save
+from reports.snapshot.spark_rows import StoredSnapshot
+from tests.reports.reports_builders import saved
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -51,9 +52,9 @@ def compared(spark: SparkSession, server: RedisInstance, jobs: int, folder: Path
     prefix = server.fresh_prefix()
     source = RedisSource(redis=server.url, prefix=prefix)
     fill(server, prefix, jobs)
-    left = save(spark, source, folder_at(folder / "left"))
+    left = saved(spark, source, folder_at(folder / "left"))
     with with_planted(server, prefix, CHANGES):
-        right = save(spark, source, folder_at(folder / "right"))
+        right = saved(spark, source, folder_at(folder / "right"))
     server.remove_prefix(prefix)
     wanted = SnapshotComparison(expected=left, actual=right, folder=folder_at(folder / "differences"))
     assert summarise(wanted, compare_snapshots(spark, wanted)).total > 0
@@ -84,7 +85,7 @@ def test_a_queue_with_nearly_all_jobs_is_spread_over_all_tasks(
     monkeypatch.setattr(stored_format, "BYTES_PER_BUCKET", 1 << 40)
     prefix = server.fresh_prefix()
     fill(server, prefix, LARGER)
-    left = save(spark, RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path))
+    left = saved(spark, RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path))
     server.remove_prefix(prefix)
     buckets = left.manifest.buckets
     assert buckets >= 8

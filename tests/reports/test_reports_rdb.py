@@ -29,7 +29,7 @@ from reports.snapshot.rdb.replication import fetch_rdb
 from reports.snapshot.rdb.saving import RdbSource
 from reports.snapshot.rows import rows_of
 from reports.snapshot.store import stream_facts
-from reports.store_address import BYTES_OF_A_ROW, ROWS_OF_A_KEY, StoreAddress, start_reading, store_addresses
+from reports.store_address import StoreAddress, start_reading, store_addresses
 from tests.observe.snapshot_builders import ADDED, event, job
 from tests.reports.rdb_builders import (
     SETTINGS,
@@ -340,18 +340,7 @@ def test_a_side_of_a_diff_may_be_a_file(sound_file: Path, tmp_path: Path) -> Non
     assert StoreAddress(text=str(sound_file)).source == RdbSource(files=[sound_file], prefix="bull")
     assert StoreAddress(text=str(tmp_path)).source is None
     with pytest.raises(UsageProblem, match="give the folder of a snapshot, an RDB file, or redis://"):
-        StoreAddress(text=str(tmp_path / "missing.rdb")).rows_about()
-
-
-def test_a_side_says_how_large_it_is_before_it_is_read(
-    own_server: RedisInstance, client: Any, sound_file: Path, tmp_path: Path
-) -> None:
-    write(own_server, "p", plain_store())
-    assert StoreAddress(text=f"{own_server.url}#p").rows_about() == ROWS_OF_A_KEY * client.dbsize()
-    assert StoreAddress(text=f"{sound_file}#p").rows_about() == sound_file.stat().st_size // BYTES_OF_A_ROW
-    kept = StoreAddress(text=f"{own_server.url}#p", replicate=True).read(folder_at(tmp_path / "kept"), tmp_path)
-    assert kept == folder_at(tmp_path / "kept")
-    assert StoreAddress(text=str(kept)).rows_about() == len(kept_rows(tmp_path / "kept"))
+        StoreAddress(text=str(tmp_path / "missing.rdb")).prove()
 
 
 def test_sides_that_run_are_read_by_replication_beside_one_another(
@@ -375,7 +364,7 @@ def test_sides_that_run_are_read_by_replication_beside_one_another(
     assert client.info("stats")["sync_full"] == before + 2
 
 
-def test_what_goes_wrong_beside_the_start_of_spark_is_raised_where_the_store_is_wanted(tmp_path: Path) -> None:
+def test_what_goes_wrong_in_the_background_is_raised_where_the_store_is_wanted(tmp_path: Path) -> None:
     file = tmp_path / "torn.rdb"
     file.write_bytes(b"REDIS0009")
     reading = start_reading(StoreAddress(text=str(file)), folder_at(tmp_path / "kept"), tmp_path)

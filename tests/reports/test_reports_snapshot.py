@@ -50,7 +50,7 @@ from reports.snapshot.reading import read_part
 from reports.snapshot.replies import to_resp
 from reports.snapshot.rows import as_text, batch_of, decoded, narrowed, rows_of, wide_rows
 from reports.snapshot.source import only_table, typed_ddl
-from reports.snapshot.store import SnapshotWrite, write_part
+from reports.snapshot.store import PartWrite, SnapshotWrite, write_part
 from reports.snapshot.streams import entries_of, event_batch
 from tests.observe.snapshot_builders import ADDED, Zset, job, snapshot
 from tests.reports.reports_builders import plain_store, write
@@ -443,11 +443,10 @@ UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 
 
 def keep(server: RedisInstance, prefix: str, folder: Path, buckets: int) -> list[snapshot_store.WrittenPart]:
-    parts = plan_reading(RedisSource(redis=server.url, prefix=prefix)).parts
-    task = SnapshotWrite(
-        source=RedisSource(redis=server.url, prefix=prefix), parts=parts, folder=folder_at(folder), buckets=buckets
-    )
-    return [write_part(task, number, 0) for number in range(len(parts))]
+    source = RedisSource(redis=server.url, prefix=prefix)
+    task = SnapshotWrite(source=source, folder=folder_at(folder), buckets=buckets)
+    parts = enumerate(plan_reading(source).parts)
+    return [write_part(PartWrite(write=task, part=part, number=number)) for number, part in parts]
 
 
 def kept(folder: Path, buckets: int) -> dict[str, list[str]]:

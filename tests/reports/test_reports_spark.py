@@ -43,11 +43,12 @@ from reports.snapshot.format import MANIFEST, file_name, write_file, write_manif
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.rows import batch_of, wide_rows
 from reports.snapshot.source import BullmqSource
-from reports.snapshot.store import StoredSnapshot, in_buckets, open_stored, save
+from reports.snapshot.spark_rows import StoredSnapshot, open_stored
+from reports.snapshot.store import in_buckets
 from reports.standalone import standalone_cluster
 from reports.verbs.store_readings import demand_content
 from tests.observe.snapshot_builders import Zset, job
-from tests.reports.reports_builders import finished_job, plain_store, planted, write
+from tests.reports.reports_builders import finished_job, plain_store, planted, saved, write
 from tests.reports.test_reports_failures import manifest
 from tests.reports.test_reports_history import bad_end, bad_history, said_of_all
 
@@ -56,7 +57,7 @@ pytestmark = pytest.mark.xdist_group("spark")
 
 def kept(spark: SparkSession, server: RedisInstance, prefix: str, keys: dict[str, Any], folder: Path) -> StoredSnapshot:
     write(server, prefix, keys)
-    return save(spark, RedisSource(redis=server.url, prefix=prefix), folder_at(folder))
+    return saved(spark, RedisSource(redis=server.url, prefix=prefix), folder_at(folder))
 
 
 @pytest.mark.turns(days=3)
@@ -94,10 +95,10 @@ def test_every_change_by_hand_is_found_or_counted_as_hidden_and_nothing_else(
     prefix = server.fresh_prefix()
     source = RedisSource(redis=server.url, prefix=prefix)
     fill(server, prefix, 5_000)
-    left = save(spark, source, folder_at(tmp_path / "left"))
+    left = saved(spark, source, folder_at(tmp_path / "left"))
     with with_planted(server, prefix, CHANGES):
-        right = save(spark, source, folder_at(tmp_path / "right"))
-    undone = save(spark, source, folder_at(tmp_path / "undone"))
+        right = saved(spark, source, folder_at(tmp_path / "right"))
+    undone = saved(spark, source, folder_at(tmp_path / "undone"))
     server.remove_prefix(prefix)
     compared = compare_snapshots(
         spark, SnapshotComparison(expected=left, actual=right, folder=folder_at(tmp_path / "differences"))
@@ -237,7 +238,7 @@ def test_a_redis_that_goes_away_leaves_no_snapshot(spark: SparkSession, tmp_path
         with Redis(host=host, port=int(port)) as client:
             client.config_set("requirepass", "secret")
         with pytest.raises(EnvironmentProblem, match=r"refused the user or password|answered with an error"):
-            save(spark, source, folder_at(tmp_path / "out"))
+            saved(spark, source, folder_at(tmp_path / "out"))
     assert not (tmp_path / "out" / MANIFEST).exists()
 
 
@@ -289,7 +290,7 @@ def test_a_snapshot_that_broke_off_is_none(
     (tmp_path / "out" / MANIFEST).unlink()
     with pytest.raises(UsageProblem, match="was not finished"):
         open_stored(spark, folder_at(tmp_path / "out"))
-    again = save(spark, RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path / "out"))
+    again = saved(spark, RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path / "out"))
     assert again.manifest.rows == whole.manifest.rows
     assert again.rows.count() == sum(again.manifest.rows.values())
 

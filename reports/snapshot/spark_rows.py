@@ -1,4 +1,4 @@
-"""Rows of a stored snapshot for Spark: its JVM reads the folders of this machine, executors all others, through Arrow.
+"""A stored snapshot as a DataFrame: Spark's JVM reads the folders of this machine, executors all others, through Arrow.
 
 The JVM reads only the columns that a query asks for, but knows S3 only with classes that do not come with pyspark.
 """
@@ -11,10 +11,30 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
 from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, In, InputPartition
 
 from reports.snapshot.folders import Folder
-from reports.snapshot.format import ARROW, DDL, ROWS, TYPED, read_bucket
+from reports.snapshot.format import ARROW, DDL, ROWS, TYPED, SnapshotFolder, open_snapshot_folder, read_bucket
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredSnapshot(SnapshotFolder):
+    """A snapshot that Spark can query. `rows` are wide rows."""
+
+    rows: DataFrame
+
+    def table(self, name: str) -> DataFrame:
+        """One table with its own columns, for example `table("jobs").select("fields.data")`."""
+        columns = [sql.col(place).alias(column) for column, place in TYPED[name].items()]
+        return self.rows.where(sql.col("table") == name).select(*columns)
+
+
+def open_stored(spark: SparkSession, folder: Folder) -> StoredSnapshot:
+    """A snapshot that was saved. Raises as `open_snapshot_folder`."""
+    found = open_snapshot_folder(folder)
+    rows = rows_for_spark(spark, found.folder, found.manifest.buckets)
+    return StoredSnapshot(name=found.name, folder=found.folder, manifest=found.manifest, rows=rows)
 
 
 def rows_for_spark(spark: SparkSession, folder: Folder, buckets: int) -> DataFrame:

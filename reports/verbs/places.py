@@ -1,0 +1,27 @@
+"""The place where a verb works: this process, or Spark where the options name a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from reports.distribution import Distribution, end_processes
+from reports.options import SparkConfig
+
+
+@contextmanager
+def place_of(config: SparkConfig) -> Iterator[Distribution | None]:
+    """The executors of Spark if the options ask for them; None: this machine. Raises Problems.
+
+    Processes of this machine end with the block.
+    """
+    if not config.wants_spark:
+        try:
+            yield None
+        finally:
+            end_processes()
+        return
+    from reports.session import OnSpark, settings_of, spark_session  # noqa: PLC0415 - it takes half a second
+
+    with spark_session(settings_of(config)) as session:
+        yield OnSpark(session)

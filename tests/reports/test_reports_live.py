@@ -1,0 +1,94 @@
+"""A live store is read in this process or in several, without Java, and its progress is shown."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.observe.reader import read_snapshot
+from conformance.problems import EnvironmentProblem
+from conformance.servers import RedisInstance
+from reports.distribution import Distribution, InProcesses, InThreads, attempt, attempt_number
+from reports.progress import LINE_EVERY_S, SILENT_S, Progress
+from reports.snapshot import plan as planning
+from reports.snapshot.folders import folder_at
+from reports.snapshot.plan import RedisSource
+from reports.snapshot.store import save
+from tests.reports.reports_builders import plain_store, write
+from tests.reports.test_reports_snapshot import as_texts, kept
+
+
+@pytest.mark.parametrize("place", [InThreads(), InProcesses()], ids=["threads", "processes"])
+def test_a_live_store_is_kept_as_the_gate_reads_it(
+    place: Distribution, server: RedisInstance, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "SMALLEST_TO_SHARE", 1)
+    write(server, prefix, plain_store(prefix))
+    manifest = save(RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path / "out"), place)
+    with server.connect() as client:
+        expected = as_texts(read_snapshot(client, prefix))
+    assert manifest.jobs == 12
+    assert kept(tmp_path / "out", manifest.buckets) == expected
+
+
+def doubled(number: int) -> int:
+    return 2 * number
+
+
+def dead(number: int) -> int:
+    os._exit(number)
+
+
+@pytest.mark.parametrize("place", [InThreads(), InProcesses()], ids=["threads", "processes"])
+def test_all_tasks_run_and_the_first_problem_is_raised(place: Distribution) -> None:
+    assert sorted(place.run(doubled, range(5))) == [0, 2, 4, 6, 8]
+    assert list(place.run(doubled, [])) == []
+    with pytest.raises(EnvironmentProblem, match="too much"):
+        list(place.run(refused, [1, 2, 3]))
+
+
+def refused(number: int) -> int:
+    raise EnvironmentProblem(f"{number} is too much", hint="take less")
+
+
+def test_a_process_that_dies_is_reported_in_one_line() -> None:
+    with pytest.raises(EnvironmentProblem, match="has died"):
+        list(InProcesses().run(dead, [3, 4]))
+
+
+def test_attempts_are_numbered() -> None:
+    with attempt(3):
+        assert attempt_number() == 3
+    assert attempt_number() == 0
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("out", "lines"), [(io.StringIO(), 3), (Terminal(), 12)], ids=["log", "terminal"])
+def test_progress_has_parts_jobs_rate_and_time_left(out: Any, lines: int) -> None:
+    now = [0.0]
+    progress = Progress("reading", 12, out, lambda: now[0])
+    for _ in range(12):
+        now[0] += 1.0
+        progress.advance(jobs=1000)
+    assert progress.text(6.0) == "reading: 12 of 12 parts, 12,000 jobs, 2,000 jobs/s"
+    said = [line for line in out.getvalue().replace("\r\x1b[K", "\n").splitlines() if line]
+    progress.end()
+    assert len(said) == (12 - SILENT_S) // (1 if out.isatty() else LINE_EVERY_S) + 1
+    assert said[0] == "reading: 2 of 12 parts, 2,000 jobs, 1,000 jobs/s, 10 s left"
+    assert len(said) <= lines
+
+
+def test_a_short_step_shows_nothing() -> None:
+    out = io.StringIO()
+    progress = Progress("reading", 1, out, lambda: 0.0)
+    progress.advance()
+    progress.end()
+    assert out.getvalue() == ""
