@@ -235,14 +235,22 @@ def test_remove_on_complete_count_keeps_the_newest(client: Participant) -> None:
 
 @scenario("lifecycle.remove-on-complete.age")
 def test_remove_on_complete_age_removes_the_old(client: Participant) -> None:
-    """A completion removes what is older than the age that its job allows."""
+    """A completion removes what is older than the age (s) of its own job; the ages of the others do not count."""
     queue, worker = client.queue(), client.worker()
-    queue.add("old")
+    queue.add("old", {}, removeOnComplete={"age": 3600})
     worker.complete(worker.claim_one().id)
-    client.pass_time(1500)
-    queue.add("new", {}, removeOnComplete={"age": 1})
+    client.pass_time(59_000)
+    queue.add("recent", {}, removeOnComplete={"age": 30})
     worker.complete(worker.claim_one().id)
-    equal(queue.redis.members("completed"), ["2"], "the job older than one second is gone")
+    equal(queue.redis.members("completed"), ["2"], "the job older than 30 seconds is gone, and no other")
+    client.pass_time(40_000)
+    queue.add("plain")
+    worker.complete(worker.claim_one().id)
+    equal(queue.redis.members("completed"), ["2", "3"], "a job without the option removes nothing")
+    client.pass_time(10_000)
+    queue.add("new", {}, removeOnComplete={"age": 20})
+    worker.complete(worker.claim_one().id)
+    equal(queue.redis.members("completed"), ["3", "4"], "only the job older than 20 seconds is gone")
 
 
 @pytest.mark.parametrize("keep", [True, 1, {"count": 1}], ids=["all", "count", "object"])

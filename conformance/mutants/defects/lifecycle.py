@@ -182,6 +182,12 @@ def age_in_ms(damage: Damage) -> None:
     _edit_keep(damage, lambda keep: {**keep, "age": keep["age"] * 1000} if "age" in keep else keep)
 
 
+@mutant("keep.age-of-ms", kills=("lifecycle.remove-on-complete.age",))
+def age_of_ms(damage: Damage) -> None:
+    """The age of the option is taken as ms."""
+    _edit_keep(damage, lambda keep: {**keep, "age": keep["age"] / 1000} if "age" in keep else keep)
+
+
 @mutant("keep.failed-like-completed", kills=("lifecycle.remove-on-fail",))
 def failed_like_completed(damage: Damage) -> None:
     """Failed jobs are kept by `removeOnComplete`."""
