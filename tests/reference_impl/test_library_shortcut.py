@@ -325,7 +325,7 @@ def test_a_processor_that_never_waits_leaves_time_for_locks(with_queue: WithQueu
                 await _add(tested, 100, {"removeOnComplete": True})
 
         await tested.queue.add("long", 0)
-        tested.worker(process, concurrency=10, lockDuration=400)
+        tested.worker(process, concurrency=10, lockDuration=30_000, lockRenewTime=100)
         feeding = asyncio.create_task(feed())
         await tested.hear("heartbeat", times=3)
         done.set()
