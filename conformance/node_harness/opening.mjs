@@ -129,6 +129,8 @@ function listenForWorkerEvents(handle) {
     worker.on(name, job => sendEvent(handle, name, { job: String(job?.id ?? '') }));
   }
   worker.on('stalled', id => sendEvent(handle, 'stalled', { job: String(id) }));
+  worker.on('locksRenewed', ({ jobIds }) => sendEvent(handle, 'locksRenewed', { jobs: jobIds.map(String) }));
+  worker.on('lockRenewalFailed', ids => sendEvent(handle, 'lockRenewalFailed', { jobs: ids.map(String) }));
   for (const name of ['drained', 'paused', 'resumed', 'closed']) {
     worker.on(name, () => sendEvent(handle, name));
   }

@@ -23,7 +23,8 @@ function sandboxedProcessor(start) {
 }
 
 export const PROCESSORS = {
-  ask: handle => (job, token) => askKit(handle, job, token),
+  // Three parameters: BullMQ makes a signal only for processors that take one (worker.ts).
+  ask: handle => (job, token, signal) => askKit(handle, job, token, signal),
   noop: () => async () => null,
   echo: () => async job => job.data,
   sleep: (handle, { ms = 0 }) => async () => {
@@ -49,7 +50,11 @@ export const PROCESSORS = {
   sandboxed: (handle, { start = '' }) => sandboxedProcessor(start),
 };
 
-async function askKit(handle, job, token) {
+async function askKit(handle, job, token, signal) {
+  signal?.addEventListener('abort', () => {
+    const reason = typeof signal.reason === 'string' ? signal.reason : null;
+    sendEvent(handle, 'cancelled', { job: String(job.id), reason });
+  });
   const answer = await new Promise(resolve => {
     const id = String(job.id);
     // Before the event: the kit may resolve the job at once. A list, because a stalled job may run twice.

@@ -154,9 +154,17 @@ class QueueHandle(ParticipantHandle):
         """Job.promote."""
         self.call(job.Promote(job=job_id))
 
-    def retry(self, job_id: str, state: str = "failed") -> None:
+    def retry(
+        self,
+        job_id: str,
+        state: str = "failed",
+        *,
+        reset_attempts_made: bool = False,
+        reset_attempts_started: bool = False,
+    ) -> None:
         """Job.retry."""
-        self.call(msgspec.convert({"job": job_id, "state": state}, job.Retry))
+        reset = {"reset_attempts_made": reset_attempts_made, "reset_attempts_started": reset_attempts_started}
+        self.call(msgspec.convert({"job": job_id, "state": state, **reset}, job.Retry))
 
     def dedup_owner(self, dedup_id: str) -> str | None:
         """Queue.getDeduplicationJobId."""
@@ -244,6 +252,10 @@ class WorkerHandle(ParticipantHandle):
     def check_stalled(self) -> list[str]:
         """One stalled check, now; returns the recovered ids."""
         return self.call(worker.CheckStalled()).ids
+
+    def cancel(self, job_id: str, reason: str | None = None) -> bool:
+        """Worker.cancelJob: whether the job runs at this worker."""
+        return self.call(worker.CancelJob(job=job_id, reason=reason)).value
 
     def next_job(self, *, within_ms: int = 8000) -> JobEvent:
         """Processor `ask`: the next job that the loop passes to its processor."""
@@ -341,17 +353,17 @@ class EventsHandle(ParticipantHandle):
 class FlowHandle(ParticipantHandle):
     """A FlowProducer."""
 
-    def add(self, tree: dict[str, Any]) -> flow.FlowNode:
-        """FlowProducer.add of {name, queue, data_raw?, opts?, children?}."""
-        return self.call(flow.AddFlow(flow=msgspec.convert(tree, flow.FlowJob)))
+    def add(self, tree: dict[str, Any], *, queues_options: dict[str, dict[str, Any]] | None = None) -> flow.FlowNode:
+        """FlowProducer.add of {name, queue, data_raw?, opts?, children?}; `queues_options`: job defaults by queue."""
+        return self.call(flow.AddFlow(flow=msgspec.convert(tree, flow.FlowJob), queues_options=queues_options))
 
     def add_bulk(self, *trees: dict[str, Any]) -> list[flow.FlowNode]:
         """FlowProducer.addBulk of such trees."""
         return self.call(flow.AddFlows(flows=msgspec.convert(trees, list[flow.FlowJob]))).flows
 
-    def get(self, job_id: str, *, queue: str = "q", depth: int = 10) -> flow.FlowNode | None:
+    def get(self, job_id: str, *, queue: str = "q", depth: int = 10, max_children: int = 20) -> flow.FlowNode | None:
         """FlowProducer.getFlow below a job."""
-        return self.call(flow.GetFlow(job=job_id, queue=queue, depth=depth)).flow
+        return self.call(flow.GetFlow(job=job_id, queue=queue, depth=depth, max_children=max_children)).flow
 
 
 def _never_closed(within_ms: int, seen: object) -> Mismatch:

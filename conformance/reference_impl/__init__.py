@@ -66,7 +66,7 @@ from conformance.reference_impl.policy import (
     ReconnectPolicy,
 )
 from conformance.reference_impl.queue import Queue
-from conformance.reference_impl.queue_events import QueueEvents
+from conformance.reference_impl.queue_events import QueueEvents, QueueEventsProducer
 from conformance.reference_impl.recurrence import SchedulerRecord, SchedulerTemplate
 from conformance.reference_impl.telemetry.bullmq_otel import BullMQOtel
 from conformance.reference_impl.telemetry.interface import Telemetry
@@ -107,6 +107,7 @@ __all__ = [
     "PrometheusCollector",
     "Queue",
     "QueueEvents",
+    "QueueEventsProducer",
     "RateLimitError",
     "RawJson",
     "ReconnectPolicy",

@@ -1,4 +1,4 @@
-"""Reader of the event stream of a queue (upstream `src/classes/queue-events.ts`)."""
+"""Reader of the event stream of a queue, and a producer of events of the user's own (upstream `queue-events*.ts`)."""
 
 from __future__ import annotations
 
@@ -124,3 +124,13 @@ class QueueEvents(QueueBase):
         self.emit(event, fields, entry_id)
         if fields.get("jobId"):
             self.emit(f"{event}:{fields['jobId']}", fields, entry_id)
+
+
+class QueueEventsProducer(QueueBase):
+    """Adds events of the user's own to the stream of a queue."""
+
+    async def publishEvent(self, argsObj: Mapping[str, Any], maxEvents: int = 1000) -> None:
+        """Add an event `argsObj["eventName"]` with the other fields; keeps about `maxEvents` entries in the stream."""
+        fields = {"event": argsObj["eventName"], **{name: argsObj[name] for name in argsObj if name != "eventName"}}
+        pairs = [part for field in fields.items() for part in field]
+        await self.connection.command("XADD", self.keys.key(EVENTS), "MAXLEN", "~", maxEvents, "*", *pairs)

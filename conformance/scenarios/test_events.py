@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from conformance.driver.ops import job as job_ops
+from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import between, equal
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
@@ -271,6 +272,31 @@ def test_the_reader_delivers_what_is_new(client: Participant) -> None:
     queue.add("after")
     added = reader.wait_for("added")
     equal(added.fields.get("jobId"), "2", "the first entry delivered is the first one after the reader was ready")
+
+
+@scenario("event.reader", clock="real", compare=False)
+def test_a_reader_that_blocks_shortly_misses_nothing(client: Participant) -> None:
+    """With `blockingTimeout` a read ends without an entry, and the next one goes on where it was."""
+    queue = client.queue()
+    with client.tap.watch("XREAD", call=None) as reads:
+        reader = client.events(blockingTimeout=100)
+        for number in ("1", "2", "3"):
+            reads.wait(times=2 * int(number) + 1)
+            queue.add("later")
+            equal(reader.wait_for("added").fields.get("jobId"), number, "each entry is delivered once, in order")
+
+
+@pytest.mark.parametrize("keep", [1000, 1], ids=["many", "one"])
+@scenario("event.published", without={"outside-script": "a single command adds the event"})
+def test_an_event_of_the_user(client: Participant, keep: int) -> None:
+    """It is in the stream with its fields, and a reader delivers it as it is."""
+    queue = client.queue()
+    queue.add("before")
+    fields = {"of": "the user", "count": "3", "empty": "", "text": "é🎉"}
+    queue.call(queue_ops.PublishEvent(event_name="cooled-down", fields=fields, max_length=keep))
+    equal(queue.redis.events()[-1], {"event": "cooled-down", **fields}, "it is the last entry of the stream")
+    delivered = client.events(lastEventId="0-0").wait_for("cooled-down")
+    equal(delivered.fields, fields, "a reader delivers its fields as texts")
 
 
 @pytest.mark.parametrize("ending", ["completed", "failed", "not-yet"])

@@ -306,6 +306,20 @@ def test_unlinking_twice_is_refused(client: Participant) -> None:
         queue.call(job_ops.RemoveChildDependency(job="child"))
 
 
+@scenario("flow.defaults")
+def test_the_jobs_of_a_flow_have_the_defaults_of_their_queues(client: Participant) -> None:
+    """`queuesOptions` has defaults for each queue; what a job asks for itself goes before them."""
+    flow = client.flow()
+    defaults = {"top": {"attempts": 3, "removeOnComplete": 5}, "below": {"attempts": 2, "priority": 4}}
+    tree = node("parent", node("child", queue="below"), node("own", queue="below", attempts=7), queue="top")
+    flow.add(tree, queues_options=defaults)
+    top, below = client.redis("top"), client.redis("below")
+    options = {name: view.json(name, "opts") for view, name in ((top, "parent"), (below, "child"), (below, "own"))}
+    equal([options[name].get("attempts") for name in options], [3, 2, 7], "each job has the attempts of its queue")
+    equal(options["parent"].get("removeOnComplete"), 5, "and the other options")
+    equal(sorted(below.members("prioritized")), ["child", "own"], "a default priority decides the place of a job")
+
+
 @scenario("flow.get")
 def test_reading_a_flow(client: Participant) -> None:
     """The tree below a job, down to a depth."""

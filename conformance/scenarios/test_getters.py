@@ -40,6 +40,21 @@ def test_counts_agree_with_redis(client: Participant) -> None:
     queue.call(queue_ops.GetJobCountByTypes(types=["waiting", "delayed"]))
 
 
+@scenario("getters.meta", bullmq=">=5.63")
+def test_the_settings_of_a_queue(client: Participant) -> None:
+    """Settings that are not set are missing, numbers are numbers, and `paused` is always there."""
+    queue = client.queue()
+    before = queue.call(queue_ops.GetMeta())
+    equal((before.paused, before.concurrency, before.max, before.duration_ms), (False, None, None, None), "at first")
+    equal(before.max_len_events, 10_000, "the length of the stream is set by the queue itself")
+    equal(before.version, queue.redis.field("meta", "version"), "so is the version")
+    queue.call(queue_ops.SetGlobalConcurrency(concurrency=3))
+    queue.call(queue_ops.SetGlobalRateLimit(max=5, duration_ms=2000))
+    queue.pause()
+    after = queue.call(queue_ops.GetMeta())
+    equal((after.paused, after.concurrency, after.max, after.duration_ms), (True, 3, 5, 2000), "each setting is there")
+
+
 @pytest.mark.parametrize("first", STATES)
 @scenario("getters.counts", tier="full")
 def test_counts_come_in_any_order(client: Participant, first: str) -> None:

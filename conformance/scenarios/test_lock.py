@@ -10,7 +10,7 @@ from conformance.participants.expect import between, equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.participants.redis_view import RedisView
-from conformance.scenarios.support.steps import wait_for_finished
+from conformance.scenarios.support.steps import fill, wait_for_finished
 
 LATE_MS = 700
 """How late a timer may be (ms). Pauses of half a second were seen on busy machines; locks live for seconds."""
@@ -195,6 +195,42 @@ class LockObserver:
             # Without the first age: it counts from the claim, and that one may take half of a life.
             "quickest_ms": min(self._ages_ms[1:], default=math.inf),
         }
+
+
+@scenario("lock.renewal.interval", clock="real")
+def test_locks_are_renewed_in_the_interval_of_the_user(client: Participant) -> None:
+    """With `lockRenewTime` a long lock is renewed early, so that a worker that dies is noticed by its last renewal."""
+    queue, worker = client.queue(), client.worker("ask", lockDuration=10 * 60_000, lockRenewTime=300)
+    queue.add("long")
+    worker.next_job()
+    first_ms = queue.redis.expires_at_ms("1:lock")
+    client.eventually(
+        lambda: queue.redis.expires_at_ms("1:lock"),
+        lambda ends_ms: ends_ms > first_ms + A_RENEWAL_MS,
+        "the lock is renewed long before half of its life is over",
+    )
+    worker.resolve("1")
+    worker.wait_local("completed", "1")
+
+
+@scenario(
+    "lock.renewal.reported",
+    clock="real",
+    bullmq=">=5.64",
+    without={"worker-errors": "a lock that cannot be renewed is reported as an error as well"},
+)
+def test_a_worker_reports_renewals_and_lost_locks(client: Participant) -> None:
+    """The user of a worker can cancel a job whose lock was lost."""
+    queue, worker = client.queue(), client.worker("ask", lockDuration=60_000, lockRenewTime=300)
+    fill(queue, 1)
+    worker.next_job()
+    equal(worker.wait_local("locksRenewed").args, {"jobs": ["1"]}, "the renewal names the job")
+    token = queue.redis.string("1:lock") or ""
+    queue.redis.set_string("1:lock", "of another worker", ttl_ms=60_000)
+    equal(worker.wait_local("lockRenewalFailed").args, {"jobs": ["1"]}, "the loss names the job")
+    queue.redis.set_string("1:lock", token, ttl_ms=60_000)
+    worker.resolve("1")
+    worker.wait_local("completed", "1")
 
 
 @scenario("lock.renewal.in-time", clock="real", slow=True)

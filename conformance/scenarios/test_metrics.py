@@ -10,7 +10,7 @@ import pytest
 
 from conformance.driver.ops import queue as queue_ops
 from conformance.participants.clock import MINUTE_MS, one_minute
-from conformance.participants.expect import equal
+from conformance.participants.expect import equal, holds
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
@@ -52,6 +52,33 @@ def _minutes_pass(client: Participant, queue: QueueHandle, minutes: int) -> None
         before = queue.redis.field(name, "prevTS")
         if before is not None:
             queue.redis.set_field(name, "prevTS", str(int(before) - minutes * MINUTE_MS))
+
+
+@pytest.mark.parametrize("variables", [None, {"region": "north"}], ids=["plain", "labelled"])
+@scenario("metrics.prometheus", compare=False)
+def test_counts_for_prometheus(client: Participant, variables: dict[str, str] | None) -> None:
+    """Each state of the queue is a line of the text, with the labels of the user."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("done")
+    worker.complete(worker.claim_one().id)
+    queue.add("waits")
+    text = queue.call(queue_ops.ExportPrometheusMetrics(variables=variables)).value or ""
+    labels = ', region="north"' if variables else ""
+    for state, count in (("waiting", 1), ("completed", 1), ("failed", 0)):
+        line = f'bullmq_job_count{{queue="q", state="{state}"{labels}}} {count}'
+        holds(line in text.splitlines(), f"there is a line for {state}", seen=text)
+
+
+@scenario("metrics.prometheus", compare=False, bullmq=">=5.76.3")
+def test_totals_for_prometheus(client: Participant) -> None:
+    """Jobs that were removed at their end are counted as well."""
+    with _opened(client) as (queue, worker):
+        for _ in range(2):
+            _complete(queue, worker, removeOnComplete=True)
+        _fail(queue, worker)
+        text = queue.call(queue_ops.ExportPrometheusMetrics()).value or ""
+    for line in ('bullmq_job_completed_total{queue="q"} 2', 'bullmq_job_failed_total{queue="q"} 1'):
+        holds(line in text.splitlines(), "the text has the totals", seen=text)
 
 
 @scenario("metrics.off")

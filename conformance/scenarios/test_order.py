@@ -209,6 +209,17 @@ def test_the_event_limit_can_be_set(client: Participant) -> None:
     equal(stored, "500", "meta holds the setting", where="meta.opts.maxLenEvents")
 
 
+@scenario("order.meta")
+def test_a_queue_may_leave_the_settings_alone(client: Participant) -> None:
+    """With `skipMetasUpdate` a queue that only reads or adds does not change what another one has set."""
+    queue = client.queue(streams={"events": {"maxLen": 500}})
+    queue.add("work")
+    before = queue.redis.hash("meta")
+    other = client.queue(skipMetasUpdate=True, streams={"events": {"maxLen": 700}})
+    other.add("work")
+    equal(queue.redis.hash("meta"), before, "the settings are those of the first queue", where="meta")
+
+
 @scenario("key.plain", "order.no-other-keys")
 def test_no_other_keys(client: Participant) -> None:
     """A queue that has been used leaves only BullMQ's keys."""

@@ -189,6 +189,20 @@ def test_a_limited_worker_does_not_wait_for_its_longest_job(client: Participant)
     worker.close()
 
 
+@scenario("ratelimit.longest-pause", clock="real", bullmq=">=5.64.1")
+def test_a_limited_worker_asks_again_in_time(client: Participant) -> None:
+    """After `maximumRateLimitDelay` the worker sees that a long limit was lifted meanwhile."""
+    queue = client.queue()
+    fill(queue, 1)
+    worker = client.worker("ask", maximumRateLimitDelay=300)
+    worker.next_job()
+    # Ten minutes: the worker learns of this limit from the answer that puts its job back.
+    worker.resolve("1", "rate-limit", ms=10 * MINUTE_MS)
+    client.eventually(lambda: queue.redis.state("1"), lambda state: state == ["wait"], "the job waits for the limit")
+    queue.redis.delete("limiter")
+    equal(worker.next_job().job.id, "1", "the job starts soon after the limit was lifted")
+
+
 @shared("ratelimit.goes-on")
 def test_a_limited_worker_loses_no_time(client: Participant, oracle: Participant) -> None:
     """Client and oracle work at once, each on its own queue: the next window starts as soon as the last has ended.

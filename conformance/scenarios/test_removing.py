@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from conformance.driver.ops import job as job_ops
+from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import equal
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.prepared_queue import PreparedQueue
 from conformance.scenarios.support.removing import GONE, WAYS_TO_REMOVE, bring
-from conformance.scenarios.support.steps import children_of, node, open_flow_handles
+from conformance.scenarios.support.steps import HOUR_MS, children_of, node, open_flow_handles
 
 PENDING = [name for name, way in WAYS_TO_REMOVE.items() if way.state not in ("completed", "failed")]
 EVERYTHING_GOES = [name for name in WAYS_TO_REMOVE if name.startswith("obliterated")]
@@ -218,3 +219,44 @@ def test_an_active_job_without_lock_is_removed(client: Participant) -> None:
     equal((queue.redis.exists("1"), queue.redis.elements("active")), (False, []), "nothing of it is left")
     reported = [entry.get("prev") for entry in queue.redis.events() if entry.get("event") == "removed"]
     equal(reported, ["active"], "an event reports its removal and the container it was in", where="event.removed.prev")
+
+
+ORPHANED = dict.fromkeys(("one-state", "owned-keys", "oracle-health"), "jobs were orphaned on purpose")
+
+
+def _orphans_among_others(client: Participant) -> QueueHandle:
+    """Jobs in every state, a scheduler and ids that are owned; and three jobs that are in no state."""
+    queue, worker = client.queue(), client.worker()
+    for orphan in ("orphan-1", "orphan-2", "orphan-3"):
+        queue.add("orphan", {}, jobId=orphan)
+        queue.log(orphan, "seen")
+    queue.redis.delete("wait")
+    queue.add("done", {}, jobId="is-done")
+    worker.complete(worker.claim_one().id)
+    queue.add("broken", {}, jobId="is-broken")
+    worker.fail(worker.claim_one().id)
+    queue.add("active", {}, jobId="is-active")
+    worker.claim_one()
+    queue.add("delayed", {}, jobId="is-delayed", delay=60_000)
+    queue.add("prioritized", {}, jobId="is-prioritized", priority=2, deduplication={"id": "once"})
+    client.flow().add(node("parent", node("child")))
+    queue.schedule("hourly", {"every": HOUR_MS})
+    return queue
+
+
+@scenario("lifecycle.remove.orphans", bullmq=">=5.70.2", without=ORPHANED)
+def test_orphaned_jobs_are_removed(client: Participant) -> None:
+    """A hash that no list and no set names is of no use, and its logs go too."""
+    queue = _orphans_among_others(client)
+    kept = {name for name in queue.redis.types() if not name.startswith("orphan")}
+    equal(queue.call(queue_ops.RemoveOrphanedJobs()).count, 3, "three jobs are removed")
+    equal(set(queue.redis.types()), kept, "they are gone with their logs, and nothing else is")
+    equal(queue.call(queue_ops.RemoveOrphanedJobs()).count, 0, "then there is none")
+
+
+@scenario("lifecycle.remove.orphans", bullmq=">=5.70.2", without=ORPHANED, compare=False)
+def test_orphaned_jobs_are_removed_up_to_a_limit(client: Participant) -> None:
+    """The limit bounds the work of one call."""
+    queue = _orphans_among_others(client)
+    equal(queue.call(queue_ops.RemoveOrphanedJobs(count=1, limit=2)).count, 2, "two jobs are removed")
+    equal(queue.call(queue_ops.RemoveOrphanedJobs(count=1, limit=2)).count, 1, "the next call removes the last one")

@@ -186,6 +186,48 @@ def test_a_completed_job_is_retried_by_hand(client: Participant) -> None:
     equal(queue.redis.field("1", "returnvalue"), None, "the result is cleared", where="job.returnvalue")
 
 
+@pytest.mark.parametrize("made", [True, False], ids=["made", "made-stays"])
+@pytest.mark.parametrize("started", [True, False], ids=["started", "started-stays"])
+@pytest.mark.parametrize("state", ["failed", "completed"])
+@scenario(
+    "retry.manual.counters", bullmq=">=5.66", without={"attempts": "only one of the counters is reset in some cases"}
+)
+def test_a_retry_by_hand_resets_the_counters_that_it_names(
+    client: Participant, made: bool, started: bool, state: str
+) -> None:
+    """Without a counter the job has all its attempts again."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("again", {}, attempts=2)
+    worker.claim_one()
+    worker.fail("1")
+    worker.claim_one()
+    if state == "failed":
+        worker.fail("1")
+    else:
+        worker.complete("1")
+    queue.retry("1", state, reset_attempts_made=made, reset_attempts_started=started)
+    equal(queue.redis.field("1", "atm"), None if made else "2", "attempts that were made", where="job.atm")
+    equal(queue.redis.field("1", "ats"), None if started else "2", "attempts that were started", where="job.ats")
+    worker.claim_one()
+    worker.fail("1")
+    equal(queue.redis.state("1"), ["wait" if made else "failed"], "only reset attempts are left for another one")
+
+
+@scenario("retry.manual.prioritized", bullmq=">=6.3.15")
+def test_a_prioritized_job_retried_by_hand_keeps_its_priority(client: Participant) -> None:
+    """It goes behind the others of its priority, and wakes a worker."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("again", {}, priority=2)
+    worker.claim_one()
+    worker.fail("1")
+    queue.add("same", {}, priority=2)
+    queue.add("later", {}, priority=3)
+    queue.redis.delete("marker")  # which would hide whether the retry sets one
+    queue.retry("1")
+    equal(queue.redis.members("prioritized"), ["2", "1", "3"], "it is behind the others of its priority")
+    equal(queue.redis.members("marker"), ["0"], "the base marker is set", where="marker.base")
+
+
 @scenario("retry.manual.wrong-state")
 def test_a_waiting_job_is_not_retried(client: Participant) -> None:
     """Only a job of the named state is retried."""

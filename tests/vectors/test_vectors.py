@@ -35,7 +35,15 @@ MOST_OPERATIONS = 60
 WITHOUT_VECTORS = {
     "queue.getRateLimitTtl": "its answer depends on the server's clock",
     "queue.trimEvents": "what is trimmed depends on how Redis stores the stream",
-    "job.removeDeduplicationKey": "BullMQ 5.62.0 has no such method",
+    **dict.fromkeys(
+        (
+            *("job.removeDeduplicationKey", "queue.getMeta", "queue.removeOrphanedJobs"),
+            *("worker.cancelJob", "worker.cancelAllJobs"),
+        ),
+        "BullMQ 5.62.0 has no such method",
+    ),
+    "queue.publishEvent": "one command, with the fields of the caller",
+    "queue.exportPrometheusMetrics": "a text about the answers of two other operations",
     "resolve": "an answer to a worker's own loop",
     "queue.getWorkers": "it asks who is connected",
     "queue.getWorkersCount": "it asks who is connected",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from inspect import isawaitable
+from inspect import isawaitable, signature
 from typing import Any
 
 from bullmq import Job, Worker
 from handles import FailedOnRequestError, OfficialHandle, throw
-from kit import json_text, maybe_job, parse
+from kit import Unsupported, json_text, maybe_job, parse
 from versions import CLAIMS_BY_BLOCKING, backend_class, backend_of, error_class, has
 
 Json = dict[str, Any]
@@ -33,7 +33,13 @@ async def _change_priority(job: Job, args: Json) -> None:
 
 
 async def _retry(job: Job, args: Json) -> None:
-    await job.retry(args["state"])
+    reset = {"resetAttemptsMade": args["reset_attempts_made"], "resetAttemptsStarted": args["reset_attempts_started"]}
+    if not any(reset.values()):
+        await job.retry(args["state"])
+    elif "opts" in signature(Job.retry).parameters:
+        await job.retry(args["state"], reset)
+    else:
+        raise Unsupported("this client's Job.retry resets no counters")
 
 
 async def _remove(job: Job, args: Json) -> None:

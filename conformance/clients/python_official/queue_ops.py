@@ -203,7 +203,10 @@ def _flow_node(node: Json) -> Json:
 
 
 async def _add_flow(flow: FlowProducer, args: Json) -> Json:
-    return flow_view(await flow.add(_flow_node(args["flow"])))
+    if args["queues_options"] is None:
+        return flow_view(await flow.add(_flow_node(args["flow"])))
+    defaults = {queue: {"defaultJobOptions": opts} for queue, opts in args["queues_options"].items()}
+    return flow_view(await flow.add(_flow_node(args["flow"]), {"queuesOptions": defaults}))
 
 
 async def _add_flows(flow: FlowProducer, args: Json) -> Json:

@@ -41,9 +41,10 @@ class MaybeFlow(msgspec.Struct, frozen=True, kw_only=True):
 
 @operation("flow.add", on="flow", answer=FlowNode)
 class AddFlow(Op[FlowNode], frozen=True):
-    """FlowProducer.add."""
+    """FlowProducer.add(flow, {queuesOptions}). `queues_options`: by queue, the defaults of its jobs."""
 
     flow: FlowJob
+    queues_options: dict[str, dict[str, Any]] | None = None
 
 
 @operation("flow.addBulk", on="flow", answer=FlowNodes)

@@ -69,10 +69,12 @@ class ChangePriority(Op[Nothing], frozen=True):
 
 @operation("job.retry", on="queue", answer=Nothing)
 class Retry(Op[Nothing], frozen=True):
-    """Job.retry(state)."""
+    """Job.retry(state, {resetAttemptsMade, resetAttemptsStarted}); the options: 5.66 and newer."""
 
     job: str
     state: Literal["completed", "failed"] = "failed"
+    reset_attempts_made: bool = False
+    reset_attempts_started: bool = False
 
 
 @operation("job.remove", on="queue", answer=Nothing)

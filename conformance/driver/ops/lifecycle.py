@@ -94,6 +94,19 @@ class JobIdEvent(msgspec.Struct, frozen=True, kw_only=True):
     job: str
 
 
+class JobIdsEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments of a worker's `locksRenewed` and `lockRenewalFailed` events."""
+
+    jobs: list[str]
+
+
+class CancelledEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments of a worker's `cancelled` event; `reason`: the text given, None if there was none."""
+
+    job: str
+    reason: str | None = None
+
+
 class ErrorEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Arguments of an `error` event."""
 
@@ -114,6 +127,9 @@ EVENT_ARGS: dict[str, type[Any]] = {
     "completed": JobIdEvent,
     "failed": JobIdEvent,
     "stalled": JobIdEvent,
+    "cancelled": CancelledEvent,
+    "locksRenewed": JobIdsEvent,
+    "lockRenewalFailed": JobIdsEvent,
     "drained": Nothing,
     "paused": Nothing,
     "resumed": Nothing,

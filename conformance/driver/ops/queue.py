@@ -304,3 +304,43 @@ class GetWorkers(Op[WorkerNames], frozen=True):
 @operation("queue.getWorkersCount", on="queue", answer=Count)
 class GetWorkersCount(Op[Count], frozen=True):
     """Queue.getWorkersCount."""
+
+
+class MetaView(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a queue; None if one is not set."""
+
+    paused: bool
+    concurrency: int | None = None
+    max: int | None = None
+    duration_ms: int | None = None
+    max_len_events: int | None = None
+    version: str | None = None
+
+
+@operation("queue.getMeta", on="queue", answer=MetaView)
+class GetMeta(Op[MetaView], frozen=True):
+    """Queue.getMeta (5.63 and newer)."""
+
+
+@operation("queue.removeOrphanedJobs", on="queue", answer=Count)
+class RemoveOrphanedJobs(Op[Count], frozen=True):
+    """Queue.removeOrphanedJobs(count, limit) (5.70.2 and newer): number of jobs removed. `limit` 0: no limit."""
+
+    count: int = 1000
+    limit: int = 0
+
+
+@operation("queue.publishEvent", on="queue", answer=Nothing)
+class PublishEvent(Op[Nothing], frozen=True):
+    """QueueEventsProducer.publishEvent({eventName, ...fields}, maxEvents) on the queue of the handle."""
+
+    event_name: str
+    fields: dict[str, str] = msgspec.field(default_factory=dict)
+    max_length: int = 1000
+
+
+@operation("queue.exportPrometheusMetrics", on="queue", answer=MaybeText)
+class ExportPrometheusMetrics(Op[MaybeText], frozen=True):
+    """Queue.exportPrometheusMetrics(globalVariables): the text that Prometheus reads."""
+
+    variables: dict[str, str] | None = None

@@ -117,6 +117,24 @@ class WorkerRateLimit(Op[Nothing], frozen=True):
     expire_ms: int
 
 
+@operation("worker.cancelJob", on="worker", answer=Flag)
+class CancelJob(Op[Flag], frozen=True):
+    """Worker.cancelJob(id, reason) (5.64 and newer): abort the signal of a processor; false if the job runs elsewhere.
+
+    The driver reports the aborted signal of processor `ask` as event `cancelled`; the job goes on until `resolve`.
+    """
+
+    job: str
+    reason: str | None = None
+
+
+@operation("worker.cancelAllJobs", on="worker", answer=Nothing)
+class CancelAllJobs(Op[Nothing], frozen=True):
+    """Worker.cancelAllJobs(reason) (5.64 and newer): abort the signals of all processors of this worker."""
+
+    reason: str | None = None
+
+
 @operation("resolve", on="worker", answer=Nothing)
 class Resolve(Op[Nothing], frozen=True):
     """End a job of processor `ask`. Answer once the processor has the outcome; the job may move later.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl import queue_events
-from conformance.reference_impl.queue_events import QueueEvents
+from conformance.reference_impl.queue_events import QueueEvents, QueueEventsProducer
 from conformance.reference_impl.scripts.move import MoveScripts
 
 
@@ -173,6 +176,41 @@ def reader_replays(damage: Damage) -> None:
         return find_start
 
     damage.around(QueueEvents, "_find_start", broken)
+
+
+@mutant(
+    "event.reader-stops-when-quiet",
+    kills=("event.reader",),
+    by=("events/a_reader_that_blocks_shortly_misses_nothing",),
+)
+def reader_stops_when_quiet(damage: Damage) -> None:
+    """The event reader ends with the first read that brings nothing."""
+
+    def broken(read: Function) -> Function:
+        async def read_once(reader: QueueEvents) -> None:
+            before = vars(reader)["_last_id"]
+            await read(reader)
+            if vars(reader)["_last_id"] == before:
+                damage.witness.note()
+                await asyncio.Event().wait()
+
+        return read_once
+
+    damage.around(QueueEvents, "_read", broken)
+
+
+@mutant("event.published-empty", kills=("event.published",))
+def published_empty(damage: Damage) -> None:
+    """An event of the user has only its name, and none of its fields."""
+
+    def broken(publish: Function) -> Function:
+        async def publish_empty(producer: QueueEventsProducer, event: dict[str, Any], most: int = 1000) -> None:
+            damage.witness.note()
+            await publish(producer, {"eventName": event["eventName"]}, most)
+
+        return publish_empty
+
+    damage.around(QueueEventsProducer, "publishEvent", broken)
 
 
 @mutant("event.progress-no-json", kills=("event.readable-by-node",))

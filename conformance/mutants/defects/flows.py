@@ -69,6 +69,23 @@ def child_not_waited_for(damage: Damage) -> None:
     damage.commands("add*Job", 'if command[1] == "SADD" and on(command, "dependencies") then return 1 end')
 
 
+@mutant("flow.defaults-ignored", kills=("flow.defaults",))
+def defaults_ignored(damage: Damage) -> None:
+    """The jobs of a flow have only options of their own."""
+
+    def broken(merge: Function) -> Function:
+        def own_only(plan: FlowPlan, queue: str, own: Mapping[str, Any], parent: Any) -> dict[str, Any]:
+            if vars(plan)["_queues_options"]:
+                damage.witness.note()
+                vars(plan)["_queues_options"] = {}
+            merged: dict[str, Any] = merge(plan, queue, own, parent)
+            return merged
+
+        return own_only
+
+    damage.around(FlowPlan, "_merged_options", broken)
+
+
 @mutant("flow.ids-from-time", kills=("flow.ids",))
 def ids_from_time(damage: Damage) -> None:
     """Jobs of a flow get uuids that are made of the time."""

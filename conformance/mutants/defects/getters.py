@@ -20,6 +20,20 @@ _BLIND = 'if command[1] == "EXISTS" then return 1 end'
 """Lua: the script does not see that a job is missing."""
 
 
+@mutant("metrics.prometheus-unfinished-only", kills=("metrics.prometheus",))
+def prometheus_unfinished_only(damage: Damage) -> None:
+    """The text for Prometheus has no line for finished jobs."""
+
+    def broken(export: Function) -> Function:
+        async def export_unfinished(queue: Queue, *variables: Any) -> str:
+            lines: str = await export(queue, *variables)
+            return "\n".join(line for line in lines.splitlines() if 'state="completed"' not in line)
+
+        return export_unfinished
+
+    damage.around(Queue, "exportPrometheusMetrics", broken)
+
+
 @mutant("getters.counts-shifted", kills=("getters.counts",))
 def counts_shifted(damage: Damage) -> None:
     """Each state gets the count of its neighbour."""

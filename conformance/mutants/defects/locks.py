@@ -140,6 +140,22 @@ def renewed_together_suspected(damage: Damage) -> None:
     damage.commands("extendLocks", 'if command[1] == "SREM" then return 0 end')
 
 
+@mutant("lock.renewal-interval-ignored", kills=("lock.renewal.interval",))
+def renewal_interval_ignored(damage: Damage) -> None:
+    """A worker ignores `lockRenewTime`, and renews its locks when a quarter of their life has passed."""
+
+    def broken(start: Function) -> Function:
+        def start_slowly(keeper: LockKeeper) -> None:
+            worker: Worker = vars(keeper)["_worker"]
+            vars(worker)["_opts"]["lockRenewTime"] = worker.opts["lockDuration"] / 2
+            damage.witness.note()
+            start(keeper)
+
+        return start_slowly
+
+    damage.around(LockKeeper, "start", broken)
+
+
 @mutant("lock.renewed-late", kills=("lock.renewal.in-time",))
 def renewed_late(damage: Damage) -> None:
     """A worker renews a lock only when most of its time has passed."""

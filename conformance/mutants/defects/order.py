@@ -238,3 +238,19 @@ def _edit_finish(damage: Damage, **options: Any) -> None:
 def put_off_same_score(damage: Damage) -> None:
     """Jobs that their workers put off to the same ms have the same score."""
     damage.commands("moveToDelayed", f"if {_DELAYED} then command[3] = math.floor(command[3] / 4096) * 4096 end")
+
+
+@mutant("meta.never-left-alone", kills=("order.meta",), by=("order/a_queue_may_leave_the_settings_alone",))
+def never_left_alone(damage: Damage) -> None:
+    """Every queue writes its settings, even if its user asks it not to."""
+
+    def broken(opening: Function) -> Function:
+        def opening_of(queue: Queue) -> Any:
+            if queue.opts.get("skipMetasUpdate"):
+                damage.witness.note()
+                vars(queue)["_opts"]["skipMetasUpdate"] = False
+            return opening(queue)
+
+        return opening_of
+
+    damage.around(Queue, "_opening", broken)

@@ -28,6 +28,20 @@ onQueue('getGlobalRateLimit', async queue => {
 });
 onQueue('getRateLimitTtl', async (queue, a) => count(await queue.getRateLimitTtl(a.max_jobs ?? undefined)));
 onQueue('isMaxed', async queue => ({ value: await queue.isMaxed() }));
+onQueue('getMeta', async queue => {
+  const { paused, concurrency, max, duration, maxLenEvents, version } = await queue.getMeta();
+  return {
+    paused,
+    concurrency: orNull(concurrency),
+    max: orNull(max),
+    duration_ms: orNull(duration),
+    max_len_events: orNull(maxLenEvents),
+    version: orNull(version),
+  };
+});
+onQueue('exportPrometheusMetrics', async (queue, a) => ({
+  value: await queue.exportPrometheusMetrics(a.variables ?? undefined),
+}));
 onQueue('getVersion', async queue => ({ value: orNull(await queue.getVersion()) }));
 onQueue('getDeduplicationJobId', async (queue, a) => ({ value: orNull(await queue.getDeduplicationJobId(a.id)) }));
 onQueue('getWorkers', async queue => {

@@ -16,7 +16,10 @@ onJob('clearLogs', (job, a) => job.clearLogs(a.keep_logs ?? undefined).then(noth
 onJob('promote', job => job.promote().then(nothing));
 onJob('changeDelay', (job, a) => job.changeDelay(a.delay_ms).then(nothing));
 onJob('changePriority', (job, a) => job.changePriority({ priority: a.priority, lifo: a.lifo ?? false }).then(nothing));
-onJob('retry', (job, a) => job.retry(a.state ?? 'failed').then(nothing));
+onJob('retry', (job, a) => {
+  const reset = { resetAttemptsMade: a.reset_attempts_made, resetAttemptsStarted: a.reset_attempts_started };
+  return job.retry(a.state ?? 'failed', reset).then(nothing);
+});
 onJob('remove', (job, a) => job.remove({ removeChildren: a.remove_children ?? true }).then(nothing));
 onJob('getState', async job => ({ state: await job.getState() }));
 onJob('isFinished', async job => ({ value: (await job.isCompleted()) || (await job.isFailed()) }), 'Job#isCompleted');

@@ -1,5 +1,6 @@
 // Adding to a queue, and control of the whole queue (queue.ts).
 
+import { bullmq } from '../bullmq.mjs';
 import { newJob } from '../views.mjs';
 import { count, ids, nothing, onQueue } from './registry.mjs';
 
@@ -35,3 +36,15 @@ onQueue('removeGlobalRateLimit', queue => queue.removeGlobalRateLimit().then(not
 onQueue('rateLimit', (queue, a) => queue.rateLimit(a.expire_ms).then(nothing));
 onQueue('removeRateLimitKey', queue => queue.removeRateLimitKey().then(nothing));
 onQueue('removeDeduplicationKey', async (queue, a) => count(await queue.removeDeduplicationKey(a.id)));
+onQueue('removeOrphanedJobs', async (queue, a) => count(await queue.removeOrphanedJobs(a.count ?? 1000, a.limit ?? 0)));
+onQueue('publishEvent', publishEvent, 'QueueEventsProducer#publishEvent');
+
+async function publishEvent(queue, a) {
+  const producer = new bullmq.QueueEventsProducer(queue.name, queue.opts);
+  try {
+    await producer.publishEvent({ ...a.fields, eventName: a.event_name }, a.max_length ?? 1000);
+  } finally {
+    await producer.close();
+  }
+  return {};
+}

@@ -35,6 +35,8 @@ onWorker('pause', (worker, a) => worker.pause(a.do_not_wait_active ?? false).the
 onWorker('resume', worker => nothing(worker.resume()));
 onWorker('isPaused', worker => ({ value: worker.isPaused() }));
 onWorker('isRunning', worker => ({ value: worker.isRunning() }));
+onWorker('cancelJob', (worker, a) => ({ value: worker.cancelJob(a.job, a.reason ?? undefined) }));
+onWorker('cancelAllJobs', (worker, a) => nothing(worker.cancelAllJobs(a.reason ?? undefined)));
 onWorker('rateLimit', (worker, a) => worker.rateLimit(a.expire_ms).then(nothing));
 
 function hold(handle, job) {

@@ -21,6 +21,7 @@ from conformance.reference_impl.driver.views import (
 )
 from conformance.reference_impl.flow_producer import FlowProducer
 from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.queue_events import QueueEventsProducer
 
 QueueOperation = Callable[[Queue, Json], Awaitable[Any]]
 FlowOperation = Callable[[FlowProducer, Json], Awaitable[Json]]
@@ -69,6 +70,14 @@ async def _get_rate_limit(queue: Queue, _args: Json) -> Json:
 async def _get_workers(queue: Queue, _args: Json) -> Json:
     workers = await queue.getWorkers()
     return {"names": [worker.get("rawname", "").partition(NAMED_WORKER_INFIX)[2] for worker in workers]}
+
+
+async def _publish_event(queue: Queue, args: Json) -> None:
+    producer = QueueEventsProducer(queue.name, queue.opts, clock=queue.clock)
+    try:
+        await producer.publishEvent({**args["fields"], "eventName": args["event_name"]}, args["max_length"])
+    finally:
+        await producer.close()
 
 
 async def _upsert_scheduler(queue: Queue, args: Json) -> Json:
@@ -152,6 +161,8 @@ QUEUE_OPERATIONS: dict[str, QueueOperation] = {
     "getVersion": _as("value", lambda queue, _: queue.getVersion()),
     "getDeduplicationJobId": _as("value", lambda queue, args: queue.getDeduplicationJobId(args["id"])),
     "removeDeduplicationKey": _as("count", lambda queue, args: queue.removeDeduplicationKey(args["id"])),
+    "publishEvent": _publish_event,
+    "exportPrometheusMetrics": _as("value", lambda queue, args: queue.exportPrometheusMetrics(args.get("variables"))),
     "getWorkers": _get_workers,
     "getWorkersCount": _as("count", lambda queue, _: queue.getWorkersCount()),
     "upsertJobScheduler": _upsert_scheduler,
@@ -163,7 +174,8 @@ QUEUE_OPERATIONS: dict[str, QueueOperation] = {
 
 
 async def _add_flow(producer: FlowProducer, args: Json) -> Json:
-    return flow_view(await producer.add(flow_job(args["flow"])))
+    defaults = {queue: {"defaultJobOptions": opts} for queue, opts in (args.get("queues_options") or {}).items()}
+    return flow_view(await producer.add(flow_job(args["flow"]), {"queuesOptions": defaults}))
 
 
 async def _add_flows(producer: FlowProducer, args: Json) -> Json:
