@@ -216,7 +216,7 @@ def test_locks_are_renewed_in_the_interval_of_the_user(client: Participant) -> N
 @scenario(
     "lock.renewal.reported",
     clock="real",
-    bullmq=">=5.64",
+    bullmq=">=5.63.2",
     without={"worker-errors": "a lock that cannot be renewed is reported as an error as well"},
 )
 def test_a_worker_reports_renewals_and_lost_locks(client: Participant) -> None:

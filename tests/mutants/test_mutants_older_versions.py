@@ -1,17 +1,19 @@
-"""Differences of newer versions of BullMQ are really checked: an older Node fails it, the newer one does not."""
+"""Differences of newer versions of BullMQ are really checked: an older or broken Node fails it, the newer does not."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from conformance.gate.records import RunHeader, ScenarioRecord, decode
+from tests.mutants.newer_node import NEWEST as NEWER
+from tests.todays_share import todays_share
 
-NEWER = "6.7.0"
 CHANGED = (
     "pause.moves-wait",
     "pause.parked-by-older",
@@ -21,14 +23,52 @@ CHANGED = (
     "retention.limit",
     "scheduler.legacy-repeat",
     "script.refused-call",
+    "dedup.child-refused",
+    "dedup.keep-last",
+    "dedup.keep-last.no-expiry",
+    "dedup.reschedule",
+    "dedup.stale-owner",
+    "lock.renewal.reported",
+    "ratelimit.longest-pause",
+    "retry.manual.counters",
+    "retry.manual.prioritized",
 )
 """Rows that say something else of this version than of the pinned one."""
 
+LAST_WITHOUT: Mapping[str, tuple[str, ...]] = {
+    "5.63.1": ("lock.renewal.reported",),
+    "5.64.0": ("ratelimit.longest-pause",),
+    "5.65.1": ("retry.manual.counters",),
+    "5.70.3": ("dedup.child-refused",),
+    "5.71.1": ("dedup.keep-last", "dedup.keep-last.no-expiry"),
+    "5.72.1": ("add.custom-id", "dedup.keep-last"),
+    "6.3.6": ("dedup.stale-owner", "dedup.replace"),
+    "6.3.11": ("retry.manual.prioritized",),
+    "6.5.4": ("dedup.reschedule",),
+}
+"""The last release before that of each feature, and its rows. 5.72.1: kept jobs lost their ids until 5.77.4."""
 
-def verdicts(client: str, folder: Path) -> dict[str, set[str]]:
-    """The verdict of a run on each row, over its scenarios."""
-    words = ["run", "--oracle", NEWER, "--client", client, "--tier", "full", "--jobs", "1", "--out", str(folder)]
-    words += [word for row in CHANGED for word in ("--select", row)]
+DEFECTS: Mapping[str, str] = {
+    "cancel.answers-only": "cancel.signal",
+    "cancel.without-reason": "cancel.signal",
+    "cancel.never-retried": "cancel.ends-like-others",
+    "cancel.knows-every-job": "cancel.elsewhere",
+    "cancel.all-but-one": "cancel.all",
+    "meta.without-limit": "getters.meta",
+    "orphans.kept": "lifecycle.remove.orphans",
+    "orphans.without-limit": "lifecycle.remove.orphans",
+    "dedup.frees-foreign-id": "dedup.key-removal.job",
+    "retry.resets-both": "retry.manual.counters",
+    "locks.lost-in-silence": "lock.renewal.reported",
+}
+"""Planted defects of the newer Node (`newer_node.mjs`), and the rows that fail with them."""
+
+
+def verdicts(client: str, folder: Path, rows: Iterable[str] = CHANGED, command: str = "") -> dict[str, set[str]]:
+    """The verdict of a run on each row, over its scenarios. `command`: of a driver, instead of a client by name."""
+    words = ["run", "--oracle", NEWER, "--tier", "full", "--jobs", "1", "--out", str(folder)]
+    words += [word for row in rows for word in ("--select", row)]
+    words += ["--", *command.split()] if command else ["--client", client]
     done = subprocess.run([sys.executable, "-m", "conformance", *words], capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     found: dict[str, set[str]] = {}
@@ -55,3 +95,16 @@ def test_an_older_version_fails_what_has_changed(of_the_older: dict[str, set[str
 def test_the_newer_version_itself_passes(tmp_path: Path) -> None:
     found = verdicts(f"node@{NEWER}", tmp_path)
     assert {row: found[row] for row in CHANGED} == {row: {"pass"} for row in CHANGED}
+
+
+@pytest.mark.parametrize("release", todays_share(list(LAST_WITHOUT), days=3))
+def test_the_last_release_without_a_feature_fails_it(tmp_path: Path, release: str) -> None:
+    found = verdicts(f"node@{release}", tmp_path, LAST_WITHOUT[release])
+    assert {row for row in LAST_WITHOUT[release] if "fail" in found[row]} == set(LAST_WITHOUT[release]), found
+
+
+@pytest.mark.parametrize("defect", todays_share(list(DEFECTS), days=3))
+def test_a_defect_in_a_newer_feature_is_noticed(tmp_path: Path, defect: str) -> None:
+    row = DEFECTS[defect]
+    found = verdicts("", tmp_path, [row], f"{sys.executable} -m tests.mutants.newer_node {defect}")
+    assert "fail" in found[row], found
