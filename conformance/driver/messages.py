@@ -21,14 +21,23 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
 """Longer lines are rejected unparsed (bytes, including the newline)."""
 
 Capability = Literal[
-    "clock", "manual-worker", "managed-worker", "cluster", "raw-data", "sandbox", "url", "client", "fail-fast"
+    "clock",
+    "manual-worker",
+    "managed-worker",
+    "cluster",
+    "raw-data",
+    "sandbox",
+    "url",
+    "client",
+    "fail-fast",
+    "library",
 ]
 """An ability of a driver beyond single operations.
 
 `clock`: obeys `now_ms`. `manual-worker`: workers of processor `manual`. `managed-worker`: the client's real loop.
 `cluster`: accepts `redis.mode` `cluster`. `raw-data`: `data_raw` reaches Redis as exactly the same text.
 `sandbox`: workers of processor `sandboxed`. `url`, `client`: accepts this `redis.form`. `fail-fast`: accepts
-`redis.fail_fast`.
+`redis.fail_fast`. `library`: accepts `library` in `open`.
 """
 
 EXCERPT_CHARACTERS = 160

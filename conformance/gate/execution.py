@@ -180,7 +180,8 @@ class Execution:
 
     def _roles(self, client: Participant, other: Participant) -> dict[str, Participant]:
         if self.scenario.style == "shared":
-            return {"client": client, "oracle": other}
+            named = {"client": client, "oracle": other}
+            return {name: named[name] for name in self.scenario.participants}
         assert self.assignment is not None
         return {**dict.fromkeys(self.assignment.client, client), **dict.fromkeys(self.assignment.partner, other)}
 

@@ -50,7 +50,8 @@ JOB_STATES: Final = (*JOB_TYPES, "missing")
 LIFECYCLE: Final = frozenset({"open", "close", "reset"})
 
 NOT_MODELLED: Final = frozenset({*REGISTRY} - {*OPERATIONS} - LIFECYCLE)
-"""Operations of the driver protocol that the model says nothing about: managed workers, and waiting for events."""
+"""Operations of the driver protocol that the model says nothing about: managed workers, waiting for events, and what
+only a library's user sees."""
 
 
 def _operations_of(module: ModuleType) -> list[type[Op[Any]]]:

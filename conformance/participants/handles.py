@@ -13,7 +13,7 @@ import msgspec
 
 from conformance.driver.errors import DriverHung, EventTimeout, OperationIndeterminate, OperationUnsupported
 from conformance.driver.messages import DriverEvent
-from conformance.driver.ops import Op, flow, job, lifecycle, queue, worker
+from conformance.driver.ops import Op, flow, job, library, lifecycle, queue, worker
 from conformance.driver.ops.base import JobView
 from conformance.driver.ops.lifecycle import JobEvent, QueueEvent
 from conformance.findings import Timing
@@ -69,6 +69,14 @@ class ParticipantHandle:
         if at_most_ms is not None and took_ms > at_most_ms:
             raise _never_closed(at_most_ms, f"after {took_ms} ms")
 
+    def metrics(self) -> str:
+        """The metrics of an object opened with `library`, in the text format of Prometheus."""
+        return self.call(library.ScrapeMetrics()).text
+
+    def log_lines(self, *messages: str) -> list[library.LogLine]:
+        """What an object opened with `library` has logged; `messages`: only lines with one of these."""
+        return [line for line in self.call(library.ReadLogs()).lines if not messages or line.message in messages]
+
     def _wait(
         self, names: set[str], what: str, within_ms: int, where: Callable[[DriverEvent], bool] | None = None
     ) -> DriverEvent:
@@ -95,6 +103,11 @@ class QueueHandle(ParticipantHandle):
         # A busy machine needs tens of seconds for 10 MB.
         deadline_ms = CALL_DEADLINE_MS + len(data_raw) // CHARACTERS_PER_MS
         return self.call(queue.Add(name=name, data_raw=data_raw, opts=opts), deadline_ms=deadline_ms).id
+
+    def refuses(self, *, raw: str = "{}", **opts: Any) -> str:
+        """Add a job that a library may refuse; returns the message of its error, empty if it was added."""
+        deadline_ms = CALL_DEADLINE_MS + len(raw) // CHARACTERS_PER_MS
+        return self.call(library.Refuses(data_raw=raw, opts=opts), deadline_ms=deadline_ms).message
 
     def add_bulk(self, *jobs: tuple[str, Any, dict[str, Any]]) -> list[str]:
         """Queue.addBulk of (name, data, opts)."""

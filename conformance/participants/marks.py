@@ -6,7 +6,8 @@ each on its own prefix, and compared. Plain assertions come from `conformance.pa
 `@handover("requirement.id", …)` on `def test_x(pauser, adder, resumer, worker)`: both on one prefix. The parameters are
 roles (`participants/roles.py`), and it is run with every assignment of them to the client and its partner.
 
-`@shared("requirement.id", …)` on `def test_x(client, oracle)`: both on one prefix, run once.
+`@shared("requirement.id", …)` on `def test_x(client, oracle)`: both on one prefix, run once; without `oracle` the
+client is alone, in what Node.js does not have.
 """
 
 from __future__ import annotations

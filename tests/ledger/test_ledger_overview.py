@@ -221,8 +221,8 @@ def test_a_row_is_explained_by_its_id_and_by_a_claim(call: Call, name: str) -> N
 
 
 def test_an_excused_row_gives_its_reason(call: Call) -> None:
-    _, out, _ = call("explain", "library.worker-id")
-    assert "status: client-only: logs of one process" in out
+    _, out, _ = call("explain", "library.types")
+    assert "status: client-only: types of one language" in out
     assert "run them" not in out
 
 

@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from conformance.driver.ops import REGISTRY
+from conformance.driver.ops.library import LIBRARY_OPERATIONS
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers import open_server
 from conformance.upstream.node import NodeBinary, bundled_node, node_version
@@ -36,7 +37,7 @@ def test_handshake_declares_every_operation_that_bullmq_has(start_driver: Callab
         "version": BULLMQ_VERSION,
         "targets": BULLMQ_VERSION,
     }
-    assert set(ready["ops"]) == set(REGISTRY) - NEWER_ONLY
+    assert set(ready["ops"]) == set(REGISTRY) - NEWER_ONLY - LIBRARY_OPERATIONS
     assert set(ready["capabilities"]) == {
         *("clock", "manual-worker", "managed-worker", "cluster", "raw-data"),
         *("sandbox", "url", "client", "fail-fast"),
@@ -50,7 +51,7 @@ def test_ends_at_once_when_stdin_ends(opened: Open) -> None:
     assert time.monotonic() - started < 60, "it waited for the command that blocks"
 
 
-@pytest.mark.parametrize("op", ["no.such.op", "constructor", *sorted(NEWER_ONLY)])
+@pytest.mark.parametrize("op", ["no.such.op", "constructor", *sorted(NEWER_ONLY), *sorted(LIBRARY_OPERATIONS)])
 def test_an_operation_that_it_does_not_have_is_unsupported(driver: LineClient, op: str) -> None:
     result = driver.call(op, "q")
     assert result["status"] == "unsupported"

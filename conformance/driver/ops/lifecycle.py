@@ -39,6 +39,11 @@ class Open(Op[Nothing], frozen=True):
     `prefix`. `processor` and `processor_args` are for role worker only. A worker of processor `manual` must not start
     its loop, its stalled check or its lock renewal; others start immediately unless `options.autorun` is false.
     For role flow, `queue` is ignored: the queue names are in the flow.
+
+    `library` (capability `library`; queue, worker and events): with all rules of the written specification for a
+    library: checks and limits of jobs, its cap and spread of back-off, its pauses before reconnecting; metrics and logs
+    of all levels are kept for `metrics.scrape` and `logs.read`. Lengths of queues are measured at least once a second.
+    The options may then have `workerId`, and the error of a job that the kit lets `fail` is one that passes.
     """
 
     role: Role
@@ -48,6 +53,7 @@ class Open(Op[Nothing], frozen=True):
     processor: Processor | None = None
     processor_args: dict[str, Any] = msgspec.field(default_factory=dict)
     options: dict[str, Any] = msgspec.field(default_factory=dict)
+    library: bool = False
 
 
 @operation("close", on="any", answer=Nothing)

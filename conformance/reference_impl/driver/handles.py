@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from conformance.driver.serve import OpError
 from conformance.reference_impl.clock import AdjustableClock
+from conformance.reference_impl.driver.observed import Observed
 from conformance.reference_impl.driver.sandbox_start import START, STARTED
 from conformance.reference_impl.driver.views import Json, connection_of, job_view, raw
 from conformance.reference_impl.errors import (
@@ -63,12 +64,20 @@ class ReferenceHandle:
     """One opened object.
 
     `claimed`: jobs of a manual worker, as they were fetched. `asked`: jobs of processor `ask` that wait for `resolve`.
+    `observed`: its metrics and logs, if it was opened with `library`.
     """
 
     name: str
     client: AnyClient
     claimed: dict[str, Job] = field(default_factory=dict)
     asked: defaultdict[str, deque[asyncio.Future[Json]]] = field(default_factory=lambda: defaultdict(deque))
+    observed: Observed | None = None
+
+    def kept(self) -> Observed:
+        """Return its metrics and logs. Raises OpError if it was opened without `library`."""
+        if self.observed is None:
+            raise OpError("invalid-argument", f"{self.name} was opened without library")
+        return self.observed
 
     def hold(self, job: Job | None) -> Job | None:
         """Remember a job that a manual worker has fetched."""
@@ -121,7 +130,9 @@ class ReferenceHandles:
         }
         if args["role"] in {"queue", "flow"} and not args["redis"].get("fail_fast"):
             options["policy"] = _PATIENT
-        handle = openers[args["role"]](name, args, options)
+        observed = Observed(passing=RequestedFailure) if args.get("library") else None
+        handle = openers[args["role"]](name, args, {**options, **(observed.options if observed else {})})
+        handle.observed = observed
         # Before it is connected: a second `open` of the name must be refused meanwhile.
         self._open[name] = handle
         try:

@@ -17,6 +17,7 @@ from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.reference_impl.clock import AdjustableClock
 from conformance.reference_impl.driver.handles import ReferenceHandles
 from conformance.reference_impl.driver.job_ops import job_handlers, worker_handlers
+from conformance.reference_impl.driver.library import is_complete, library_handlers
 from conformance.reference_impl.driver.queue_ops import queue_handlers
 from conformance.reference_impl.driver.views import Handler, Json, translating
 from conformance.reference_impl.scripts.runner import ScriptTexts, official_scripts
@@ -53,10 +54,11 @@ def make_server(scripts: Callable[[], ScriptTexts]) -> DriverServer:
         **queue_handlers(handles),
         **job_handlers(handles),
         **worker_handlers(handles),
+        **(library_handlers(handles) if is_complete() else {}),
     }
     server = DriverServer(
         client=CLIENT,
-        capabilities=CAPABILITIES,
+        capabilities=(*CAPABILITIES, *(["library"] if is_complete() else [])),
         ops={name: translating(handler) for name, handler in operations.items()},
         on_clock=clock.stop_at,
     )
