@@ -1,4 +1,4 @@
-"""What only the user of a library sees: its refusals, metrics and logs, and its pauses before it tries again.
+"""The view of a library's own user: refusals, metrics and logs, and pauses before another attempt.
 
 The rules are those of the written specification. Node.js has none of them, so the scenarios run on the client alone.
 """

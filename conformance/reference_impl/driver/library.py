@@ -1,4 +1,4 @@
-"""What only the user of the client sees: its refusals, metrics and logs, for objects opened with `library`."""
+"""Operations for the view of a library's own user: refusals, metrics and logs, of objects opened with `library`."""
 
 from __future__ import annotations
 
