@@ -58,6 +58,14 @@ from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.journal import JsonFormatter
 from conformance.reference_impl.js_values import RawJson
 from conformance.reference_impl.metrics import MetricsCollector, PrometheusCollector, measure_lengths
+from conformance.reference_impl.option_types import (
+    JobsOptions,
+    QueueEvent,
+    QueueEventsOptions,
+    QueueOptions,
+    WorkerEvent,
+    WorkerOptions,
+)
 from conformance.reference_impl.policy import (
     SPECIFIED,
     SPECIFIED_JOB_OPTIONS,
@@ -98,6 +106,7 @@ __all__ = [
     "JobNode",
     "JobScheduler",
     "JobTimeout",
+    "JobsOptions",
     "JsonFormatter",
     "MetricsCollector",
     "PartlyStored",
@@ -106,8 +115,11 @@ __all__ = [
     "Processor",
     "PrometheusCollector",
     "Queue",
+    "QueueEvent",
     "QueueEvents",
+    "QueueEventsOptions",
     "QueueEventsProducer",
+    "QueueOptions",
     "RateLimitError",
     "RawJson",
     "ReconnectPolicy",
@@ -125,6 +137,8 @@ __all__ = [
     "WaitingChildrenError",
     "WaitingError",
     "Worker",
+    "WorkerEvent",
+    "WorkerOptions",
     "classify",
     "measure_lengths",
 ]

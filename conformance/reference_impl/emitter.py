@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar
 
 from conformance.reference_impl.errors import InvalidArgument
+from conformance.reference_impl.known_names import refuse_misspelt
+from conformance.reference_impl.option_types import NODE_EVENTS
 
 logger = logging.getLogger("bullmq")
 
@@ -47,7 +49,8 @@ class EventEmitter:
     def on(self, event: str, listener: AnyListener) -> AnyListener:
         """Call the listener at every such event; a coroutine function runs as a task of its own. Returns the listener.
 
-        Raises InvalidArgument for a listener that needs more arguments than the event has.
+        Raises InvalidArgument for a listener that needs more arguments than the event has, and for an event that
+        nearly has the name of one, such as `complete`.
         """
         self._listeners[event].append(self._registered(event, listener, is_once=False))
         return listener
@@ -86,8 +89,12 @@ class EventEmitter:
         logger.error("%s", error, exc_info=error if isinstance(error, BaseException) else None)
 
     def _registered(self, event: str, listener: Listener, *, is_once: bool) -> _Registered:
+        refuse_misspelt([event.partition(":")[0]], self._known_events(), what="event")
         takes = accepted_arguments(f"the listener of {event!r}", listener, self.EVENTS.get(event.partition(":")[0]))
         return _Registered(listener, takes, is_once)
+
+    def _known_events(self) -> frozenset[str]:
+        return NODE_EVENTS.union(self.EVENTS)
 
     def _call(self, event: str, registered: _Registered, args: tuple[Any, ...]) -> None:
         try:

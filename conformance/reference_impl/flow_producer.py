@@ -18,6 +18,8 @@ from conformance.reference_impl.emitter import EventEmitter
 from conformance.reference_impl.errors import Closed, PartlyStored
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.jobs.options import required
+from conformance.reference_impl.known_names import refuse_misspelt
+from conformance.reference_impl.option_types import CLIENT_OPTIONS, JOB_OPTIONS
 from conformance.reference_impl.policy import policy_of
 from conformance.reference_impl.scripts import Scripts
 from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner, ScriptTexts, script_texts
@@ -115,6 +117,7 @@ class FlowPlan:
         flow = pending.flow
         name, queue_name = (required(flow, field, "a job of a flow") for field in ("name", "queueName"))
         own = flow.get("opts")
+        refuse_misspelt(own or (), JOB_OPTIONS, what="job option")
         job_id = (own or {}).get("jobId") or str(uuid.uuid4())
         span = spans.enter_context(self._span(queue_name, pending))
         span.setAttributes({attributes.JOB_NAME: name, attributes.JOB_ID: job_id})
@@ -170,6 +173,7 @@ class FlowProducer(EventEmitter):
         clock: Clock | None = None,
     ) -> None:
         super().__init__()
+        refuse_misspelt(opts or (), CLIENT_OPTIONS, what="option of a FlowProducer")
         self.opts: Mapping[str, Any] = {"prefix": DEFAULT_PREFIX, **(opts or {})}
         self.closing = False
         policy = policy_of(self.opts)

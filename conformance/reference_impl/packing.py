@@ -145,11 +145,17 @@ def _write_map(value: Mapping[Any, Any], written: bytearray) -> None:
             written += packed_name
             _write(value[name], written)
         return
-    members = {str(key): member for key, member in value.items()}
+    members = {_name_of(key): member for key, member in value.items()}
     written += struct.pack(">BH", 0xDE, len(members))
     for name in object_keys(members):
         written += _packed_name(name)
         _write(members[name], written)
+
+
+def _name_of(key: Any) -> str:
+    if not isinstance(key, (str, int, float)) and key is not None:
+        raise TypeError(f"the names of options must be texts or numbers, not {key!r} ({type(key).__name__})")
+    return str(key)
 
 
 @lru_cache(maxsize=256)

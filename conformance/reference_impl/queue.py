@@ -24,6 +24,8 @@ from conformance.reference_impl.jobs import dependencies, options
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.jobs.options import check_progress
 from conformance.reference_impl.js_values import stringify, truthy
+from conformance.reference_impl.known_names import refuse_misspelt
+from conformance.reference_impl.option_types import JOB_OPTIONS, JobsOptions
 from conformance.reference_impl.queue_base import QueueBase
 from conformance.reference_impl.recurrence import RepeatOptions, SchedulerRecord, refuse_past_end
 from conformance.reference_impl.repeat import Repeat
@@ -75,13 +77,14 @@ class Queue(QueueBase):
         """Return the library that last opened the queue, as `<library>:<version>`."""
         return maybe_text(await self.connection.command("HGET", self.keys.key(names.META), "version"))
 
-    async def add(self, name: str, data: Any, opts: Mapping[str, Any] | None = None) -> Job:
+    async def add(self, name: str, data: Any, opts: JobsOptions | Mapping[str, Any] | None = None) -> Job:
         """Add a job. `data` is any JSON value, or a RawJson. Raises InvalidArgument and ScriptError.
 
         The option `repeat` is the older form of upsertJobScheduler. If it allows no iteration, this raises
         InvalidArgument, while Node.js returns nothing.
         """
         with self.trace(SpanKind.PRODUCER, "add", f"{self.name}.{name}") as span:
+            refuse_misspelt(opts or (), JOB_OPTIONS, what="job option")
             job = await self._add(name, data, carrying(opts, span.metadata) or {})
             span.setAttributes({attributes.JOB_NAME: name, attributes.JOB_ID: job.id})
             return job
@@ -206,7 +209,7 @@ class Queue(QueueBase):
         """No limit on active jobs."""
         await self.connection.command("HDEL", self._meta, "concurrency")
 
-    async def getGlobalConcurrency(self) -> float | None:
+    async def getGlobalConcurrency(self) -> int | float | None:
         """Return the limit on active jobs, None without one."""
         return _number(await self.connection.command("HGET", self._meta, "concurrency"))
 
@@ -218,7 +221,7 @@ class Queue(QueueBase):
         """No queue-wide rate limit."""
         await self.connection.command("HDEL", self._meta, "max", "duration")
 
-    async def getGlobalRateLimit(self) -> dict[str, float] | None:
+    async def getGlobalRateLimit(self) -> dict[str, int | float] | None:
         """`max` and `duration` (ms), None where one of them is not set."""
         max_jobs, duration = map(_number, await self.connection.command("HMGET", self._meta, "max", "duration"))
         return {"max": max_jobs, "duration": duration} if max_jobs is not None and duration is not None else None
@@ -289,9 +292,10 @@ class Queue(QueueBase):
         `opts`. A job that is pending is replaced and keeps its time, even if the times change. None if there is no
         next job. Raises InvalidArgument, and ScriptError: scheduler-collision.
         """
+        template = jobTemplate or {}
+        refuse_misspelt(template.get("opts") or (), JOB_OPTIONS, what="job option")
         refuse_past_end(repeatOpts, self.clock.now_ms())
         await self.waitUntilReady()
-        template = jobTemplate or {}
         name = template.get("name")
         opts = {**(self.opts.get("defaultJobOptions") or {}), **(template.get("opts") or {})}
         return await self.jobScheduler.upsertJobScheduler(
@@ -507,6 +511,7 @@ class Queue(QueueBase):
         defaults = self._default_options()
         for job in jobs:
             own = job.get("opts") or {}
+            refuse_misspelt(own, JOB_OPTIONS, what="job option")
             yield {**job, "opts": settled({**defaults, **own}, own, metadata)}
 
     async def _clean(self, container: str, latest: float, most: float) -> list[str]:
@@ -582,5 +587,7 @@ def _client(line: str) -> Mapping[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _number(reply: bytes | None) -> float | None:
-    return float(reply) if reply else None
+def _number(reply: bytes | None) -> int | float | None:
+    """Return a number of `meta`: an integer, unless another client has stored a fraction."""
+    number = float(reply) if reply else None
+    return int(number) if number is not None and number.is_integer() else number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
@@ -16,9 +17,11 @@ from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.connection import Connection, Link
 from conformance.reference_impl.connection.own_commands import client_of
 from conformance.reference_impl.emitter import EventEmitter
-from conformance.reference_impl.errors import InvalidArgument
+from conformance.reference_impl.errors import BullMQError, InvalidArgument
 from conformance.reference_impl.journal import ErrorRepeats, Journal, sink_of, worker_id_of
+from conformance.reference_impl.known_names import refuse_misspelt
 from conformance.reference_impl.observation import observe_link
+from conformance.reference_impl.option_types import CLIENT_OPTIONS, JOB_OPTIONS, ClientOptions
 from conformance.reference_impl.policy import Policy, policy_of
 from conformance.reference_impl.scripts import Scripts
 from conformance.reference_impl.scripts.runner import ScriptRunner, ScriptTexts, script_texts
@@ -29,6 +32,18 @@ from conformance.reference_impl.telemetry.tracing import TracedBlock, trace
 def connection_name(prefix: str, queue: str, suffix: str = "") -> str:
     """CLIENT SETNAME of a blocking connection; getWorkers finds workers by it."""
     return f"{prefix}:{base64.b64encode(queue.encode()).decode()}{suffix}"
+
+
+def refuse_outside_of_a_loop(client: object, reason: str, method: str) -> None:
+    """Raise BullMQError unless an event loop is running."""
+    kind = type(client).__name__
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise BullMQError(
+            f"a {kind} with {reason} starts at once and needs a running event loop: create it in a coroutine, or with "
+            f'{{"autorun": False}} and await {method}() later'
+        ) from None
 
 
 class QueueBase(EventEmitter):
@@ -42,7 +57,7 @@ class QueueBase(EventEmitter):
     Local events: error, warning, disconnected, reconnecting, reconnected, unreachable, closed.
 
     An `async with` block connects it at the start and closes it at the end. Raises InvalidArgument for a bad queue
-    name.
+    name and for misspelt options.
     """
 
     EVENTS: ClassVar[Mapping[str, int]] = {
@@ -58,7 +73,7 @@ class QueueBase(EventEmitter):
     def __init__(
         self,
         name: str,
-        opts: Mapping[str, Any] | None = None,
+        opts: ClientOptions | Mapping[str, Any] | None = None,
         *,
         scripts: ScriptTexts | str | Path | None = None,
         clock: Clock | None = None,
@@ -66,8 +81,15 @@ class QueueBase(EventEmitter):
         super().__init__()
         if not name:
             raise InvalidArgument("Queue name must be provided")
+        if not isinstance(name, str):
+            raise InvalidArgument(
+                f"the name of a queue must be a text, not {name!r}", field="name", constraint="a text"
+            )
         if ":" in name:
             raise InvalidArgument("Queue name cannot contain :")
+        given: Mapping[str, Any] = {**(opts or {})}
+        refuse_misspelt(given, CLIENT_OPTIONS, what=f"option of a {type(self).__name__}")
+        refuse_misspelt(given.get("defaultJobOptions") or {}, JOB_OPTIONS, what="job option")
         self.name = name
         self._opts: dict[str, Any] = {"prefix": DEFAULT_PREFIX, **(opts or {})}
         self._keys = QueueKeys(str(self._opts["prefix"]), name)

@@ -12,7 +12,7 @@ from conformance.protocol.keys import EVENT_READER_SUFFIX, EVENTS
 from conformance.reference_impl import js_values
 from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.connection.connection import Connection, flat_mapping, is_connection_problem, text
-from conformance.reference_impl.queue_base import QueueBase
+from conformance.reference_impl.queue_base import QueueBase, refuse_outside_of_a_loop
 from conformance.reference_impl.scripts.runner import ScriptTexts
 
 _JSON_FIELDS: Final = {"progress": "data", "completed": "returnvalue"}
@@ -59,6 +59,7 @@ class QueueEvents(QueueBase):
         self._last_id: str | None = self._opts.get("lastEventId")
         self._task: asyncio.Task[None] | None = None
         if self._opts["autorun"]:
+            refuse_outside_of_a_loop(self, "`autorun`", "run")
             self._task = asyncio.create_task(self.run())
 
     async def waitUntilReady(self) -> None:

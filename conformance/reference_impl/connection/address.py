@@ -11,10 +11,10 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from redis.asyncio import Redis, RedisCluster
 from redis.credentials import CredentialProvider
 
-from conformance.reference_impl.connection.known_keys import refuse_unknown_keys
 from conformance.reference_impl.connection.redis_py_client import facts_of
 from conformance.reference_impl.connection.tls import Tls
 from conformance.reference_impl.errors import InvalidArgument
+from conformance.reference_impl.known_names import refuse_unknown_keys
 
 _DEFAULT_HOST: Final = "127.0.0.1"
 _DEFAULT_PORT: Final = 6379

@@ -20,7 +20,7 @@ from conformance.reference_impl.connection.opening import ConnectAttempts
 from conformance.reference_impl.connection.resp import Argument, Command
 from conformance.reference_impl.connection.single_socket import SingleSocket
 from conformance.reference_impl.connection.wire import HungUp, ReplyReceiver, first_error
-from conformance.reference_impl.errors import BullMQError
+from conformance.reference_impl.errors import BullMQError, Closed
 from conformance.reference_impl.policy import ReconnectPolicy
 
 logger = logging.getLogger("bullmq")
@@ -71,7 +71,8 @@ class Connection:
     `wait_unsent_s`: how long (s) commands that could not be sent wait for a connection; not in a cluster.
 
     Commands run in the order of their calls. They are sent at most once: a lost connection is an error, never a silent
-    retry. No reply has a timeout. Raises redis errors, and CrossSlot if the keys of a queue are spread over a cluster.
+    retry. No reply has a timeout. Raises redis errors, Closed after `close`, and CrossSlot if the keys of a queue are
+    spread over a cluster.
     """
 
     def __init__(
@@ -151,6 +152,7 @@ class Connection:
 
     async def at_once(self, *arguments: Argument) -> Any:
         """Send one command, even before the `opening`."""
+        self._refuse_if_closed()
         if self._watch is not None and self._watch.is_lost:
             await self._probe()
         return await self._watched(self._carrier.command(arguments))
@@ -160,7 +162,7 @@ class Connection:
 
         False if it must be sent with `command`: while Redis is lost, before the `opening`, and in a cluster.
         """
-        if self._opening is not None or (self._watch is not None and self._watch.is_lost):
+        if self.closed or self._opening is not None or (self._watch is not None and self._watch.is_lost):
             return False
         return isinstance(self._carrier, SingleSocket) and self._carrier.post(message, receiver)
 
@@ -199,12 +201,14 @@ class Connection:
         """
         if self._opening is not None:
             await self.ready()
+        self._refuse_if_closed()
         return with_slots_explained(await self._watched(self._carrier.transaction(commands)))
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in a pipeline; a command that fails has its error as reply."""
         if self._opening is not None:
             await self.ready()
+        self._refuse_if_closed()
         return with_slots_explained(await self._watched(self._carrier.pipeline(commands)))
 
     def hang_up(self) -> bool:
@@ -224,6 +228,11 @@ class Connection:
         self.closed = True
         with contextlib.suppress(*CONNECTION_LOST):
             await self._carrier.close()
+
+    def _refuse_if_closed(self) -> None:
+        # Not a lost connection: nothing brings it back, so no caller should try again.
+        if self.closed:
+            raise Closed("Connection is closed.")
 
     async def _probe(self) -> None:
         """After a loss, send PING first: a blocking command may reply much later, and would delay `reconnected`.

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from conformance.reference_impl.connection.known_keys import refuse_unknown_keys
 from conformance.reference_impl.errors import InvalidArgument
+from conformance.reference_impl.known_names import refuse_unknown_keys
 
 _KEYS: Final = ("ca", "cert", "key", "passphrase", "servername", "rejectUnauthorized")
 _CALLED_HERE: Final = {

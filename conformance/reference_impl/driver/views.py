@@ -15,6 +15,7 @@ from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.connection import is_connection_problem
 from conformance.reference_impl.errors import (
     BullMQError,
+    Closed,
     InvalidArgument,
     JobFailed,
     JobLocked,
@@ -149,7 +150,7 @@ def translated(error: Exception) -> OpError:
     if isinstance(error, WaitTimeout):
         return OpError("timeout", str(error))
     # Before the error types: a timeout of the connection is a TimeoutError too, and only this one is undecided.
-    if is_connection_problem(error):
+    if is_connection_problem(error) or isinstance(error, Closed):
         return OpError("connection-lost", str(error), status="info")
     if isinstance(error, PartlyStored):
         return OpError("other", str(error), status="info")

@@ -58,6 +58,8 @@ class Job(BoundJob):
     def __init__(
         self, owner: JobOwner, name: str, data: Any, opts: Mapping[str, Any] | None = None, job_id: str | None = None
     ) -> None:
+        if not isinstance(name, str):
+            raise options.not_a_text("name", name)
         for concern in options.check_new_job(owner.opts, name, opts or {}):
             owner.emit("warning", concern)
         record = new_record(name, data, opts or {}, owner.clock.now_ms())
@@ -98,9 +100,14 @@ class Job(BoundJob):
 
     @classmethod
     async def fromId(cls, owner: JobOwner, job_id: str) -> Job | None:
-        """Return a stored job, or None where its hash does not exist."""
+        """Return a stored job, or None where its hash does not exist.
+
+        Raises InvalidArgument for an id that is not a text.
+        """
         if not job_id:
             return None
+        if not isinstance(job_id, str):
+            raise options.not_a_text("job id", job_id)
         await owner.waitUntilReady()
         fields = flat_mapping(await owner.connection.command("HGETALL", owner.keys.key(job_id)))
         return cls.fromJSON(owner, fields, job_id) if fields else None

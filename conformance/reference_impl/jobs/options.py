@@ -106,6 +106,12 @@ def deduplication_id(options: Mapping[str, Any]) -> str | None:
     return chosen.get("id") if chosen and isinstance(chosen, Mapping) else None
 
 
+def not_a_text(what: str, value: Any) -> InvalidArgument:
+    """Return the error for a name or id of another type; Node.js stops with an error of JavaScript there."""
+    kind = type(value).__name__
+    return InvalidArgument(f"{what} must be a text, not {value!r} ({kind})", field=what, constraint="a text")
+
+
 def validate_explicit_id(options: Mapping[str, Any]) -> None:
     """Check an id for Queue.add: the scripts would treat some ids as markers. addBulk does not check.
 
@@ -115,7 +121,7 @@ def validate_explicit_id(options: Mapping[str, Any]) -> None:
     if job_id is None:
         return
     if not isinstance(job_id, str):
-        raise InvalidArgument("jobId?.startsWith is not a function", field="jobId", constraint="a text")
+        raise not_a_text("jobId", job_id)
     if job_id == "0" or job_id.startswith("0:"):
         raise InvalidArgument("JobId cannot be '0' or start with 0:", field="jobId", constraint="not 0 or 0:...")
 
@@ -206,7 +212,7 @@ def _validate_job_id(job_id: Any) -> None:
     if not truthy(job_id):
         return
     if not isinstance(job_id, str):
-        raise InvalidArgument("this.opts.jobId.includes is not a function", field="jobId", constraint="a text")
+        raise not_a_text("jobId", job_id)
     if str(parse_int(job_id)) == job_id:
         raise InvalidArgument("Custom Id cannot be integers", field="jobId", constraint="not an integer")
     # Ids of old repeatable jobs have exactly two colons.

@@ -15,11 +15,12 @@ from conformance.protocol.keys import LIMITER, NAMED_WORKER_INFIX
 from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.connection.connection import Connection, is_connection_problem
 from conformance.reference_impl.emitter import accepted_arguments
-from conformance.reference_impl.errors import BullMQError, InvalidArgument, RateLimitError
+from conformance.reference_impl.errors import BullMQError, Closed, InvalidArgument, RateLimitError
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.js_values import is_number, stringify
 from conformance.reference_impl.observation import LengthMeter, observe_worker
-from conformance.reference_impl.queue_base import QueueBase
+from conformance.reference_impl.option_types import WorkerOptions
+from conformance.reference_impl.queue_base import QueueBase, refuse_outside_of_a_loop
 from conformance.reference_impl.scripts.move import FetchReply
 from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.reference_impl.telemetry import attributes
@@ -72,7 +73,7 @@ class Worker(QueueBase):
         self,
         name: str,
         processor: Processor | str | None = None,
-        opts: Mapping[str, Any] | None = None,
+        opts: WorkerOptions | Mapping[str, Any] | None = None,
         *,
         scripts: ScriptTexts | str | Path | None = None,
         clock: Clock | None = None,
@@ -355,6 +356,7 @@ class Worker(QueueBase):
         return QuickCompletion(self, self._fetcher, self._job_runner) if is_whole else None
 
     def _start(self) -> None:
+        refuse_outside_of_a_loop(self, "a processor", "run")
         self._run_task = asyncio.create_task(self._run_and_report())
 
     async def _run_and_report(self) -> None:
@@ -362,7 +364,7 @@ class Worker(QueueBase):
             await self.run()
         except Exception as error:  # noqa: BLE001 - this task is not awaited
             # Close drops the connections, and that loss is not an error to report.
-            if not (self.closing and is_connection_problem(error)):
+            if not (self.closing and (is_connection_problem(error) or isinstance(error, Closed))):
                 self.emit("error", error)
 
     def _stop_loop(self) -> None:

@@ -1,0 +1,160 @@
+"""Misspelt options and event names are errors; names that Node.js knows, and quite different ones, pass."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mypy import api
+
+from conformance.reference_impl import FlowProducer, InvalidArgument, Queue, QueueEvents, Worker
+from conformance.reference_impl.option_types import (
+    CLIENT_OPTIONS,
+    JOB_OPTIONS,
+    NODE_EVENTS,
+    JobsOptions,
+    QueueEvent,
+    WorkerEvent,
+)
+from conformance.reference_impl.scripts.runner import ScriptTexts
+from conformance.upstream.node import find_node
+from conformance.upstream.package import ensure_package
+from tests.reference_impl.queue_under_test import QueueUnderTest, Until, run_with_queue
+
+WithQueue = Callable[..., None]
+
+
+@pytest.fixture
+def with_queue(connection: dict[str, Any], prefix: str, scripts: ScriptTexts, wait_until: Until) -> WithQueue:
+    """Take steps with a queue; further options are those of it and its workers."""
+
+    def run(steps: Any, **opts: Any) -> None:
+        run_with_queue({"connection": connection, "prefix": prefix, **opts}, scripts, wait_until, steps)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("opts", "text"),
+    [
+        ({"concurency": 3}, "unknown option of a Worker 'concurency'; did you mean 'concurrency'?"),
+        ({"lock_duration": 3}, "unknown option of a Worker 'lock_duration'; did you mean 'lockDuration'?"),
+        ({"defaultJobOptions": {"attemps": 3}}, "unknown job option 'attemps'; did you mean 'attempts'?"),
+    ],
+)
+def test_a_misspelt_option_of_a_client_is_refused(opts: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidArgument, match=re.escape(text)) as caught:
+        Worker("q", None, opts)
+    assert caught.value.field in text
+
+
+@pytest.mark.parametrize("make", [Queue, QueueEvents])
+def test_every_client_refuses_misspelt_options(make: Any) -> None:
+    with pytest.raises(InvalidArgument, match="did you mean 'prefix'"):
+        make("q", {"prefixx": "bull"})
+    with pytest.raises(InvalidArgument, match="did you mean 'prefix'"):
+        FlowProducer({"prefixx": "bull"})
+
+
+@pytest.mark.parametrize("name", ["attemps", "remove_on_complete", "Delay", "job-id", "dedupliction"])
+def test_a_misspelt_option_of_a_job_is_refused_before_anything_is_sent(with_queue: WithQueue, name: str) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        queue, flows, opts = tested.queue, FlowProducer(tested.opts, scripts=tested.scripts), {name: 1}
+        flow = {"name": "a", "queueName": "q", "children": [{"name": "b", "queueName": "q", "opts": opts}]}
+        for act in (
+            queue.add("a", 1, opts),
+            queue.addBulk([{"name": "a", "data": 1}, {"name": "b", "data": 1, "opts": opts}]),
+            queue.upsertJobScheduler("s", {"every": 5}, {"opts": opts}),
+            flows.add(flow),
+        ):
+            with pytest.raises(InvalidArgument, match=f"unknown job option '{name}'; did you mean"):
+                await act
+        await flows.close()
+        assert not await queue.getJobCountByTypes()
+
+    with_queue(steps)
+
+
+@pytest.mark.parametrize("event", ["complete", "fail", "stalledd", "heartbeat_failed", "complete:1"])
+def test_a_misspelt_event_is_refused(event: str) -> None:
+    async def acts() -> None:
+        worker = Worker("q", None)
+        for listen in (worker.on, worker.once):
+            with pytest.raises(InvalidArgument, match=f"unknown event '{event.partition(':')[0]}'; did you mean"):
+                listen(event, print)
+        await worker.close()
+
+    asyncio.run(acts())
+
+
+def test_other_unknown_names_pass(with_queue: WithQueue) -> None:
+    """Node.js stores options that it does not know; a program may emit events of its own."""
+
+    async def steps(tested: QueueUnderTest) -> None:
+        job = await tested.queue.add("a", 1, {"tenant": "x", "kl": 3})
+        assert (await tested.job(job.id or "")).opts["tenant"] == "x"
+        heard: list[int] = []
+        tested.queue.on("tenant", heard.append)
+        tested.queue.emit("tenant", 1)
+        assert heard == [1]
+        tested.worker(None, tenant="x", defaultJobOptions={"tenant": "x"})
+
+    with_queue(steps)
+
+
+# --- the tables ----------------------------------------------------------------------------------------------------
+
+
+def _literals(alias: Any) -> set[str]:
+    return {name for part in typing.get_args(alias) for name in (typing.get_args(part) or [part])}
+
+
+def test_the_types_of_events_are_those_that_are_emitted() -> None:
+    assert _literals(WorkerEvent) == set(Worker.EVENTS)
+    assert _literals(QueueEvent) == set(Queue.EVENTS)
+
+
+def _members(package: Path, *files: str) -> set[str]:
+    """Names of the members of interfaces, at the first level."""
+    text = "".join((package / "dist/esm" / file).read_text() for file in files)
+    return set(re.findall(r"^    '?([A-Za-z:-]+)'?\??: ", text, re.MULTILINE))
+
+
+def test_every_option_and_event_of_node_is_known() -> None:
+    package = ensure_package(find_node(None), announce=print).root / "node_modules" / "bullmq"
+    jobs = _members(package, "interfaces/base-job-options.d.ts", "types/job-options.d.ts")
+    assert jobs <= JOB_OPTIONS
+    assert set(JobsOptions.__annotations__) <= jobs | {"repeatJobKey"}
+    clients = _members(package, *(f"interfaces/{name}-options.d.ts" for name in ("queue", "worker", "sandboxed")))
+    assert clients - {"block"} <= CLIENT_OPTIONS
+    events = _members(package, *(f"classes/{name}.d.ts" for name in ("queue", "worker", "queue-events")))
+    listeners = {name for name in events if name.islower()}
+    assert {"completed", "waiting", "deduplicated"} <= listeners
+    assert listeners & NODE_EVENTS >= {"active", "cleaned", "duplicated", "stalled"}
+
+
+MISSPELT = """
+from conformance.reference_impl.option_types import JobsOptions, QueueOptions, WorkerEvent, WorkerOptions
+
+fine: WorkerOptions = {"concurrency": 3, "limiter": {"max": 1, "duration": 5}}
+also: WorkerOptions = {**fine, "lockDuration": 3}
+a: WorkerOptions = {"concurency": 3}
+b = JobsOptions(attemps=3)
+c: JobsOptions = {"remove_on_complete": True}
+d: WorkerEvent = "complete"
+e: QueueOptions = {"defaultJobOptions": {"backof": 5}}
+"""
+
+
+def test_misspellings_are_errors_for_mypy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    program = tmp_path / "program.py"
+    program.write_text(MISSPELT, encoding="utf-8")
+    shown, _, code = api.run(["--strict", "--config-file=", f"--cache-dir={tmp_path}/cache", str(program)])
+    lines = {int(line) for line in re.findall(r"program\.py:(\d+): error", shown)}
+    assert (lines, code) == ({6, 7, 8, 9, 10}, 1), shown
