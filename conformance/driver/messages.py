@@ -31,13 +31,15 @@ Capability = Literal[
     "client",
     "fail-fast",
     "library",
+    "queue-events",
 ]
 """An ability of a driver beyond single operations.
 
 `clock`: obeys `now_ms`. `manual-worker`: workers of processor `manual`. `managed-worker`: the client's real loop.
 `cluster`: accepts `redis.mode` `cluster`. `raw-data`: `data_raw` reaches Redis as exactly the same text.
 `sandbox`: workers of processor `sandboxed`. `url`, `client`: accepts this `redis.form`. `fail-fast`: accepts
-`redis.fail_fast`. `library`: accepts `library` in `open`.
+`redis.fail_fast`. `library`: accepts `library` in `open`. `queue-events`: queues report what they do (`paused`,
+`resumed`, `removed`, `progress`).
 """
 
 EXCERPT_CHARACTERS = 160

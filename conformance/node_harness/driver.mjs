@@ -9,9 +9,9 @@
 
 import { packages, version } from './bullmq.mjs';
 import { clock, seedRandom } from './clock.mjs';
-import { Overdue, Refusal, failure } from './errors.mjs';
+import { Overdue, Refusal, failure, messageOf } from './errors.mjs';
 import { handleNamed, handles, within } from './handles.mjs';
-import { LineReader, MAX_LINE_BYTES, log, send } from './lines.mjs';
+import { LineReader, MAX_LINE_BYTES, log, send, sendEvent } from './lines.mjs';
 import './operations/flows.mjs';
 import './operations/getters.mjs';
 import './operations/handles.mjs';
@@ -23,7 +23,7 @@ import './operations/workers.mjs';
 
 const PROTOCOL_VERSION = 1;
 const CAPABILITIES = [
-    'clock', 'manual-worker', 'managed-worker', 'cluster', 'raw-data', 'sandbox', 'url', 'client', 'fail-fast',
+    'clock', 'manual-worker', 'managed-worker', 'cluster', 'raw-data', 'sandbox', 'url', 'client', 'fail-fast', 'queue-events',
 ];
 /** The part of a call's deadline after which it is answered as undecided. */
 const ANSWER_BY = 0.9;
@@ -117,9 +117,17 @@ function refuseLongLine(head) {
   }
 }
 
-// BullMQ may reject in the background after a lost connection; ending the driver would hide the answer to the call.
-process.on('uncaughtException', error => log(`uncaught: ${error?.stack ?? error}`));
-process.on('unhandledRejection', error => log(`unhandled rejection: ${error?.stack ?? error}`));
+/** It would end a program of BullMQ's user; ending the driver would hide the answer to the call. */
+function survive(error) {
+  log(`uncaught: ${error?.stack ?? error}`);
+  // No handle is known to be at fault, and all of them would end.
+  handles.forEach(handle => sendEvent(handle, 'uncaught', { message: messageOf(error) }));
+}
+
+process.on('uncaughtException', survive);
+process.on('unhandledRejection', survive);
+// Set on most machines that run a kit like this, and on no user's: BullMQ must work alike with both.
+process.env.CI ??= 'true';
 // A closed pipe means that the kit is gone; without this handler Node.js would print a stack trace.
 process.stdout.on('error', () => process.exit(0));
 

@@ -93,6 +93,7 @@ function listenForErrors(handle) {
 async function openQueue(handle, args, options) {
   handle.object = new Queue(args.queue, options);
   listenForErrors(handle);
+  listenForQueueEvents(handle);
   if (options.skipWaitingForReady) {
     return;
   }
@@ -121,6 +122,16 @@ async function openWorker(handle, args, options) {
   listenForErrors(handle);
   listenForWorkerEvents(handle);
   await handle.object.waitUntilReady();
+}
+
+function listenForQueueEvents(handle) {
+  const queue = handle.object;
+  queue.on('removed', id => sendEvent(handle, 'removed', { job: String(id) }));
+  // Job#updateProgress emits the job, Queue#updateJobProgress its id.
+  queue.on('progress', job => sendEvent(handle, 'progress', { job: String(job?.id ?? job) }));
+  for (const name of ['paused', 'resumed']) {
+    queue.on(name, () => sendEvent(handle, name));
+  }
 }
 
 function listenForWorkerEvents(handle) {

@@ -77,6 +77,11 @@ class ParticipantHandle:
         """What an object opened with `library` has logged; `messages`: only lines with one of these."""
         return [line for line in self.call(library.ReadLogs()).lines if not messages or line.message in messages]
 
+    def uncaught(self) -> list[str]:
+        """The texts of the unread errors that would end the user's process. Drops other unread events."""
+        unread = self.caller.take_events(self.handle)
+        return [str(event.args.get("message", "")) for event in unread if event.name == "uncaught"]
+
     def _wait(
         self, names: set[str], what: str, within_ms: int, where: Callable[[DriverEvent], bool] | None = None
     ) -> DriverEvent:
@@ -194,6 +199,16 @@ class QueueHandle(ParticipantHandle):
         data_raw = None if data is None else json_text(data)
         op = flow.UpsertJobScheduler(id=scheduler, repeat=repeat, name=name, data_raw=data_raw, opts=opts or None)
         return self.call(op).job
+
+    def wait_local(self, name: str, job_id: str | None = None) -> DriverEvent:
+        """The queue's own event (`removed`, `progress`, ...), for this job if one is named.
+
+        Raises OperationUnsupported if the client's queues report nothing.
+        """
+        if not self.caller.can("queue-events"):
+            raise OperationUnsupported(f"event {name}", "this client's queues report no events")
+        where = (lambda event: event.args.get("job") == job_id) if job_id else None
+        return self._wait({name}, f"the queue reports {name}" + (f" of job {job_id}" if job_id else ""), 5000, where)
 
     def scheduler(self, scheduler: str) -> flow.SchedulerView | None:
         """Queue.getJobScheduler."""

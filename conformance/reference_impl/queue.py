@@ -69,9 +69,12 @@ class Queue(QueueBase):
     }
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connection when the calls that are under way have ended."""
         with self.trace(SpanKind.INTERNAL, "close"):
-            await super().close()
+            try:
+                await self.connection.until_idle()
+            finally:
+                await super().close()
 
     async def getVersion(self) -> str | None:
         """Return the library that last opened the queue, as `<library>:<version>`."""
@@ -110,6 +113,7 @@ class Queue(QueueBase):
         with self.trace(SpanKind.INTERNAL, "updateJobProgress") as span:
             span.setAttributes({attributes.JOB_ID: job_id, attributes.JOB_PROGRESS: progress_text})
             await self.scripts.update_progress(job_id, progress_text)
+            self.emit("progress", job_id, progress)
 
     async def pause(self) -> None:
         """No worker takes a job until resume."""

@@ -149,6 +149,24 @@ def test_pausing_leaves_paused_and_resumed(client: Participant) -> None:
     equal(queue.redis.events(), [{"event": "paused"}, {"event": "resumed"}], "both are in the stream")
 
 
+@pytest.mark.parametrize("event", ["paused", "resumed", "removed", "progress"])
+@scenario("event.queue", compare=False, cases={"removed": ">=5.61.2", "progress": ">=5.63.0"})
+def test_a_queue_reports_what_it_does(client: Participant, event: str) -> None:
+    """A listener of the queue learns of each call that its program makes."""
+    queue = client.queue()
+    job = queue.add("work")
+    if event == "paused":
+        queue.pause()
+    if event == "resumed":
+        queue.pause()
+        queue.resume()
+    if event == "removed":
+        queue.remove(job)
+    if event == "progress":
+        queue.progress(job, 42)
+    queue.wait_local(event, job if event in ("removed", "progress") else None)
+
+
 @scenario("event.waiting")
 def test_promoting_leaves_waiting_from_delayed(client: Participant) -> None:
     """A promoted job waits, and comes from `delayed`."""

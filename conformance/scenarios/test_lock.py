@@ -19,6 +19,33 @@ A_RENEWAL_MS = 50
 """A smaller step (ms) is not a renewal: within a script, Redis reads its clock separately for TIME and PTTL."""
 
 
+@scenario("lock.finished-quiet", clock="real", compare=False, bullmq=">=5.65.1")
+def test_a_job_that_ends_has_not_lost_its_lock(client: Participant) -> None:
+    """A renewal that meets the end of a job finds no lock any more, which is not an error."""
+    queue = client.queue()
+    ending, running = queue.add("ending"), queue.add("running")
+    # 4 s of life: a renewal comes before half of it, and the rest of it is time for a busy machine.
+    worker = client.worker("ask", concurrency=2, lockDuration=4000, skipStalledCheck=True)
+    tokens = {taken.job.id: taken.token for taken in (worker.next_job(), worker.next_job())}
+    first = queue.redis.expires_at_ms(f"{running}:lock")
+    with client.tap.hold("moveToFinished") as finishing:
+        worker.resolve(ending)
+        finishing.wait()
+        client.eventually(
+            lambda: (queue.redis.ttl_ms(f"{running}:lock"), queue.redis.expires_at_ms(f"{running}:lock")),
+            # A client with one connection sends the renewal behind the command that is held.
+            lambda lock: lock[0] < 1800 or lock[1] > first,
+            "a renewal is due",
+        )
+        for job, token in tokens.items():
+            queue.redis.set_string(f"{job}:lock", token, ttl_ms=60_000)
+    worker.wait_local("completed", ending)
+    worker.resolve(running)
+    worker.wait_local("completed", running)
+    worker.close()
+    equal(worker.errors(), [], "the worker has emitted no error")
+
+
 @scenario("lock.token", "lock.duration", tier="smoke")
 def test_a_claim_sets_the_lock(client: Participant) -> None:
     """The lock holds the token and lives for `lockDuration`."""

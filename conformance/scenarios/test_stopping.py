@@ -108,7 +108,7 @@ def test_a_pause_that_waits_for_no_job_is_undone(client: Participant, when: str)
     worker.close()
 
 
-@scenario("liveness.pause", clock="real", compare=False)
+@scenario("liveness.pause", "liveness.no-crash", clock="real", compare=False)
 def test_a_worker_without_a_processor_is_resumed(client: Participant) -> None:
     """The user fetches the jobs, so a resume has no loop to start."""
     queue, worker = client.queue(), client.worker()
@@ -117,6 +117,7 @@ def test_a_worker_without_a_processor_is_resumed(client: Participant) -> None:
     job = queue.add("work")
     equal(worker.claim_one().id, job, "its user can fetch jobs again")
     worker.complete(job)
+    equal(worker.uncaught(), [], "no error ends the process", where="client.uncaught")
 
 
 @pytest.mark.parametrize("paused", [False, True], ids=["runs", "paused"])

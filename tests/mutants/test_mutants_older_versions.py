@@ -12,7 +12,6 @@ import pytest
 
 from conformance.gate.records import RunHeader, ScenarioRecord, decode
 from tests.mutants.newer_node import NEWEST as NEWER
-from tests.todays_share import todays_share
 
 CHANGED = (
     "pause.moves-wait",
@@ -97,13 +96,15 @@ def test_the_newer_version_itself_passes(tmp_path: Path) -> None:
     assert {row: found[row] for row in CHANGED} == {row: {"pass"} for row in CHANGED}
 
 
-@pytest.mark.parametrize("release", todays_share(list(LAST_WITHOUT), days=3))
+@pytest.mark.turns(days=3)
+@pytest.mark.parametrize("release", LAST_WITHOUT)
 def test_the_last_release_without_a_feature_fails_it(tmp_path: Path, release: str) -> None:
     found = verdicts(f"node@{release}", tmp_path, LAST_WITHOUT[release])
     assert {row for row in LAST_WITHOUT[release] if "fail" in found[row]} == set(LAST_WITHOUT[release]), found
 
 
-@pytest.mark.parametrize("defect", todays_share(list(DEFECTS), days=3))
+@pytest.mark.turns(days=3)
+@pytest.mark.parametrize("defect", DEFECTS)
 def test_a_defect_in_a_newer_feature_is_noticed(tmp_path: Path, defect: str) -> None:
     row = DEFECTS[defect]
     found = verdicts("", tmp_path, [row], f"{sys.executable} -m tests.mutants.newer_node {defect}")

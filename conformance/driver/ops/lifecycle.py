@@ -95,7 +95,7 @@ class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobIdEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Arguments of a worker's `active`, `completed`, `failed` and `stalled` events."""
+    """Arguments of a worker's `active`, `completed`, `failed` and `stalled`; a queue's `removed` and `progress`."""
 
     job: str
 
@@ -114,7 +114,7 @@ class CancelledEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Arguments of an `error` event."""
+    """Arguments of an `error` event, and of `uncaught`: an error that would end the process of the client's user."""
 
     message: str
 
@@ -136,11 +136,14 @@ EVENT_ARGS: dict[str, type[Any]] = {
     "cancelled": CancelledEvent,
     "locksRenewed": JobIdsEvent,
     "lockRenewalFailed": JobIdsEvent,
+    "removed": JobIdEvent,
+    "progress": JobIdEvent,
     "drained": Nothing,
     "paused": Nothing,
     "resumed": Nothing,
     "closed": Nothing,
     "error": ErrorEvent,
+    "uncaught": ErrorEvent,
     "queue-event": QueueEvent,
 }
 """Arguments of every event that the kit knows. Other events stay unchecked: a driver may be newer than the kit."""

@@ -50,6 +50,16 @@ def hurries(damage: Damage) -> None:
     damage.around(Worker, "rest", hasty)
 
 
+@mutant("queue.close-cuts", kills=("liveness.close-calls",))
+def close_cuts(damage: Damage) -> None:
+    """Closing a queue drops the connection, and with it the calls that are under way."""
+
+    async def at_once(_connection: Connection) -> None:
+        damage.witness.note()
+
+    damage.replace(Connection, "until_idle", at_once)
+
+
 @mutant("queue.gives-up-at-once", kills=("connection.call-waits",))
 def gives_up_at_once(damage: Damage) -> None:
     """A call that finds no Redis raises an error at once."""

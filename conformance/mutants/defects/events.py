@@ -8,6 +8,7 @@ from typing import Any
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl import queue_events
+from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.queue_events import QueueEvents, QueueEventsProducer
 from conformance.reference_impl.scripts.move import MoveScripts
 
@@ -221,11 +222,47 @@ def progress_no_json(damage: Damage) -> None:
     )
 
 
+@mutant("queue.removes-in-silence", kills=("event.queue",))
+def removes_in_silence(damage: Damage) -> None:
+    """A queue emits nothing when it has removed a job."""
+
+    def broken(emit: Function) -> Function:
+        def emit_others(queue: Queue, event: str, *arguments: Any) -> None:
+            if event == "removed":
+                damage.witness.note()
+            else:
+                emit(queue, event, *arguments)
+
+        return emit_others
+
+    damage.around(Queue, "emit", broken)
+
+
 @mutant("event.untrimmed", kills=("event.trimmed",))
 def untrimmed(damage: Damage) -> None:
     """The event stream is never trimmed."""
     damage.commands(
         "*",
+        'if command[1] == "XTRIM" then return 0 end '
+        'if event(command) and command[3] == "MAXLEN" then for _ = 1, 3 do table.remove(command, 3) end end',
+    )
+
+
+@mutant("event.retries-untrimmed", kills=("event.trimmed",), by=("events/retries_trim_the_stream[at-once]",))
+def retries_untrimmed(damage: Damage) -> None:
+    """A job that is retried at once adds to the event stream without trimming it."""
+    _add_without_trimming(damage, "retryJob")
+
+
+@mutant("event.later-retries-untrimmed", kills=("event.trimmed",), by=("events/retries_trim_the_stream[later]",))
+def later_retries_untrimmed(damage: Damage) -> None:
+    """A job that is put off for a retry adds to the event stream without trimming it."""
+    _add_without_trimming(damage, "moveToDelayed")
+
+
+def _add_without_trimming(damage: Damage, script: str) -> None:
+    damage.commands(
+        script,
         'if command[1] == "XTRIM" then return 0 end '
         'if event(command) and command[3] == "MAXLEN" then for _ = 1, 3 do table.remove(command, 3) end end',
     )

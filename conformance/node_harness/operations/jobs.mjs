@@ -5,10 +5,15 @@ import { Refusal, errorCode, messageOf } from '../errors.mjs';
 import { handleNamed } from '../handles.mjs';
 import { RawJson, requiredText } from '../raw_json.mjs';
 import { texts } from '../views.mjs';
-import { count, define, nothing, onJob } from './registry.mjs';
+import { count, define, findJob, nothing, onJob } from './registry.mjs';
 
 onJob('updateData', (job, a) => job.updateData(new RawJson(a.data_raw)).then(nothing));
-onJob('updateProgress', (job, a) => job.updateProgress(new RawJson(a.value_raw)).then(nothing));
+define('job.updateProgress', ['queue', 'worker'], 'Job#updateProgress', async (handle, a) => {
+  const value = new RawJson(a.value_raw);
+  // A user of a queue has the id, and one of a worker the job. Releases before 3.0 have no `updateJobProgress`.
+  await (handle.object.updateJobProgress?.(a.job, value) ?? (await findJob(handle, a.job)).updateProgress(value));
+  return {};
+});
 define('job.log', ['queue', 'worker'], 'Job.addJobLog', async ({ object }, a) =>
   count(await Job.addJobLog(object, a.job, a.row, a.keep_logs ?? undefined)),
 );

@@ -93,6 +93,9 @@ class Connection:
         self._opening = opening
         self._preparing = asyncio.Lock()
         self._unprepared = 0
+        self._under_way = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._watch = watch
         is_cluster = address.mode == "cluster"
         accepted = name if name is not None and _NAME.fullmatch(name) else None
@@ -222,6 +225,11 @@ class Connection:
         """Drop the sockets; the next command opens new ones."""
         await self._carrier.disconnect()
 
+    async def until_idle(self) -> None:
+        """Wait for the replies to what was sent. Returns at once if the connection is lost."""
+        if self.is_connected:
+            await self._idle.wait()
+
     async def close(self) -> None:
         """Close permanently."""
         # First: the loss that closing causes must not start an outage.
@@ -244,6 +252,8 @@ class Connection:
 
     async def _watched(self, sent: Awaitable[Any]) -> Any:
         """Await a reply and notify the watch; a connection that is being closed does not count as lost."""
+        self._under_way += 1
+        self._idle.clear()
         try:
             reply = await sent
         # A wait that this client ended itself is not an outage.
@@ -257,6 +267,10 @@ class Connection:
             if explained is None:
                 raise
             raise explained from error
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._idle.set()
         if self._watch is not None and self._watch.is_lost:
             self._watch.restored()
         return reply

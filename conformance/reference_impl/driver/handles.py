@@ -162,6 +162,10 @@ class ReferenceHandles:
     def _queue(self, name: str, args: Json, options: Json) -> ReferenceHandle:
         queue = Queue(args["queue"], options, scripts=self._scripts(), clock=self._clock)
         self._forward_errors(name, queue)
+        queue.on("removed", lambda job_id: self._emit(name, "removed", {"job": job_id}))
+        queue.on("progress", lambda job, _progress: self._emit(name, "progress", {"job": getattr(job, "id", job)}))
+        for event in ("paused", "resumed"):
+            queue.on(event, lambda event=event: self._emit(name, event))
         return ReferenceHandle(name, queue)
 
     def _worker(self, name: str, args: Json, options: Json) -> ReferenceHandle:

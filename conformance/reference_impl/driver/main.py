@@ -31,7 +31,7 @@ CLIENT: Final = {
 }
 CAPABILITIES: Final = (
     *("clock", "manual-worker", "managed-worker", "cluster", "raw-data"),
-    *("sandbox", "url", "client", "fail-fast"),
+    *("sandbox", "url", "client", "fail-fast", "queue-events"),
 )
 
 DEEPEST_JSON: Final = 10_000
