@@ -13,14 +13,18 @@ from rich.console import Console
 from rich.text import Text
 
 from conformance.cli.options import configured
-from conformance.environment.clients import client_names
-from conformance.environment.prepare import client_under_test
+from conformance.environment.clients import client_names, find_toolchain
+from conformance.environment.prepare import announce, client_under_test
 from conformance.fuzz.options import FuzzConfig, ReplayConfig
 from conformance.fuzz.replay import Replay, ReplayedStep, ReplayHeader, ReplayOutcome, read_replay, run_replay
 from conformance.fuzz.steps import step_line
 from conformance.fuzz.target import open_target
 from conformance.problems import EnvironmentProblem, Undecidable
 from conformance.protocol.scripts import BULLMQ_VERSION
+from conformance.servers import open_server
+from conformance.versions.mixed.replay import is_mixed_replay, read_mixed_replay
+from conformance.versions.mixed.session import MixedSession
+from conformance.versions.mixed.steps import step_text
 
 if TYPE_CHECKING:
     from conformance.fuzz.session import FuzzVerdict
@@ -50,10 +54,13 @@ def fuzz(config: FuzzConfig) -> int:
 def replay(config: ReplayConfig, file: Path) -> int:
     """Run the steps of FILE, and show what differs after each step.
 
-    Client, packages and oracle are those of the file unless they are given. COMMAND (after `--`) starts the driver of
+    Client, packages and oracle are those of the file unless they are given; in a file of `versions mixed`, --client is
+    the newer and --partner the older release. COMMAND (after `--`) starts the driver of
     another client. Exit codes: 0 no difference, 1 it still differs, 2 wrong usage or a bad file, 3 environment or
     driver broken.
     """
+    if is_mixed_replay(file):
+        return _replay_mixed(config, file)
     content = read_replay(file)
     config = _with_parties_of(content.header, config)
     with ExitStack() as stack:
@@ -65,6 +72,28 @@ def replay(config: ReplayConfig, file: Path) -> int:
     if played.unplayed and not played.fails:
         raise EnvironmentProblem(f"{file} says nothing about this client: {played.unplayed}")
     return FAILS if played.fails else FIXED
+
+
+def _replay_mixed(config: ReplayConfig, file: Path) -> int:
+    """Run a file of `versions mixed`: both releases alone, and then as the file assigns the roles."""
+    content = read_mixed_replay(file)
+    header = content.header
+    toolchain = find_toolchain(config.node, announce)
+    older = toolchain.partner(config.partner or header.older)
+    chosen = toolchain.launch(config.client or Path(config.command[0]).name, config.command) if config.command else None
+    newer = chosen or toolchain.partner(config.client or header.newer)
+    with open_server(config.redis or None, announce=announce) as server:
+        outcome = MixedSession(older, newer, server).replay(content)
+    console = Console(highlight=False)
+    console.print(Text(f"{header.feature}: recorded as {header.word} ({header.detail})", style="bold"), soft_wrap=True)
+    for number, step in enumerate(content.steps, start=1):
+        console.print(Text(f"{number:3} {step_text(step)}"), soft_wrap=True)
+    for line in outcome.lines:
+        console.print(Text(line), soft_wrap=True)
+    safe = outcome.harm.word == "nothing"
+    said = "no difference" if safe else f"{outcome.harm.word}: {outcome.harm.detail}"
+    console.print(Text(said, style="bold green" if safe else "bold red"), soft_wrap=True)
+    return FIXED if safe else FAILS
 
 
 def _with_parties_of(header: ReplayHeader, config: ReplayConfig) -> ReplayConfig:

@@ -1,4 +1,4 @@
-"""`versions diff` and `versions bisect`: how two versions of BullMQ differ, and since which release."""
+"""`versions`: how two versions of BullMQ differ, since which release, and whether they may share a queue."""
 
 from __future__ import annotations
 
@@ -13,21 +13,26 @@ import click
 import msgspec
 
 from conformance.cli.options import configured
+from conformance.environment.clients import find_toolchain
 from conformance.environment.prepare import announce
-from conformance.gate.options import AnyRedis, ChosenTier, NodeProgram
+from conformance.gate.options import AnyRedis, ChosenTier, NodeProgram, SingleRedis
 from conformance.gate.selection import check_patterns
 from conformance.ledger.loader import load_ledger
 from conformance.options import Option
 from conformance.problems import UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
+from conformance.report.mixed import MIXED_FORMATS, REPLAYS, write_mixed_pages
 from conformance.report.versions import VERSION_FORMATS, write_version_pages
+from conformance.servers import open_server
 from conformance.upstream.declarations import read_declarations
 from conformance.upstream.manifest import RawScript, extract_scripts
 from conformance.upstream.node import NodeBinary, find_node
 from conformance.upstream.package import ensure_bullmq
-from conformance.upstream.registry import exact_version, published_versions
+from conformance.upstream.registry import exact_version, is_version, published_versions
 from conformance.versions.changes import VersionDiff
 from conformance.versions.comparison import Comparison, ScriptReader
+from conformance.versions.mixed.replay import write_mixed_replays
+from conformance.versions.mixed.session import MixedSession, chosen_features
 from conformance.versions.pair_runner import PairRunner
 
 ALIKE, DIFFERENT, UNDECIDED = 0, 1, 4
@@ -37,7 +42,7 @@ RUNS = "runs"
 
 @click.group()
 def versions() -> None:
-    """Show how two versions of BullMQ differ, and which release changed it."""
+    """Show how two versions of BullMQ differ, which release changed it, and whether they may share a queue."""
 
 
 class ComparisonConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +63,19 @@ class DifferenceConfig(ComparisonConfig, frozen=True, kw_only=True):
 
     releases: Annotated[bool, Option("Find the release of each change as well: dozens of shorter runs.")] = False
     select: Annotated[Sequence[str], Option("Glob over requirement ids, areas or scenario ids; repeatable.")] = ()
+
+
+class MixedConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `versions mixed`."""
+
+    out: Annotated[str, Option("Folder for the page, the record and the replay files.")] = "mixed-out"
+    format: Annotated[str, Option("Format to print; --out gets page and record.", choices=tuple(MIXED_FORMATS))] = (
+        "terminal"
+    )
+    feature: Annotated[Sequence[str], Option("Glob over features (`deduplication*`); repeatable.")] = ()
+    jobs: Annotated[int, Option("Pairs of drivers at once.", at_least=1)] = 2
+    redis: SingleRedis = ""
+    node: NodeProgram = ""
 
 
 class BisectConfig(ComparisonConfig, frozen=True, kw_only=True):
@@ -89,6 +107,29 @@ def exit_code(difference: VersionDiff) -> int:
     if difference.changes or difference.scripts or difference.declared_gone or difference.declared_new:
         return DIFFERENT
     return UNDECIDED if difference.undecided or not difference.scenarios else ALIKE
+
+
+@versions.command()
+@click.argument("older")
+@click.argument("newer")
+@configured(MixedConfig)
+def mixed(config: MixedConfig, older: str, newer: str) -> int:
+    """Show whether OLDER and NEWER may share a queue during an upgrade, and who goes first.
+
+    Runs every feature with every assignment of the roles to both. OLDER and NEWER are versions such as 5.62.0, names of
+    clients, or commands of drivers. Exit codes: 0 nothing happens to jobs, 1 something does, 2 wrong usage,
+    3 environment.
+    """
+    features = chosen_features(config.feature)
+    toolchain = find_toolchain(config.node, announce)
+    launches = [toolchain.partner(f"node@{text}" if is_version(text) else text) for text in (older, newer)]
+    with open_server(config.redis or None, announce=announce) as server:
+        record = MixedSession(launches[0], launches[1], server, pairs=config.jobs).compare(features)
+    folder = Path(config.out)
+    write_mixed_pages(record, folder)
+    write_mixed_replays(record, folder / REPLAYS / f"{record.older}-{record.newer}")
+    click.echo(MIXED_FORMATS[config.format](record))
+    return ALIKE if record.is_safe else DIFFERENT
 
 
 @versions.command()

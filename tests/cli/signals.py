@@ -115,6 +115,12 @@ VERBS = (
         15,
         codes=(0, 1),
     ),
+    Verb(
+        "versions mixed",
+        ("versions", "mixed", "5.62.0", "6.7.0", "--redis", "{redis}", "--out", "{out}"),
+        20,
+        codes=(0, 1),
+    ),
     Verb("bugs", ("bugs", "prove", "node-4300", "node-4299"), 15, codes=(0, 3)),
     Verb("mutants", ("mutants", "--sample", "4", "--quick", "--jobs", "2"), 15),
     Verb("bench", ("bench", "--client", "reference", "--measure", "claim", "--redis", "{redis}", "--out", "{out}"), 10),
