@@ -52,9 +52,9 @@ def judge(mixed: FeatureOutcome, alone: Alone, added_by: Mapping[str, str]) -> H
 
 
 def _all(mixed: FeatureOutcome, alone: Alone, added_by: Mapping[str, str]) -> Iterator[Harm]:
-    if refused := list(_refused(mixed, alone)):
-        # What follows from a call that was not made is not a fault of sharing.
-        yield from refused
+    yield from _refused(mixed, alone)
+    # What follows from a call that the newer version refuses to all is not a fault of sharing.
+    if {refusal.step for refusal in mixed.refusals} & {refusal.step for refusal in alone.newer.refusals}:
         return
     yield from _counted(mixed, alone, added_by)
     yield from _found(mixed, alone)

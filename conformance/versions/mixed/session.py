@@ -6,10 +6,11 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import product
 from queue import SimpleQueue
+from threading import Event
 
 from conformance.environment.clients import Launch
 from conformance.environment.drivers import RestartableDriver
@@ -85,6 +86,8 @@ class MixedSession:
     newer: Launch
     server: RedisInstance
     pairs: int = 2
+    stopped: Event = field(default_factory=Event)
+    """Set if no further run is to start."""
 
     def compare(self, features: Sequence[Feature]) -> MixedRecord:
         """Run all features. Raises UsageProblem if a driver has no clock, DriverBroken if one cannot be started."""
@@ -97,8 +100,7 @@ class MixedSession:
             versions = {side: _version(driver) for side, driver in first.drivers.items()}
             stages.put(first)
             known = [feature for feature in features if _has(feature, versions.values())]
-            pool = stack.enter_context(ThreadPoolExecutor(self.pairs))
-            rows = list(pool.map(lambda feature: self._row(stages, feature), known))
+            rows = self._rows(stages, known)
         return MixedRecord(
             older=versions[OLDER],
             newer=versions[NEWER],
@@ -137,7 +139,18 @@ class MixedSession:
                 )
         redis = self.server.connect()
         stack.callback(redis.close)
-        return Stage(drivers, self.server.for_drivers, redis, self.server.fresh_prefix)
+        return Stage(drivers, self.server.for_drivers, redis, self.server.fresh_prefix, self.stopped)
+
+    def _rows(self, stages: SimpleQueue[Stage], features: Sequence[Feature]) -> list[Row]:
+        """The rows of all features; an interruption ends after the runs that are under way."""
+        with ThreadPoolExecutor(self.pairs) as pool:
+            futures = [pool.submit(self._row, stages, feature) for feature in features]
+            try:
+                return [future.result() for future in futures]
+            except BaseException:
+                self.stopped.set()
+                pool.shutdown(cancel_futures=True)
+                raise
 
     def _row(self, stages: SimpleQueue[Stage], feature: Feature) -> Row:
         stage = stages.get()

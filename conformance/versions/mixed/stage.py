@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Event as ThreadEvent
 from typing import Any
 
 import msgspec
@@ -50,7 +51,9 @@ LONGEST_DRAIN = 40
 """Jobs that one round takes at most: a schedule may go on forever."""
 PASSING = frozenset({"completed", "failed", "events", "id", "marker", "meta", "pc", "stalled-check"})
 """Keys that say nothing about jobs that have yet to run."""
-_WAITING = 0.05
+SCORES_PER_MS = 4096
+"""The scores of `delayed` are times in ms, with 12 bits of a counter behind them."""
+_POLL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -106,9 +109,13 @@ class Stage:
     address: RedisAddress
     redis: Any
     fresh_prefix: Callable[[], str]
+    stopped: ThreadEvent
+    """Set by the thread that waits for all runs, if it was interrupted."""
 
     def run(self, steps: Sequence[Step], sides: Mapping[str, str], worker_options: Mapping[str, Any]) -> FeatureOutcome:
-        """Run the steps on a fresh prefix. `sides`: the side of each role."""
+        """Run the steps on a fresh prefix. `sides`: the side of each role. Raises KeyboardInterrupt if stopped."""
+        if self.stopped.is_set():
+            raise KeyboardInterrupt
         keyspace = RedisKeyspace(self.redis)
         cast = {role: self.drivers[side] for role, side in sides.items()}
         clock: ParticipantClock = (
@@ -311,7 +318,7 @@ class _Run:
         began = time.monotonic()
         over = 0
         while over < step.finished and (time.monotonic() - began) * 1000 < step.longest_ms:
-            time.sleep(_WAITING)
+            time.sleep(_POLL_S)
             over = sum(event.name in {"completed", "failed"} for event in self._dump().snapshot.events)
         waited = round((time.monotonic() - began) * 1000)
         self.late_ms = max(self.late_ms, waited if waited > LOOP_LATE_MS else 0)
@@ -365,7 +372,9 @@ class _Run:
             yield f"{place}: {' '.join(self.names.get(text, text) for text in texts)}".rstrip(": ")
 
     def _ahead(self, snapshot: Snapshot) -> Iterator[str]:
-        """Names of the jobs whose time will come."""
+        """Names of the jobs whose time will come: delayed ones, and all that wait for the end of a rate limit."""
+        limited = any(isinstance(limiter.ttl_ms, int) and limiter.ttl_ms > 0 for limiter in snapshot.limiters)
         for member in snapshot.memberships:
-            if member.container == "delayed" and float(member.score or 0) / 4096 > self.clock.now_ms():
+            delayed = member.container == "delayed" and float(member.score or 0) / SCORES_PER_MS > self.clock.now_ms()
+            if delayed or (limited and member.container in {"wait", "prioritized"}):
                 yield self.names.get(member.job, member.job)
