@@ -1,17 +1,20 @@
-"""The checks of a history that concern one job at a time, in Spark: all records of a job are grouped first."""
+"""The checks of a history that concern one job at a time: all records of a job are brought together first."""
 
 from __future__ import annotations
 
+import heapq
 import json
-from collections.abc import Callable, Iterable, Iterator
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from operator import itemgetter
+from functools import lru_cache
 from pathlib import Path
+from zlib import crc32
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as sql
 
 from conformance.checkers.histories.evidence import REMOVING, Evidence
 from conformance.checkers.histories.history import (
@@ -34,8 +37,10 @@ from conformance.checkers.histories.history import (
 from conformance.checkers.histories.history_checks import ALL_CHECKS
 from conformance.observe.tables import Snapshot
 from conformance.problems import UsageProblem
+from reports.distribution import Distribution, InProcesses, InThreads
+from reports.progress import Watch, unwatched
+from reports.snapshot.format import ARROW, SnapshotFolder, read_bucket
 from reports.snapshot.rows import WideRow, narrowed, rows_of, snapshot_of
-from reports.snapshot.spark_rows import StoredSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +56,8 @@ class JobLine:
 _DECODER: msgspec.json.Decoder[HistoryLine] = msgspec.json.Decoder(HistoryLine)
 
 
-def decode_line(text: str) -> HistoryLine:
-    """A line from its JSON. A function of its own: executors import it, a decoder cannot be sent to them."""
+def decode_line(text: str | bytes) -> HistoryLine:
+    """A line from its JSON."""
     return _DECODER.decode(text)
 
 
@@ -99,9 +104,6 @@ DECOMPOSABLE = (
 
 CHECKS = tuple(check for check in ALL_CHECKS if check.name in DECOMPOSABLE)
 
-FINDING_COLUMNS = ("check", "job", "message", "evidence")
-FINDING_DDL = "`check` string, job string, message string, evidence string"
-
 
 def judge_jobs(
     header: HistoryHeader, shared: Iterable[HistoryLine], own: Iterable[HistoryLine], snapshot: Snapshot | None = None
@@ -117,38 +119,151 @@ def judge_jobs(
             yield check.name, finding.job, finding.message, evidence_lines
 
 
-LINES_PER_TASK = 100_000
-
-SNAPSHOT_TABLES = ("jobs", "memberships")
+_SNAPSHOT_TABLES = ("jobs", "memberships")
 """The tables of a snapshot that the checks need."""
 
-_LINE_DDL = "queue string, job string, name string, line string, row string, shared boolean, number bigint"
-_TEXTS = ("queue", "job", "name", "line", "row")
-_LINE_SCHEMA = pa.schema([*((name, pa.string()) for name in _TEXTS), ("shared", pa.bool_()), ("number", pa.int64())])
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeWork:
+    """Jobs to judge: files with the lines about all jobs, with theirs, and with the rows that a snapshot has of them.
+
+    `taken`: prefix and time of the snapshot; None if there is none.
+    """
+
+    header: HistoryHeader
+    shared: Path
+    lines: Path
+    rows: Path
+    taken: tuple[str, int] | None
 
 
-def check_jobs(spark: SparkSession, history: Path, stored: StoredSnapshot | None = None) -> DataFrame:
+def judge_part(task: JudgeWork) -> HistoryTally:
+    """Judge the jobs of a part."""
+    own = [decode_line(line) for line in task.lines.read_bytes().splitlines()]
+    snapshot = None if task.taken is None else _snapshot(task.taken, task.rows.read_bytes().splitlines())
+    tally = HistoryTally()
+    for check, job, message, evidence in judge_jobs(task.header, _shared_lines(task.shared), own, snapshot):
+        tally.add(JobFinding(check=check, job=job, message=message, evidence=evidence))
+    return tally
+
+
+@lru_cache(maxsize=1)
+def _shared_lines(path: Path) -> list[HistoryLine]:
+    """The lines about all jobs: each process decodes them once."""
+    return [decode_line(line) for line in path.read_bytes().splitlines()]
+
+
+def check_jobs(
+    history: Path, kept: SnapshotFolder | None = None, place: Distribution | None = None, watch: Watch = unwatched
+) -> HistoryTally:
     """The findings of all checks that concern one job at a time.
 
     The records of each job are grouped by its name. An id alone is not enough: a call that wants a job knows only
     its name. The pairs of both are taken from what has both, and joined to what has one. Lines of the same ms mean
     something in their order, which is that of the file.
 
-    `stored`: the snapshot of the end. Without one, nothing is said of what is there in the end. Raises UsageProblem
-    if the file does not start with the header of a history.
+    `kept`: the snapshot of the end. Without one, nothing is said of what is there in the end. `place`: on this machine,
+    because the parts are files of it. Raises UsageProblem if the file does not start with the header of a history.
     """
     header = header_of(history)
-    text = spark.read.text(str(history)).withColumn("number", sql.monotonically_increasing_id())
-    kept = text.where('value not like \'%"type":"header"%\' and value not like \'%"type":"footer"%\'')
-    lines = kept.mapInArrow(_cut, _LINE_DDL).persist()
-    shared = [row["line"] for row in lines.where("shared").orderBy("number").select("line").collect()]
-    own = lines.where("not shared")
-    if stored is not None:
-        rows = stored.rows.where(sql.col("table").isin(*SNAPSHOT_TABLES))
-        own = own.unionByName(rows.mapInArrow(_kept, _LINE_DDL))
-    partitions = max(2, own.count() // LINES_PER_TASK + 1)
-    taken = None if stored is None else (stored.manifest.prefix, stored.manifest.taken_ms)
-    return _named(own).repartition(partitions, "key").mapInArrow(_judging(header, shared, taken), FINDING_DDL)
+    with tempfile.TemporaryDirectory(prefix="bullmq-conformance-") as folder:
+        cut = _CutHistory(Path(folder), history.stat().st_size // BYTES_OF_A_PART + 1)
+        cut.cut(history, kept)
+        taken = None if kept is None else (kept.manifest.prefix, kept.manifest.taken_ms)
+        tasks = [
+            JudgeWork(header=header, shared=cut.shared, lines=lines, rows=rows, taken=taken)
+            for lines, rows in zip(cut.lines, cut.rows, strict=True)
+        ]
+        tally = HistoryTally()
+        with watch("judging jobs", len(tasks)) as progress:
+            for found in (place or (InProcesses() if len(tasks) > 1 else InThreads())).run(judge_part, tasks):
+                tally.merge(found)
+                progress.advance()
+    return tally
+
+
+BYTES_OF_A_PART = 16 * 1024 * 1024
+"""Of the history, in one task."""
+
+
+class _CutHistory:
+    """The lines of a history and the rows of a snapshot in files: everything about a job is in the same part."""
+
+    def __init__(self, folder: Path, parts: int) -> None:
+        self.shared = folder / "shared"
+        self.lines = [folder / f"lines-{part}" for part in range(parts)]
+        self.rows = [folder / f"rows-{part}" for part in range(parts)]
+        self._names: dict[tuple[str, str], str] = {}
+
+    def cut(self, history: Path, kept: SnapshotFolder | None) -> None:
+        """Write the files. Raises UsageProblem for a line that is not one of a history."""
+        for job in _jobs_of(history):
+            self._note(job.queue, job.job, job.name)
+        for wide in _rows_of(kept):
+            self._note(_printable(wide["queue"]), _printable(wide["id"]), _printable(_name_in(wide)))
+        with ExitStack() as stack:
+            shared = stack.enter_context(self.shared.open("wb"))
+            lines, rows = ([stack.enter_context(path.open("wb")) for path in of] for of in (self.lines, self.rows))
+            for line in _lines_of(history):
+                if is_shared(line):
+                    shared.write(encode(line))
+                for own in job_lines(line):
+                    lines[self._part(own.queue, own.job, own.name)].write(encode(own.line))
+            for wide in _rows_of(kept):
+                names = (_printable(wide["queue"]), _printable(wide["id"]), _printable(_name_in(wide)))
+                rows[self._part(*names)].write(json.dumps(wide).encode() + b"\n")
+
+    def _note(self, queue: str, job: str, name: str) -> None:
+        if queue and job and name:
+            self._names[queue, job] = min(name, self._names.get((queue, job), name))
+
+    def _part(self, queue: str, job: str, name: str) -> int:
+        """The part of a job, by its name where one is known, else by its queue and id."""
+        key = name or self._names.get((queue, job)) or f"{queue}:{job}"
+        return crc32(key.encode("utf-8", "backslashreplace")) % len(self.lines)
+
+
+def _lines_of(history: Path) -> Iterator[HistoryLine]:
+    """The lines between header and footer. Raises UsageProblem for a line that is not one of a history."""
+    with history.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if number == 1 or b'"type":"footer"' in line:
+                continue
+            try:
+                yield decode_line(line)
+            except msgspec.MsgspecError as error:
+                raise UsageProblem(
+                    f"line {number} of {history} is not one of a history: {error}", hint="was the file cut off?"
+                ) from error
+
+
+def _jobs_of(history: Path) -> Iterator[JobLine]:
+    return (own for line in _lines_of(history) for own in job_lines(line))
+
+
+def _rows_of(kept: SnapshotFolder | None) -> Iterator[WideRow]:
+    """The rows of a snapshot that the checks need."""
+    if kept is None:
+        return
+    for bucket in range(kept.manifest.buckets):
+        for table in _SNAPSHOT_TABLES:
+            for batch in read_bucket(kept.folder, table, bucket, kept.manifest.buckets).to_batches():
+                named = pa.RecordBatch.from_arrays([pa.array([table] * len(batch)), *batch.columns], schema=ARROW)
+                yield from rows_of(named)
+
+
+def _name_in(wide: WideRow) -> str:
+    return str(dict(wide["fields"]).get("name", "")) if wide["table"] == "jobs" else ""
+
+
+def _printable(text: str) -> str:
+    """Names are only compared with each other here; bytes that are not valid text must not fail."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _snapshot(taken: tuple[str, int], rows: Iterable[bytes]) -> Snapshot:
+    wide = [json.loads(row) for row in rows]
+    return snapshot_of(*taken, ((row["table"], narrowed(row)) for row in wide))
 
 
 def header_of(history: Path) -> HistoryHeader:
@@ -166,81 +281,6 @@ def has_jobs(history: Path) -> bool:
     """Whether a job ran in it, which every check needs."""
     with history.open("rb") as lines:
         return any(b'"type":"run-started"' in line for line in lines)
-
-
-def _cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Cut the lines of the file by job."""
-    for batch in batches:
-        rows: list[dict[str, object]] = []
-        for text, number in zip(*(batch.column(name).to_pylist() for name in ("value", "number")), strict=True):
-            line = decode_line(text)
-            if is_shared(line):
-                rows.append({"line": text, "shared": True, "number": number})
-            for own in job_lines(line):
-                encoded = encode(own.line).decode()
-                rows.append({"queue": own.queue, "job": own.job, "name": own.name, "line": encoded, "number": number})
-        yield _batch(rows)
-
-
-def _kept(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of a snapshot, next to the lines of their jobs. A row is JSON in ASCII, which can hold any bytes."""
-    for batch in batches:
-        yield _batch([
-            {
-                "queue": _printable(wide["queue"]),
-                "job": _printable(wide["id"]),
-                "name": _printable(_name_in(wide)),
-                "row": json.dumps(wide),
-            }
-            for wide in rows_of(batch)
-        ])  # fmt: skip
-
-
-def _name_in(wide: WideRow) -> str:
-    return str(dict(wide["fields"]).get("name", "")) if wide["table"] == "jobs" else ""
-
-
-def _printable(text: str) -> str:
-    """Names are only compared with each other here; bytes that are not valid text must not fail."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _batch(rows: list[dict[str, object]]) -> pa.RecordBatch:
-    whole = [{**dict.fromkeys(_TEXTS, ""), "shared": False, "number": 0, **row} for row in rows]
-    return pa.RecordBatch.from_pylist(whole, schema=_LINE_SCHEMA)
-
-
-def _named(own: DataFrame) -> DataFrame:
-    """Add the column `key` to the lines: the name of the job where one is known, else its queue and id."""
-    names = (
-        own.where("name != '' and job != '' and queue != ''")
-        .groupBy("queue", "job")
-        .agg(sql.min("name").alias("known"))
-    )
-    joined = own.join(names, ["queue", "job"], "left")
-    by_id = sql.concat_ws(":", "queue", "job")
-    return joined.withColumn(
-        "key", sql.when(sql.col("name") != "", sql.col("name")).otherwise(sql.coalesce(sql.col("known"), by_id))
-    ).select("key", "line", "row", "number")
-
-
-def _judging(
-    header: HistoryHeader, shared: list[str], taken: tuple[str, int] | None
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def judge_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows_in_order = sorted((row for batch in batches for row in batch.to_pylist()), key=itemgetter("number"))
-        own = [decode_line(row["line"]) for row in rows_in_order if row["line"]]
-        snapshot = None if taken is None else _snapshot(taken, [row["row"] for row in rows_in_order if row["row"]])
-        rows = list(judge_jobs(header, [decode_line(text) for text in shared], own, snapshot))
-        columns = [pa.array([row[number] for row in rows], pa.string()) for number in range(len(FINDING_COLUMNS))]
-        yield pa.RecordBatch.from_arrays(columns, names=list(FINDING_COLUMNS))
-
-    return judge_partition
-
-
-def _snapshot(taken: tuple[str, int], rows: Iterable[str]) -> Snapshot:
-    wide = [json.loads(row) for row in rows]
-    return snapshot_of(*taken, ((row["table"], narrowed(row)) for row in wide))
 
 
 EXAMPLES_OF_A_CHECK = 20
@@ -270,20 +310,34 @@ class HistoryResult(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.by_check.values())
 
 
-def result_of(found: DataFrame, history: str, snapshot: str) -> HistoryResult:
-    """Count, and take examples; only these come to the driver."""
-    kept = found.persist()
-    counts = {row["check"]: row["count"] for row in kept.groupBy("check").count().collect()}
-    within = Window.partitionBy("check").orderBy("job", "message")
-    rows = (
-        kept.withColumn("n", sql.row_number().over(within))
-        .where(sql.col("n") <= EXAMPLES_OF_A_CHECK)
-        .drop("n")
-        .collect()
-    )
+class HistoryTally:
+    """Counts and examples of findings, by check."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.examples: defaultdict[str, list[JobFinding]] = defaultdict(list)
+
+    def add(self, finding: JobFinding) -> None:
+        """Count a finding."""
+        self.counts[finding.check] += 1
+        self._keep(finding.check, [finding])
+
+    def merge(self, other: HistoryTally) -> None:
+        """Count the findings of another part."""
+        self.counts += other.counts
+        for check, findings in other.examples.items():
+            self._keep(check, findings)
+
+    def _keep(self, check: str, findings: Sequence[JobFinding]) -> None:
+        found = [*self.examples[check], *findings]
+        self.examples[check] = heapq.nsmallest(EXAMPLES_OF_A_CHECK, found, key=lambda each: (each.job, each.message))
+
+
+def result_of(found: HistoryTally, history: str, snapshot: str) -> HistoryResult:
+    """The outcome as reports have it."""
     return HistoryResult(
         history=history,
         snapshot=snapshot,
-        by_check={check.name: counts.get(check.name, 0) for check in CHECKS},
-        examples=[JobFinding(**row.asDict()) for row in rows],
+        by_check={check.name: found.counts[check.name] for check in CHECKS},
+        examples=[finding for _, findings in sorted(found.examples.items()) for finding in findings],
     )

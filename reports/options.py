@@ -158,7 +158,7 @@ class CheckConfig(SparkConfig, frozen=True, kw_only=True):
     out: Annotated[str | None, Option("Folder for check.json and junit.xml: a path, s3://…, hdfs://….")] = None
 
 
-class HistoryConfig(SparkConfig, frozen=True, kw_only=True):
+class HistoryConfig(msgspec.Struct, frozen=True, kw_only=True):
     """All options of `history`. `out` None: reports are not kept."""
 
     snapshot: Annotated[str | None, Option("Folder of the snapshot taken after the run.")] = None

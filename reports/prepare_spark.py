@@ -12,10 +12,9 @@ from conformance import interruption
 from conformance.problems import Problem
 from conformance.servers import RedisInstance, open_server
 from reports.class_archive import archive_path, make_archive
-from reports.diff.plan import compare_snapshots
+from reports.diff.comparison import compare_snapshots
 from reports.diff.snapshot_comparison import SnapshotComparison
-from reports.diff.summary import summarise
-from reports.session import OnSpark, SparkSettings, class_path_of, jvm_options, size_queries, spark_session
+from reports.session import OnSpark, SparkSettings, class_path_of, jvm_options, spark_session
 from reports.snapshot.folders import folder_at
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.spark_rows import open_stored
@@ -53,9 +52,10 @@ def _compare_two_small_stores(options: list[str]) -> str:
             _fill(server, side)
             save(RedisSource(redis=server.url, prefix=PREFIX), folder / side, OnSpark(session))
             sides.append(open_stored(session, folder / side))
-        size_queries(session, 0)
         wanted = SnapshotComparison(expected=sides[0], actual=sides[1], folder=folder / "differences")
-        summarise(wanted, compare_snapshots(session, wanted))
+        compare_snapshots(wanted, OnSpark(session))
+        for stored in sides:
+            stored.table("events").groupBy("event").count().collect()
         return class_path_of(session)
 
 

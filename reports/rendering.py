@@ -1,22 +1,19 @@
-"""The reports of a load, a diff and a history check, each computed from its result."""
+"""The reports of a load, a comparison of loads and a search for the highest rate, each computed from its result."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from conformance.pages.junit import JunitCase, JunitSuite, junit_check, junit_document
+from conformance.pages.junit import JunitCase, junit_check
 from conformance.pages.page import html_page, markdown_text
-from conformance.pages.terminal import terminal_line, terminal_text
 from conformance.protocol.states import UNFINISHED_CONTAINERS
 from reports.charts import (
     backlog_chart,
-    class_chart,
     comparison_chart,
     latency_chart,
     over_time_chart,
@@ -25,16 +22,13 @@ from reports.charts import (
     throughput_chart,
 )
 from reports.comparison import LoadComparison
-from reports.diff.checks import JOB_CHECKS, STORE_CHECKS
-from reports.diff.summary import CheckSummary, DiffSummary
-from reports.diff.values import DIFFERENCE_CLASSES
-from reports.history import HistoryResult
 from reports.index import write_index
 from reports.load.histograms import SHOWN, Latency
 from reports.load.latencies import MEANINGS, OVER_TIME
 from reports.load.rate_search import RateSearch, search_sentence
 from reports.load.result import LoadResult
 from reports.load.run import SERVICE
+from reports.store_pages import junit_text
 
 LOAD_PAGE = "load.html"
 _OTHER_MEANINGS = {
@@ -57,7 +51,7 @@ def write_load_reports(folder: Path, result: LoadResult) -> list[Path]:
         ),
         "utf-8",
     )
-    junit.write_text(_junit("load", load_cases(result)), "utf-8")
+    junit.write_text(junit_text("load", load_cases(result)), "utf-8")
     return [html, markdown, junit, write_index(folder.parent)]
 
 
@@ -162,7 +156,7 @@ def write_comparison_reports(folder: Path, comparison: LoadComparison) -> list[P
     written = {
         "compare.html": html_page("reports", "comparison.html", comparison=comparison, verdict=verdict, charts=charts),
         COMPARISON_FILE: msgspec.json.format(msgspec.json.encode(comparison), indent=1).decode() + "\n",
-        "junit.xml": _junit("compare", _comparison_cases(comparison)),
+        "junit.xml": junit_text("compare", _comparison_cases(comparison)),
     }
     for name, content in written.items():
         (folder / name).write_text(content, "utf-8")
@@ -212,162 +206,3 @@ def write_search_reports(
     written = msgspec.json.format(msgspec.json.encode(search), indent=1).decode() + "\n"
     (folder / "find-rate.json").write_text(written, "utf-8")
     return [folder / SEARCH_PAGE, folder / "find-rate.json"]
-
-
-DIFF_PAGE = "diff.html"
-DIFF_FILE = "diff.json"
-
-
-def verdict_of(summary: DiffSummary) -> str:
-    """The outcome in one line."""
-    if not summary.total:
-        return "No differences: both stores hold the same."
-    differences = "difference" if summary.total == 1 else "differences"
-    return f"{summary.total:,} {differences}, by class: {', '.join(summary.by_class)}."
-
-
-def write_diff_reports(folder: Path, summary: DiffSummary) -> list[Path]:
-    """Write all reports into the folder, and the index of the folder above; returns their paths."""
-    verdict = verdict_of(summary)
-    written = {
-        DIFF_PAGE: html_page(
-            "reports", "diff.html", summary=summary, verdict=verdict, chart=class_chart(summary.by_class)
-        ),
-        "diff.md": markdown_text(
-            "reports", "diff.md", summary=summary, verdict=verdict, trimmed=list(map(terminal_line, summary.trimmed))
-        ),
-        DIFF_FILE: msgspec.json.format(msgspec.json.encode(summary), indent=1).decode() + "\n",
-        "junit.xml": diff_junit(summary),
-    }
-    for name, content in written.items():
-        (folder / name).write_text(content, "utf-8")
-    return [*(folder / name for name in written), write_index(folder.parent)]
-
-
-def _junit(suite: str, cases: Iterable[JunitCase]) -> str:
-    return junit_document([JunitSuite(name=suite, cases=list(cases))])
-
-
-def diff_junit(summary: DiffSummary) -> str:
-    """One test case per class: it fails where there are differences of that class."""
-    return _junit("diff", (_diff_case(summary, name) for name in DIFFERENCE_CLASSES))
-
-
-def _diff_case(summary: DiffSummary, name: str) -> JunitCase:
-    lines = [
-        f"{example.key} {example.locator}: expected {example.expected}, got {example.actual}"
-        for example in summary.examples
-        if example.class_ == name
-    ]
-    failure = f"{summary.by_class[name]} differences" if name in summary.by_class else ""
-    return junit_check(name, failure=failure, details="\n".join(lines))
-
-
-TRIMMED_SHOWN = 5
-"""Names of queues in the sentence about trimmed events."""
-
-
-def print_diff(summary: DiffSummary, console: Console) -> None:
-    """Show the outcome, the classes, and one example of each."""
-    console.print(verdict_of(summary), style="bold red" if summary.total else "bold green", highlight=False)
-    if summary.hidden:
-        counts = ", ".join(f"{rule} {count:,}" for rule, count in summary.hidden.items())
-        console.print(f"Values hidden by rules: {counts}.", highlight=False)
-    if summary.trimmed:
-        more = ", …" if len(summary.trimmed) > TRIMMED_SHOWN else ""
-        names = ", ".join(map(terminal_line, summary.trimmed[:TRIMMED_SHOWN])) + more
-        console.print(
-            f"Events trimmed in {names}: only those of jobs whose first event both sides still have were compared.",
-            highlight=False,
-            markup=False,
-        )
-    if not summary.total:
-        return
-    table = Table("class", "count", "example", "expected", "actual", box=None, pad_edge=False)
-    for name, count in summary.by_class.items():
-        first = next(example for example in summary.examples if example.class_ == name)
-        shown = (f"{first.locator} at {first.key}", first.expected, first.actual)
-        table.add_row(name, f"{count:,}", *map(terminal_text, shown))
-    console.print(table)
-
-
-CHECK_PAGE = "check.html"
-CHECK_FILE = "check.json"
-CHECK_NAMES = tuple(check.name for check in (*JOB_CHECKS, *STORE_CHECKS))
-
-
-def write_check_reports(folder: Path, summary: CheckSummary) -> list[Path]:
-    """Write a page, `check.json`, `junit.xml` with a test case for every check, and the index; returns their paths."""
-    written = {
-        CHECK_PAGE: html_page(
-            "reports", "check.html", summary=summary, verdict=check_verdict(summary), checks=CHECK_NAMES
-        ),
-        CHECK_FILE: msgspec.json.format(msgspec.json.encode(summary), indent=1).decode() + "\n",
-        "junit.xml": _junit("check", (_check_case(summary, name) for name in CHECK_NAMES)),
-    }
-    for name, content in written.items():
-        (folder / name).write_text(content, "utf-8")
-    return [*(folder / name for name in written), write_index(folder.parent)]
-
-
-def check_verdict(summary: CheckSummary) -> str:
-    """The outcome in one line."""
-    sound = f"Sound: {summary.jobs:,} jobs and what belongs to them pass all {len(CHECK_NAMES)} checks."
-    return f"{summary.total:,} places break a check." if summary.total else sound
-
-
-def _check_case(summary: CheckSummary, name: str) -> JunitCase:
-    lines = [
-        f"{example.key} {example.locator}: {example.message}" for example in summary.examples if example.check == name
-    ]
-    failure = f"{summary.by_check[name]} places" if name in summary.by_check else ""
-    return junit_check(name, failure=failure, details="\n".join(lines))
-
-
-def print_checks(summary: CheckSummary, console: Console) -> None:
-    """Show the outcome, and an example of each check that the store breaks."""
-    console.print(check_verdict(summary), style="bold red" if summary.total else "bold green", highlight=False)
-    table = Table("check", "places", "example", "message", box=None, pad_edge=False)
-    for name, count in summary.by_check.items():
-        first = next(example for example in summary.examples if example.check == name)
-        table.add_row(name, f"{count:,}", terminal_text(first.key), terminal_text(first.message))
-    if summary.total:
-        console.print(table)
-
-
-HISTORY_FILE = "history.json"
-
-
-def write_history_reports(folder: Path, result: HistoryResult) -> list[Path]:
-    """Write `history.json` and `junit.xml`; returns their paths."""
-    outcomes = [
-        junit_check(
-            check,
-            failure=f"{count} findings" if count else "",
-            details="\n".join(
-                f"{finding.job}: {finding.message}" for finding in result.examples if finding.check == check
-            ),
-        )
-        for check, count in result.by_check.items()
-    ]
-    written = {
-        HISTORY_FILE: msgspec.json.format(msgspec.json.encode(result), indent=1).decode() + "\n",
-        "junit.xml": _junit("history", outcomes),
-    }
-    for name, content in written.items():
-        (folder / name).write_text(content, "utf-8")
-    return [folder / name for name in written]
-
-
-def print_history(result: HistoryResult, console: Console) -> None:
-    """Show the outcome and an example of each check that failed."""
-    verdict = (
-        f"{result.total:,} findings" if result.total else "No findings: every job went through allowed states only."
-    )
-    console.print(verdict, style="bold red" if result.total else "bold green", highlight=False)
-    table: Any = Table("check", "findings", "job", "example", box=None, pad_edge=False)
-    for check, count in result.by_check.items():
-        first = next((finding for finding in result.examples if finding.check == check), None)
-        shown = (first.job, first.message) if first else ("", "")
-        table.add_row(check, f"{count:,}", *map(terminal_text, shown))
-    console.print(table)

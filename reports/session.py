@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,14 +27,11 @@ from pyspark.sql import SparkSession
 
 from conformance import interruption
 from conformance.problems import EnvironmentProblem, Problem, UsageProblem
-from reports.class_archive import SHORT_LIVED, options_to_use_it
+from reports.class_archive import options_to_use_it
 from reports.distribution import Result, Task, attempt
 from reports.executor_archive import PYTHON
 from reports.options import ARCHIVES, UNPACKED, SparkConfig
 from reports.spark_problems import ExecutorProblem, explain_spark, require_java
-
-MOST_ROWS_OF_A_BRIEF_JVM = 8_000_000
-"""With 7.2 million rows on both sides a comparison took 88 s in place of 103 (two cores)."""
 
 END_S = 120.0
 """The longest that a JVM may take to end: before it does it may have classes to archive."""
@@ -52,19 +49,12 @@ ROOT = Path(__file__).resolve().parent.parent
 class SparkSettings:
     """How to reach Spark. `master`: Spark's own master URL. `memory`: of the driver, as in `2g`.
 
-    `properties`: further Spark properties, which win over those set here. `rows`: over about how many it will be asked,
-    None if unknown.
+    `properties`: further Spark properties, which win over those set here.
     """
 
     master: str = "local[*]"
     memory: str = "2g"
     properties: dict[str, str] = field(default_factory=dict)
-    rows: int | None = None
-
-    @property
-    def is_brief(self) -> bool:
-        """Whether its JVM ends before thorough compiling and collecting of garbage side by side would pay."""
-        return self.rows is not None and self.rows <= MOST_ROWS_OF_A_BRIEF_JVM
 
     @property
     def is_here(self) -> bool:
@@ -86,9 +76,9 @@ class SparkSettings:
         return replace(self, master=f"local[{max(least, os.cpu_count() or 1)}]")
 
 
-def settings_of(config: SparkConfig, rows: int | None = None) -> SparkSettings:
-    """The settings that the options ask for; `rows` as in SparkSettings. Raises UsageProblem for an invalid --conf."""
-    return SparkSettings(master=config.master, memory=config.memory, properties=config.properties, rows=rows)
+def settings_of(config: SparkConfig) -> SparkSettings:
+    """The settings that the options ask for. Raises UsageProblem for an invalid --conf."""
+    return SparkSettings(master=config.master, memory=config.memory, properties=config.properties)
 
 
 @contextmanager
@@ -279,40 +269,12 @@ def _properties(settings: SparkSettings) -> dict[str, str]:
         "spark.driver.extraJavaOptions": jvm_options(
             [
                 *options_to_use_it(),
-                *(SHORT_LIVED if settings.is_brief else ()),
             ]
         ),
     }
 
 
-MOST_ROWS_TO_INTERPRET = 3_000_000
-"""Rows over which a query is not worth to be compiled; executors look through most of them in Arrow anyway."""
-
-_FOR_FEW_ROWS = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # Starting a task takes longer than what it would do.
-    "spark.sql.shuffle.partitions": "4",
-}
-
-
 _FOR_MANY_ROWS = {"spark.sql.shuffle.partitions": "32"}
-
-
-def size_queries(session: SparkSession, rows: int) -> None:
-    """Have further queries of the session interpreted, in few tasks, where they are about few rows.
-
-    `--conf` has the last word.
-    """
-    chosen = {name for name, value in session.sparkContext.getConf().getAll() if _FOR_MANY_ROWS.get(name) != value}
-    for name, value in properties_for(rows, chosen).items():
-        session.conf.set(name, value)
-
-
-def properties_for(rows: int, chosen: Collection[str]) -> dict[str, str]:
-    """Properties that suit queries of this size, without those that the user has set."""
-    fitting = _FOR_FEW_ROWS if rows <= MOST_ROWS_TO_INTERPRET else {}
-    return {name: value for name, value in fitting.items() if name not in chosen}
 
 
 def _nearby(master: str) -> dict[str, str]:

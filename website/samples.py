@@ -23,7 +23,8 @@ from reports.charts import backlog_chart, search_chart
 from reports.diff.summary import DiffSummary
 from reports.load.rate_search import RateSearch, search_sentence
 from reports.load.result import LoadResult, write_result
-from reports.rendering import write_diff_reports, write_load_reports, write_search_reports
+from reports.rendering import write_load_reports, write_search_reports
+from reports.store_pages import write_diff_reports
 from website.site_map import ROOT
 
 SAMPLES: Final = Path(__file__).parent / "samples"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from conformance.checkers.base import InvariantCheck, SnapshotView
 from conformance.observe.canonical_rules import GENERATED_UUIDS
@@ -22,76 +19,17 @@ from reports.diff.checks import (
     judged,
     one_sided,
 )
-from reports.diff.columns import keys_of
-from reports.diff.digest_prefilter import prefilter_bucket, tables_of_jobs
+from reports.diff.digested import JOB_TABLES
 from reports.diff.expiry import with_same_moments
-from reports.diff.generated_ids import without_generated
 from reports.diff.hidden_values import HiddenCounts, canonical_pair
 from reports.diff.pairing import paired_by_content
-from reports.diff.prefilter import BucketSide, Prefilter, Tables
-from reports.diff.stored_rows import GroupKey, JobRows, rows_by_group, rows_by_table
-from reports.diff.values import DiffSettings, DiffSide, SnapshotPair, batch_of_rows, difference_row, hidden_rows
-from reports.snapshot.digests.library import fingerprint_here
-from reports.snapshot.folders import Folder
-from reports.snapshot.format import read_bucket
-from reports.snapshot.rows import as_bytes, snapshot_of
+from reports.diff.stored_rows import GroupKey, JobRows, Tables, rows_by_table
+from reports.diff.values import DiffSettings, DiffSide, SnapshotPair, difference_row
+from reports.snapshot.rows import snapshot_of
 
 JobKey: TypeAlias = tuple[str, str]
-JOB_TABLES = ("jobs", "memberships", "dependencies", "logs", "events")
-"""Tables whose rows belong to the job named in the column `id`."""
 
 _MEANS_PREFIX = "own-prefix"
-
-
-@dataclass(frozen=True, kw_only=True)
-class BucketComparison:
-    """The work of executors: two stored snapshots in `buckets` buckets, without some queues.
-
-    `cut`: queues of which the jobs with generated ids are compared elsewhere (`reports.diff.generated_ids`).
-    `queue`, `job`: if not empty, only these are compared. `digests`: the kind that both sides have, empty if they
-    cannot be used (`reports.diff.digest_prefilter`).
-    """
-
-    folders: tuple[Folder, Folder]
-    buckets: int
-    settings: DiffSettings
-    left_out: tuple[str, ...] = ()
-    cut: tuple[str, ...] = ()
-    queue: str = ""
-    job: str = ""
-    digests: str = ""
-
-
-def job_comparer(comparison: BucketComparison) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function from numbers of buckets (column `id`) to the differences of their jobs."""
-
-    def compare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for bucket in batch.column("id").to_pylist():
-                hidden: HiddenCounts = Counter()
-                yield batch_of_rows([*differences_in(comparison, bucket, hidden), *hidden_rows(hidden)])
-
-    return compare
-
-
-def differences_in(comparison: BucketComparison, bucket: int, hidden: HiddenCounts) -> Iterator[tuple[str, ...]]:
-    """The differences of all jobs of one bucket; what rules hide there is added to `hidden`.
-
-    If there are digests, only the rows of jobs that they leave undecided are read.
-    """
-    if comparison.digests and comparison.digests == fingerprint_here():
-        prefilter = prefilter_bucket(
-            comparison.folders, bucket, comparison.buckets, comparison.settings, comparison.left_out
-        )
-        hidden.update(prefilter.hidden())
-        sides = [
-            tables_of_jobs(folder, bucket, comparison.buckets, prefilter.wanted, JOB_TABLES)
-            for folder in comparison.folders
-        ]
-    else:
-        read = [_read_tables(comparison, folder, bucket) for folder in comparison.folders]
-        sides = without_generated(read, comparison.cut)
-    yield from differences_between(sides[0], sides[1], comparison.settings, hidden)
 
 
 def differences_between(
@@ -99,48 +37,17 @@ def differences_between(
 ) -> Iterator[tuple[str, ...]]:
     """The differences of jobs of which all rows are given; what rules hide is added to `hidden`.
 
-    Jobs that are certainly the same are taken out first (`reports.diff.prefilter`). Rules are applied to all others at
-    once; the comparison, which explains, is asked only about those jobs whose canonical rows are not equal.
+    Rules are applied to all of them at once; the comparison, which explains, is asked only about those jobs whose
+    canonical rows are not equal. Digests have taken out nearly all others (`reports.diff.digest_prefilter`).
     """
-    left, right = (rows_by_table(rows) for rows in without_certain(expected_rows, actual_rows, settings, hidden))
+    left, right = (rows_by_table(rows) for rows in (expected_rows, actual_rows))
     explained: set[str] = set()
     for key, pair in unequal_jobs(left, right, settings, hidden):
         explained.add(":".join(key))
         yield from _explained(key, pair)
     pairs = zip((expected_rows, actual_rows), settings.sides, strict=True)
-    expected, actual = (list(broken_jobs(BucketSide(tables, facts))) for tables, facts in pairs)
+    expected, actual = (list(broken_jobs(tables, facts)) for tables, facts in pairs)
     yield from one_sided(expected, actual, explained)
-
-
-def without_certain(left: Tables, right: Tables, settings: DiffSettings, hidden: HiddenCounts) -> tuple[Tables, Tables]:
-    """Both sides without the jobs that are certainly the same; what rules hide in these is added to `hidden`."""
-    sides = [BucketSide(tables, facts) for tables, facts in zip((left, right), settings.sides, strict=True)]
-    prefilter = Prefilter(sides[0], sides[1], settings)
-    certain = prefilter.certain()
-    hidden.update(prefilter.hidden())
-    found = [
-        {table: rows.filter(pc.invert(pc.is_in(keys_of(rows), value_set=certain))) for table, rows in side.items()}
-        for side in (left, right)
-    ]
-    return found[0], found[1]
-
-
-def _read_tables(comparison: BucketComparison, folder: Folder, bucket: int) -> Tables:
-    """The rows of a bucket that belong to jobs; events without a job belong to their queue."""
-    return {table: _wanted(comparison, read_bucket(folder, table, bucket, comparison.buckets)) for table in JOB_TABLES}
-
-
-def _wanted(comparison: BucketComparison, rows: pa.Table) -> pa.Table:
-    queue, job = (rows.column(name).combine_chunks().view(pa.binary()) for name in ("queue", "id"))
-    wanted = pc.fill_null(pc.not_equal(job, b""), fill_value=False)
-    if comparison.left_out:
-        left_out = pa.array([as_bytes(name) for name in comparison.left_out], pa.binary())
-        wanted = pc.and_(wanted, pc.invert(pc.is_in(queue, value_set=left_out)))
-    if comparison.queue:
-        wanted = pc.and_(wanted, pc.equal(queue, as_bytes(comparison.queue)))
-    if comparison.job:
-        wanted = pc.and_(wanted, pc.equal(job, as_bytes(comparison.job)))
-    return rows.filter(wanted)
 
 
 def unequal_jobs(
@@ -269,22 +176,10 @@ def kind_of(group: str) -> str:
 
 SHARED = "shared"
 EXAMPLES = "examples"
-"""A group with jobs that represent all others of their queue (`reports.diff.check_plan.first_members`)."""
+"""A group with jobs that represent all others of their queue (`reports.diff.representatives`)."""
 
 _ABOUT_JOBS = ("job", "membership", "event", "log", "dependency")
 """The beginnings of locators that the comparison by job covers."""
-
-
-def queue_comparer(settings: DiffSettings) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function from all rows of some groups (columns `side`, `group`) to their differences."""
-
-    def compare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        hidden: HiddenCounts = Counter()
-        groups = rows_by_group(batches).items()
-        rows = [row for key, sides in groups for row in compare_group(key, sides, settings, hidden)]
-        yield batch_of_rows([*rows, *hidden_rows(hidden)])
-
-    return compare
 
 
 def compare_group(

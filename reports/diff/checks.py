@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
-import pyarrow.compute as pc
 from packaging.version import Version
 
 from conformance.checkers.base import InvariantCheck, SnapshotView, ViolationDetail, has_chosen_timestamp
@@ -16,11 +15,9 @@ from conformance.findings import Finding
 from conformance.observe.tables import Deduplication, Snapshot, as_number
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.protocol.versions import in_range
-from reports.diff.check_prefilter import ADDED_TOLERANCE_MS, CheckPrefilter
-from reports.diff.columns import keys_of
+from reports.diff.digest_prefilter import ADDED_TOLERANCE_MS
 from reports.diff.expiry import moment_of
-from reports.diff.prefilter import BucketSide
-from reports.diff.stored_rows import rows_by_table
+from reports.diff.stored_rows import Tables, rows_by_table
 from reports.diff.values import DiffSide
 from reports.snapshot.rows import snapshot_of
 
@@ -122,14 +119,10 @@ STORE_CHECKS = (*ABOUT_ALL_JOBS, *KEY_CHECKS, *ODD_KEY_CHECKS)
 """All checks but those of jobs. They need the settings and markers of the queue."""
 
 
-def broken_jobs(side: BucketSide) -> Iterator[Finding]:
-    """The findings about the jobs of a bucket."""
-    sound = CheckPrefilter(side).keys()
-    rest = {
-        name: rows.filter(pc.invert(pc.is_in(keys_of(rows), value_set=sound))) for name, rows in side.tables.items()
-    }
-    rows = ((table, row) for table, listed in rows_by_table(rest).items() for row in listed)
-    yield from judged(snapshot_of(side.facts.prefix, side.facts.taken_ms, rows), JOB_CHECKS)
+def broken_jobs(tables: Tables, facts: DiffSide) -> Iterator[Finding]:
+    """The findings about jobs of which all rows are given."""
+    rows = ((table, row) for table, listed in rows_by_table(tables).items() for row in listed)
+    yield from judged(snapshot_of(facts.prefix, facts.taken_ms, rows), JOB_CHECKS)
 
 
 def broken_queue(

@@ -1,8 +1,8 @@
-"""Differences as plain rows, without those that another difference explains (with Spark: `reports.diff.plan`)."""
+"""Differences as plain rows, without those that another difference explains. No Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -15,11 +15,14 @@ from reports.snapshot.folders import Folder
 DifferenceRow: TypeAlias = "Mapping[str, str]"
 """A difference by column."""
 
+DifferenceRows: TypeAlias = "list[DifferenceRow]"
+
 RETYPED = "wrong-type"
 ABOUT_ALL = tuple(f"invariant.{check.name}" for check in ABOUT_ALL_JOBS)
 """Locators of findings about all jobs of a queue together."""
 
-_PRESENCE = frozenset({"missing-job", "extra-job"})
+PRESENCE = frozenset({"missing-job", "extra-job"})
+"""Kinds of differences of a job that only one side has."""
 
 
 def by_column(values: Sequence[str]) -> DifferenceRow:
@@ -27,19 +30,18 @@ def by_column(values: Sequence[str]) -> DifferenceRow:
     return dict(zip(DIFFERENCE_COLUMNS, values, strict=True))
 
 
-def unexplained(by_queue: Iterable[DifferenceRow], by_job: Iterable[DifferenceRow]) -> list[DifferenceRow]:
-    """Return all differences that no other difference explains; those of jobs last."""
-    jobs, keys = list(by_job), list(by_queue)
-    uneven = {row["queue"] for row in jobs if row["kind"] in _PRESENCE}
-    retyped = list(_retyped(jobs, keys))
-    places = {row["key"] for row in retyped if row["kind"] == RETYPED and row["locator"] == "job"}
-    explained = [
+def unexplained(by_queue: Iterable[DifferenceRow], uneven: Collection[str], retyped: Collection[str]) -> DifferenceRows:
+    """Leave out what another difference explains.
+
+    `uneven`: queues with a missing or extra job, which explains markers and counters. `retyped`: jobs in whose place
+    the other side has a key of another type; their difference reports the key.
+    """
+    return [
         row
-        for row in keys
+        for row in by_queue
         if not (_follows_presence(row) and row["queue"] in uneven)
-        and not (row["locator"].startswith("unknown.") and row["key"] in places)
+        and not (row["locator"].startswith("unknown.") and row["key"] in retyped)
     ]
-    return [*explained, *retyped]
 
 
 def _follows_presence(row: DifferenceRow) -> bool:
@@ -48,26 +50,25 @@ def _follows_presence(row: DifferenceRow) -> bool:
     return locator.startswith(("marker", "counter")) or locator in ABOUT_ALL
 
 
-def _retyped(by_job: Sequence[DifferenceRow], by_queue: Sequence[DifferenceRow]) -> Iterator[DifferenceRow]:
-    """The differences of jobs. If the other side has a key of another type in place of a hash, the type differs."""
-    foreign = {
-        row["key"]: row["locator"].rpartition(".")[2]
-        for row in by_queue
-        if row["locator"].startswith("unknown.") and row["kind"] in ("extra-key", "missing-key")
-    }
-    for row in by_job:
-        if row["kind"] in _PRESENCE and row["key"] in foreign:
-            types = ("hash", foreign[row["key"]])
-            expected, actual = types if row["kind"] == "missing-job" else types[::-1]
-            severity = severity_of("job", RETYPED)
-            changes = {"class": "type", "kind": RETYPED, "severity": severity, "expected": expected, "actual": actual}
-            yield {**row, **changes}
-        else:
-            yield row
+def with_types(by_job: Iterable[DifferenceRow], foreign: Mapping[str, str]) -> DifferenceRows:
+    """The differences of jobs. If the other side has a key of another type in place of a hash, the type differs.
+
+    `foreign`: the types of such keys, by queue and name.
+    """
+    return [_with_type(row, foreign) for row in by_job]
 
 
-def write_difference_rows(differences: Sequence[DifferenceRow], folder: Folder) -> None:
-    """Write differences as Parquet; replaces the content of the folder. Raises OSError."""
-    folder.clear()
-    rows = batch_of_rows([[row[column] for column in DIFFERENCE_COLUMNS] for row in differences])
-    folder.write_table("part-00000.zstd.parquet", pa.Table.from_batches([rows]), compression="zstd")
+def _with_type(row: DifferenceRow, foreign: Mapping[str, str]) -> DifferenceRow:
+    if row["kind"] not in PRESENCE or row["key"] not in foreign:
+        return row
+    types = ("hash", foreign[row["key"]])
+    expected, actual = types if row["kind"] == "missing-job" else types[::-1]
+    severity = severity_of("job", RETYPED)
+    return {**row, "class": "type", "kind": RETYPED, "severity": severity, "expected": expected, "actual": actual}
+
+
+def write_difference_rows(rows: Sequence[DifferenceRow], folder: Folder, name: str) -> None:
+    """Write differences as a Parquet file of this name; nothing if there are none. Raises OSError."""
+    if rows:
+        batch = batch_of_rows([[row[column] for column in DIFFERENCE_COLUMNS] for row in rows])
+        folder.write_table(f"{name}.zstd.parquet", pa.Table.from_batches([batch]), compression="zstd")

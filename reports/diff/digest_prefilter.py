@@ -1,15 +1,14 @@
-"""Jobs of two snapshots that are certainly the same, by their digests alone, a bucket at a time. No Spark.
+"""Jobs of two snapshots that are certainly the same, and jobs that certainly pass all checks. No Spark.
 
-`reports.diff.prefilter` and `reports.diff.check_prefilter` decide the same from all rows. This module only needs the
-numbers that were written for each row when the store was read. A job that is wrongly left undecided costs time; a job
-that is wrongly called the same would be a bug. Property tests compare both with the rules and the checks. Two different
-texts have the same 64-bit digest once in 10^19 pairs.
+Both are decided a bucket at a time, by nothing but the numbers that were written for each row when the store was read.
+A job that is wrongly left undecided costs time; a job that is wrongly called the same would be a bug. Property tests
+compare both with the rules and the checks. Two different texts have the same 64-bit digest once in 10^19 pairs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,13 +18,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from conformance.observe.canonical import ALL_RULES
 from conformance.observe.canonical_rules import CLOCK_TOLERANCE_MS, PLAUSIBLE_SINCE_MS
 from conformance.protocol.states import DELAY_FACTOR, JOB_CONTAINERS, PRIORITY_FACTOR
-from reports.diff.check_prefilter import ADDED_TOLERANCE_MS
 from reports.diff.columns import UNKNOWN, Flags, Positions, flags
-from reports.diff.prefilter import Numbers
+from reports.diff.digested import DigestTables, is_of
 from reports.diff.values import DiffSettings, DiffSide
-from reports.snapshot.digests.library import (
+from reports.snapshot.digests.library import histories
+from reports.snapshot.digests.records import (
     GOOD,
     HAS_FINISHED,
     HAS_PROCESSED,
@@ -35,42 +35,33 @@ from reports.snapshot.digests.library import (
     IS_ODD,
     USUAL,
     Keys,
-    histories,
 )
-from reports.snapshot.digests.rows import CONTAINERS, DIGESTED, OTHER_CONTAINER
-from reports.snapshot.folders import Folder
-from reports.snapshot.format import DIGESTS, files_of, no_rows, read_digests, read_rows
-from reports.snapshot.rows import as_bytes
+from reports.snapshot.digests.rows import CONTAINERS, OTHER_CONTAINER
 
-DigestTables = Mapping[str, pa.Table]
-"""Digests by table."""
+UNDERSTOOD = frozenset({
+    "opts-parsed-json", "own-prefix", "generated-uuids", "lock-token", "lock-ttl", "dedup-ttl", "limiter-ttl",
+    "stalled-check-ttl", "stream-ids", "stack-trace-text", "library-version", "worker-clock", "iteration-ids",
+    "worker-traces",
+})  # fmt: skip
+"""Rules that digests were made for. With any other rule, no job is certain."""
+
+ADDED_TOLERANCE_MS = 60_000
+"""How far a job's timestamp may be from when Redis took its event `added`: other clocks, large batches."""
+
+Numbers = npt.NDArray[np.float64]
+
+_MASKED = {
+    "opts-parsed-json": ("opts",),
+    "stack-trace-text": ("stacktrace",),
+    "worker-clock": ("timestamp", "processed", "finished"),
+}
+"""Rules, and the columns of jobs in which they hide that values differ."""
 
 _TIMED = [CONTAINERS.index(each.key) for each in JOB_CONTAINERS if each.score in {"time", "due time"}]
 _DELAYED, _PRIORITIZED, _COMPLETED, _FAILED, _WITH_CHILDREN, _STALLED = (
     CONTAINERS.index(name) for name in ("delayed", "prioritized", "completed", "failed", "waiting-children", "stalled")
 )
 _NO_KEYS: Keys = np.empty(0, np.uint64)
-
-
-def read_bucket_digests(folder: Folder, bucket: int, buckets: int) -> dict[str, pa.Table]:
-    """The digests of a bucket, by table; tables without rows are left out. Raises OSError."""
-    names = {table: files_of(folder / DIGESTS, table, bucket, buckets) for table in sorted(DIGESTED)}
-    return {
-        table: pa.concat_tables([read_digests(folder, table, name) for name in listed])
-        for table, listed in names.items()
-        if listed
-    }
-
-
-def without_queues(tables: DigestTables, queues: Collection[str]) -> DigestTables:
-    """The digests without those of some queues."""
-    return {table: rows.filter(pc.invert(is_of(rows, queues))) for table, rows in tables.items()} if queues else tables
-
-
-def is_of(rows: pa.Table, queues: Collection[str]) -> pa.ChunkedArray:
-    """Which digests are of some queues."""
-    names = pa.array([as_bytes(queue) for queue in queues], pa.binary()).view(pa.string())
-    return pc.is_in(rows.column("queue").cast(pa.string()), value_set=names)
 
 
 def _column(rows: pa.Table | None, name: str, kind: Any) -> Any:
@@ -300,7 +291,11 @@ class JobDigests:
 
     def in_queues(self, queues: Collection[str]) -> Flags:
         """Whether a key belongs to one of these queues."""
-        found = [_column(rows.filter(is_of(rows, queues)), "key", np.uint64) for rows in self.tables.values() if queues]
+        found = [
+            _column(rows.filter(pa.array(is_of(rows, queues))), "key", np.uint64)
+            for rows in self.tables.values()
+            if queues
+        ]
         return np.isin(self.keys, np.concatenate([_NO_KEYS, *found]))
 
 
@@ -355,6 +350,13 @@ class DigestPrefilter:
             left, right = (side.has(flag)[rows] for side, rows in zip(self._sides, self._common[1], strict=True))
             same &= left == right
         same &= self._same_scores | self._both("is_timed")[0]
+        for rule, names in _MASKED.items():
+            for name in () if self.settings.has_rule(rule) else names:
+                same &= self._jobs_equal(name)
+        if not self.settings.has_rule("worker-clock"):
+            same &= self._same_scores
+        if not {rule.name for rule in ALL_RULES} <= UNDERSTOOD:
+            same &= False
         return (same | self._all("is_only_events")) & self._same_events
 
     @cached_property
@@ -385,47 +387,8 @@ class DigestPrefilter:
         found: Counter[str] = Counter()
         # Of a job that is gone nothing is compared but events, of which nothing is hidden.
         same = self.certain & self._all("is_usual") & ~np.isin(self._common[0], self.wanted)
-        rules = {
-            "opts": "opts-parsed-json",
-            "stacktrace": "stack-trace-text",
-            **dict.fromkeys(("timestamp", "processed", "finished"), "worker-clock"),
-        }
-        for name, rule in rules.items():
-            found[rule] += int((same & ~self._jobs_equal(name)).sum())
+        for rule, names in _MASKED.items():
+            for name in names:
+                found[rule] += int((same & ~self._jobs_equal(name)).sum())
         found["worker-clock"] += int((same & ~self._same_scores).sum())
         return +found
-
-
-def tables_of_jobs(
-    folder: Folder, bucket: int, buckets: int, wanted: Keys, tables: Iterable[str]
-) -> dict[str, pa.Table]:
-    """The rows of these jobs, by table. Raises OSError."""
-
-    def is_wanted(digests: pa.Table) -> Flags:
-        found: Flags = np.isin(_column(digests, "key", np.uint64), wanted)
-        return found & flags(digests.column("is_owned")) if "is_owned" in digests.column_names else found
-
-    if not len(wanted):
-        return {table: no_rows() for table in tables}
-    return {table: rows_where(folder, table, bucket, buckets, is_wanted) for table in tables}
-
-
-def rows_where(folder: Folder, table: str, bucket: int, buckets: int, choose: Callable[[pa.Table], Flags]) -> pa.Table:
-    """The rows that are chosen by their digests; files without any are not read. Raises OSError."""
-    found = [no_rows()]
-    for name in files_of(folder / DIGESTS, table, bucket, buckets):
-        chosen = choose(read_digests(folder, table, name))
-        if chosen.any():
-            found.append(read_rows(folder, table, name).filter(pa.array(chosen)))
-    return pa.concat_tables(found)
-
-
-def prefilter_bucket(
-    folders: Sequence[Folder], bucket: int, buckets: int, settings: DiffSettings, left_out: Collection[str]
-) -> DigestPrefilter:
-    """The prefilter of a bucket of both sides, without the jobs of some queues. Raises OSError."""
-    left, right = (
-        JobDigests(without_queues(read_bucket_digests(folder, bucket, buckets), left_out), facts)
-        for folder, facts in zip(folders, settings.sides, strict=True)
-    )
-    return DigestPrefilter(left, right, settings)

@@ -8,30 +8,68 @@ content, are compared in shares. Every other job of such a queue is compared by 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as sql
 
 from reports.diff.columns import keys_of
+from reports.diff.digested import JOB_TABLES, DigestedFolder, is_of
+from reports.diff.stored_rows import Tables, rows_by_table
+from reports.snapshot.digests.library import keys_of_columns
+from reports.snapshot.digests.records import Keys
 from reports.snapshot.format import GENERATED_CHILD, GENERATED_ID, UUID_TEXT
 from reports.snapshot.rows import as_bytes
+from reports.snapshot.rows import texts as arrow_texts
+
+_GENERATED = re.compile(GENERATED_ID, re.DOTALL)
+_UUID = re.compile(UUID_TEXT)
 
 
-def without_generated(sides: Sequence[Mapping[str, pa.Table]], queues: Sequence[str]) -> list[dict[str, pa.Table]]:
-    """The rows of a bucket, by table, without the jobs of these queues that are compared separately.
+def is_generated(job: str) -> bool:
+    """Whether an id is one."""
+    return _GENERATED.match(job) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratedJobs:
+    """The separated jobs of one bucket. `keys`: their numbers on both sides.
+
+    `content`, `first_ms`, `queue`, `key`: of those of each side that no other row of a job names, what they are (a
+    checksum), when they were added, the place of their queue in `queues`, and their numbers.
+    """
+
+    keys: Keys
+    queues: Sequence[str]
+    alone: tuple[pa.Table, pa.Table]
+
+
+def generated_jobs(sides: Sequence[DigestedFolder], bucket: int, queues: Sequence[str]) -> GeneratedJobs:
+    """Find the jobs of these queues that are compared separately. Raises OSError.
 
     A parent is separated on both sides if it has a child with a generated id on one of them.
     """
-    if not queues:
-        return [dict(side) for side in sides]
-    parents = pa.concat_arrays([_parents_in(side["dependencies"]) for side in sides])
-    named = pa.array([as_bytes(queue) for queue in queues], pa.binary())
-    return [
-        {table: rows.filter(_is_known_by_id(rows, named, parents)) for table, rows in side.items()} for side in sides
-    ]
+
+    def is_here(digests: pa.Table) -> Any:
+        return is_of(digests, queues)
+
+    rows = [{table: side.rows_where(table, bucket, is_here) for table in JOB_TABLES} for side in sides]
+    parents = pa.concat_arrays([_parents_in(side["dependencies"]) for side in rows])
+    apart = [{table: listed.filter(_is_apart(listed, parents)) for table, listed in side.items()} for side in rows]
+    keys = [numbers_in(listed) for side in apart for listed in side.values()]
+    alone = (_content_of_jobs(apart[0], queues), _content_of_jobs(apart[1], queues))
+    return GeneratedJobs(keys=np.unique(np.concatenate(keys)), queues=queues, alone=alone)
+
+
+def numbers_in(rows: pa.Table) -> Keys:
+    """The number of the job of each row."""
+    return keys_of_columns(*(rows.column(name).combine_chunks() for name in ("queue", "id")))
 
 
 def _parents_in(dependencies: pa.Table) -> pa.Array:
@@ -42,28 +80,10 @@ def _parents_in(dependencies: pa.Table) -> pa.Array:
     )
 
 
-def _is_known_by_id(rows: pa.Table, queues: pa.Array, parents: pa.Array) -> pa.Array:
-    queue, job = (rows.column(name).combine_chunks().view(pa.binary()) for name in ("queue", "id"))
+def _is_apart(rows: pa.Table, parents: pa.Array) -> pa.Array:
+    job = rows.column("id").combine_chunks().view(pa.binary())
     generated = pc.or_(pc.match_substring_regex(job, GENERATED_ID), pc.is_in(keys_of(rows), value_set=parents))
-    return pc.invert(pc.and_(pc.is_in(queue, value_set=queues), generated))
-
-
-def split_generated(rows: DataFrame, queues: Sequence[str]) -> tuple[DataFrame, DataFrame]:
-    """The rows of both sides that belong to the separated jobs, and all others. `rows`: with the column `side`.
-
-    Schedulers are separated together with their iterations, which are matched by time.
-    """
-    if not queues:
-        return rows.limit(0), rows
-    parents = rows.where(sql.col("queue").isin(*queues) & (sql.col("table") == "dependencies"))
-    parents = parents.where(sql.col("key").rlike(GENERATED_CHILD)).select("queue", "id").distinct()
-    marked = rows.join(parents.withColumn("is_parent", sql.lit(True)), ["queue", "id"], "left")
-    is_apart = sql.col("queue").isin(*queues) & (sql.col("is_parent").isNotNull() | _names_generated())
-    split = marked.withColumn("is_apart", sql.coalesce(is_apart, sql.lit(False)))
-    return (
-        split.where("is_apart").select(rows.columns),
-        split.where("not is_apart").select(rows.columns),
-    )
+    return pc.fill_null(generated, fill_value=False)
 
 
 JOBS_TOGETHER = 500
@@ -71,61 +91,78 @@ JOBS_TOGETHER = 500
 
 ROWS_PER_SHARE = 50_000
 
-_OWN_TABLES = ("jobs", "memberships", "events", "logs")
-"""Tables of what a job has for itself."""
-
 _NOT_CONTENT = ("timestamp", "processedOn", "finishedOn", "stacktrace", "opts")
 """Fields that two runs write differently, and the options, whose order depends on the language."""
 
 
-def with_shares(apart: DataFrame, rows: int, group: str) -> DataFrame:
-    """The rows of the separated jobs with the column `group`: which of them are compared together.
+def _content_of_jobs(tables: Tables, queues: Sequence[str]) -> pa.Table:
+    """A checksum of each job that no other row names: hash without times, containers, names of events, logs."""
+    texts: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    first_ms: dict[tuple[str, str], int] = {}
+    for table, rows in rows_by_table(tables).items():
+        for row in rows:
+            job = row.queue, getattr(row, _OWNER[table])
+            if table == "jobs":
+                first_ms[job] = int(row.number("timestamp") or 0)
+            texts[job].append(_content_of(table, row))
+    alone = [job for job in texts if job in first_ms and _UUID.fullmatch(job[1]) and "" not in texts[job]]
+    ids = [[as_bytes(job[part]) for job in alone] for part in (0, 1)]
+    sums = [
+        hashlib.blake2b("\n".join(sorted(texts[job])).encode("utf-8", "surrogateescape"), digest_size=8)
+        for job in alone
+    ]
+    return pa.table({
+        "queue": pa.array([queues.index(queue) for queue, _ in alone], pa.int64()),
+        "key": pa.array(keys_of_columns(*map(arrow_texts, ids)), pa.uint64()),
+        "content": pa.array([int.from_bytes(each.digest(), "little") for each in sums], pa.uint64()),
+        "first_ms": pa.array([first_ms[job] for job in alone], pa.int64()),
+    })  # fmt: skip
 
-    Of jobs with the same content both sides have as many in the same share (`group` and a number), so that each meets
-    its partner there. Flows, iterations, holders of locks and deduplication keys, and jobs that only one side has in
-    this form, are all in the one group without a number. `rows`: how many rows there may be.
+
+_OWNER = {"jobs": "id", "memberships": "job", "dependencies": "parent", "logs": "job", "events": "job"}
+
+
+def _content_of(table: str, row: Any) -> str:
+    """What a row says of its job, whatever uuids are in it; empty if the job is not alone."""
+    if table == "dependencies" or (table == "jobs" and "parentKey" in row.fields):
+        return ""
+    if table == "jobs":
+        fields = sorted((name, text) for name, text in row.fields.items() if name not in _NOT_CONTENT)
+        said = f"job {fields} {sorted(row.opts.items(), key=repr)}"
+    elif table == "memberships":
+        said = f"in {row.container}"
+    else:
+        said = f"event {row.name}" if table == "events" else f"log {row.text}"
+    return _UUID.sub("", said)
+
+
+Shares: TypeAlias = "tuple[dict[int, int], dict[int, int]]"
+"""For each side the share of each job, by its number. A job that is in none is compared with all others of its kind."""
+
+
+def shares_of(found: Sequence[GeneratedJobs], rows: int) -> Shares:
+    """Which of the separated jobs are compared together.
+
+    Of jobs with the same content both sides have as many in the same share, so that each meets its partner there.
+    `rows`: how many rows there may be.
     """
-    jobs = _content_of_jobs(apart)
-    of_content = Window.partitionBy("side", "queue", "content").orderBy("first_ms", "id")
-    numbered = jobs.withColumn("number", sql.row_number().over(of_content))
-    counts = jobs.groupBy("queue", "content").agg(
-        sql.least(sql.count_if(sql.col("side") == 0), sql.count_if(sql.col("side") == 1)).alias("common")
-    )
-    matched = numbered.join(counts, ["queue", "content"]).where(sql.col("number") <= sql.col("common"))
-    batch = sql.floor((sql.col("number") - 1) / JOBS_TOGETHER)
-    share = sql.pmod(sql.hash("content", batch), sql.lit(rows // ROWS_PER_SHARE + 1))
-    named = matched.select("side", "queue", "id", sql.concat(sql.lit(f"{group}-"), share.cast("string")).alias("group"))
-    return apart.join(named, ["side", "queue", "id"], "left").withColumn("group", sql.coalesce("group", sql.lit(group)))
+    sides = [pa.concat_tables([jobs.alone[side] for jobs in found]) for side in (0, 1)]
+    numbered = [_numbered(side) for side in sides]
+    shares: Shares = ({}, {})
+    for what in numbered[0].keys() & numbered[1].keys():
+        pair = [side[what] for side in numbered]
+        for number in range(min(map(len, pair))):
+            share = hash((what, number // JOBS_TOGETHER)) % (rows // ROWS_PER_SHARE + 1)
+            for side in (0, 1):
+                shares[side][pair[side][number]] = share
+    return shares
 
 
-def _content_of_jobs(apart: DataFrame) -> DataFrame:
-    """A checksum of each job that no other row names: hash without times, containers, names of events, logs.
-
-    Columns: `side`, `queue`, `id`, `content`, and `first_ms`, its timestamp.
-    """
-    is_job = sql.col("table") == "jobs"
-    options = sql.from_json(sql.col("fields")["opts"], "map<string,string>")
-    hashes = (sql.map_filter("fields", lambda name, _: ~name.isin(*_NOT_CONTENT)), options)
-    texts = [sql.when(is_job, sql.to_json(sql.array_sort(sql.map_entries(each)))) for each in hashes]
-    logged = sql.when(sql.col("table") == "logs", sql.col("value"))
-    text = sql.regexp_replace(sql.concat_ws("\n", "table", "name", *texts, logged), UUID_TEXT, "")
-    is_alone = sql.col("table").isin(*_OWN_TABLES) & sql.col("id").rlike(f"^{UUID_TEXT}$")
-    in_flow = is_job & (sql.col("fields")["parentKey"].isNotNull())
-    owners = apart.where("table = 'deduplications'").select("side", "queue", sql.col("value").alias("id")).distinct()
-    return (
-        apart.join(owners, ["side", "queue", "id"], "left_anti")
-        .groupBy("side", "queue", "id")
-        .agg(
-            sql.md5(sql.concat_ws("\n", sql.array_sort(sql.collect_list(text)))).alias("content"),
-            sql.min(sql.when(is_job, sql.col("fields")["timestamp"].cast("bigint"))).alias("first_ms"),
-            sql.bool_and(is_alone & ~in_flow).alias("is_alone"),
-        )
-        .where("is_alone")
-    )
-
-
-def _names_generated() -> Column:
-    """Whether a row is of a job with such an id, of a deduplication key that one owns, or of a scheduler."""
-    owned = (sql.col("table") == "deduplications") & sql.col("value").rlike(GENERATED_ID)
-    of_job = sql.col("table").isin("jobs", "memberships", "events", "logs", "dependencies", "locks")
-    return (sql.col("table") == "schedulers") | owned | (of_job & sql.col("id").rlike(GENERATED_ID))
+def _numbered(jobs: pa.Table) -> dict[tuple[int, int], list[int]]:
+    """The numbers of the jobs with the same queue and content, in the order in which they were added."""
+    ordered = jobs.sort_by([("first_ms", "ascending"), ("key", "ascending")])
+    found: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+    columns = [ordered.column(name).to_pylist() for name in ("queue", "content", "key")]
+    for queue, content, key in zip(*columns, strict=True):
+        found[queue, content].append(key)
+    return found

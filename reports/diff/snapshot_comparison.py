@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
-from conformance.observe.canonical import ALL_RULES
-from reports.diff.prefilter import UNDERSTOOD
+from reports.diff.digested import DigestedFolder, digested
 from reports.diff.values import DiffSettings, DiffSide
 from reports.snapshot.folders import Folder
 from reports.snapshot.format import SnapshotFolder
@@ -14,31 +12,27 @@ from reports.snapshot.format import SnapshotFolder
 MOST_ROWS_OF_A_WHOLE_QUEUE = 100_000
 """Rows of both sides that are compared in one piece: of a queue with generated ids, or only of its jobs with one."""
 
-DEDUPLICATIONS_PER_GROUP = 500
-
-Side_co = TypeVar("Side_co", bound=SnapshotFolder, covariant=True)
-
 
 @dataclass(frozen=True, kw_only=True)
-class SnapshotComparison(Generic[Side_co]):
+class SnapshotComparison:
     """Two snapshots, and how to compare them. `folder` is where the differences go, as Parquet."""
 
-    expected: Side_co
-    actual: Side_co
+    expected: SnapshotFolder
+    actual: SnapshotFolder
     folder: Folder
     switched_off: tuple[str, ...] = ()
     queue: str = ""
     job: str = ""
 
     @property
-    def sides(self) -> tuple[Side_co, Side_co]:
+    def sides(self) -> tuple[SnapshotFolder, SnapshotFolder]:
         """Expected and actual."""
         return self.expected, self.actual
 
     @property
-    def folders(self) -> tuple[Folder, Folder]:
-        """The folders of both."""
-        return self.expected.folder.absolute(), self.actual.folder.absolute()
+    def folders(self) -> tuple[DigestedFolder, DigestedFolder]:
+        """Both, to be read in the same number of buckets."""
+        return digested(self.expected, self.buckets), digested(self.actual, self.buckets)
 
     @property
     def buckets(self) -> int:
@@ -50,7 +44,7 @@ class SnapshotComparison(Generic[Side_co]):
         return max(side.manifest.rows.get(table, 0) for side in self.sides)
 
 
-def settings_of(comparison: SnapshotComparison[SnapshotFolder]) -> DiffSettings:
+def settings_of(comparison: SnapshotComparison) -> DiffSettings:
     """The facts that the rules need. Raises UsageProblem for an unknown rule."""
     expected, actual = (
         DiffSide(prefix=kept.manifest.prefix, taken_ms=kept.manifest.until_ms) for kept in comparison.sides
@@ -65,7 +59,7 @@ def settings_of(comparison: SnapshotComparison[SnapshotFolder]) -> DiffSettings:
     return settings
 
 
-def trimmed_queues(comparison: SnapshotComparison[SnapshotFolder]) -> list[str]:
+def trimmed_queues(comparison: SnapshotComparison) -> list[str]:
     """Queues whose older events one side has no longer."""
     names = {
         name for side in comparison.sides for name, facts in side.manifest.queues.items() if not facts.events_complete
@@ -73,7 +67,7 @@ def trimmed_queues(comparison: SnapshotComparison[SnapshotFolder]) -> list[str]:
     return sorted(names)
 
 
-def queues_with_generated_ids(comparison: SnapshotComparison[SnapshotFolder]) -> tuple[list[str], list[str]]:
+def queues_with_generated_ids(comparison: SnapshotComparison) -> tuple[list[str], list[str]]:
     """Queues with ids that rules rename: those to be compared as a whole, and those that are too large for that."""
     sides = [kept.manifest.queues for kept in comparison.sides]
     names = {name for side in sides for name, facts in side.items() if facts.generated_ids}
@@ -81,14 +75,3 @@ def queues_with_generated_ids(comparison: SnapshotComparison[SnapshotFolder]) ->
     rows = {name: sum(side[name].rows for side in sides if name in side) for name in sorted(names)}
     large = [name for name, count in rows.items() if count > MOST_ROWS_OF_A_WHOLE_QUEUE]
     return [name for name in rows if name not in large], large
-
-
-def digests_of_both(comparison: SnapshotComparison[SnapshotFolder], settings: DiffSettings) -> str:
-    """Of which kind the digests are that both sides have; empty where they do not say what is asked.
-
-    They are made for all rules together, and for whole stores.
-    """
-    kinds = {side.manifest.digests for side in comparison.sides}
-    is_whole = not (comparison.queue or comparison.job or settings.switched_off)
-    are_understood = {rule.name for rule in ALL_RULES} <= UNDERSTOOD
-    return kinds.pop() if is_whole and are_understood and len(kinds) == 1 else ""

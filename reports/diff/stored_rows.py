@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from conformance.observe.tables import Job, Membership
-from reports.diff.prefilter import Tables
-from reports.snapshot.format import ARROW
 from reports.snapshot.rows import decoded, narrowed
+
+Tables = Mapping[str, pa.Table]
+"""Wide rows by table."""
 
 JobRows: TypeAlias = dict[str, list[Any]]
 """The rows of one job, by table."""
@@ -44,19 +45,3 @@ def _row(wide: Mapping[str, Any]) -> Any:
             score=wide["score"],
         )
     return narrowed(wide)
-
-
-def rows_by_group(
-    batches: Iterable[pa.RecordBatch],
-) -> Mapping[GroupKey, tuple[list[tuple[str, Any]], list[tuple[str, Any]]]]:
-    """The rows of each group by side, lists in the order of their positions."""
-    groups: defaultdict[GroupKey, tuple[list[tuple[str, Any]], list[tuple[str, Any]]]] = defaultdict(lambda: ([], []))
-    for batch in batches:
-        columns = {name: decoded(batch.column(name)) for name in (*ARROW.names, "side", "group", "owner")}
-        for values in zip(*columns.values(), strict=True):
-            wide = dict(zip(columns, values, strict=True))
-            groups[wide["owner"], wide["group"]][wide["side"]].append((wide["table"], narrowed(wide)))
-    for sides in groups.values():
-        for rows in sides:
-            rows.sort(key=lambda pair: getattr(pair[1], "position", None) or 0)
-    return groups

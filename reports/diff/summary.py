@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby, islice
-from operator import itemgetter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as sql
 
-from reports.diff.local_diff import LocalDiff
-from reports.diff.plan import Compared
 from reports.diff.snapshot_comparison import SnapshotComparison, trimmed_queues
+from reports.diff.tally import LEVELS, DifferenceTally
 from reports.diff.values import DIFFERENCE_CLASSES, DIFFERENCE_COLUMNS, readable
 from reports.snapshot.format import SnapshotFolder
-from reports.snapshot.spark_rows import StoredSnapshot
-
-LEVELS = ("queue", "state", "class", "locator")
-"""From the whole run to a single field of a hash (the locator names it); below that are the keys, in Parquet."""
-
-_TO_CLASS = LEVELS.index("class") + 1
-
-EXAMPLES = 20
-"""Differences of each class that reports show in full."""
 
 MOST_ROLLUP_LINES = 2000
 """Lines of the roll-up in a report. If there are more, they are left out; the counts above them still sum."""
@@ -79,48 +65,19 @@ class DiffSummary(msgspec.Struct, frozen=True, kw_only=True):
     hidden: dict[str, int] = {}
 
 
-def summarise(comparison: SnapshotComparison[SnapshotFolder], compared: Compared) -> DiffSummary:
-    """Count and choose examples; only these come to the driver."""
-    found = compared.found
-    lines = rollup_of(found)
-    by_class = _by_class(found, lines)
-    classes = [name for name in DIFFERENCE_CLASSES if name in by_class]
-    return _summary(comparison, lines, by_class, first_of_each(found, "class", classes), compared.hidden)
-
-
-def summarise_local(comparison: SnapshotComparison[SnapshotFolder], compared: LocalDiff) -> DiffSummary:
-    """The same of differences that are all here."""
-    paths = Counter(
-        tuple(each[level] for level in LEVELS[:depth]) for each in compared.found for depth in range(len(LEVELS) + 1)
-    )
-    lines = [RollupLine(path=list(path), count=count) for path, count in paths.most_common(MOST_ROLLUP_LINES)]
-    by_class = dict(Counter(each["class"] for each in compared.found))
-    ordered = sorted(
-        compared.found,
-        key=lambda each: (DIFFERENCE_CLASSES.index(each["class"]), each["key"], each["locator"], each["field"]),
-    )
-    examples = [each for _, of_one in groupby(ordered, key=itemgetter("class")) for each in islice(of_one, EXAMPLES)]
-    return _summary(comparison, in_tree_order(lines), by_class, examples, compared.hidden)
-
-
-def _summary(
-    comparison: SnapshotComparison[SnapshotFolder],
-    lines: list[RollupLine],
-    by_class: Mapping[str, int],
-    examples: Iterable[Mapping[str, Any]],
-    hidden: dict[str, int],
-) -> DiffSummary:
+def summarise(comparison: SnapshotComparison, found: DifferenceTally) -> DiffSummary:
+    """The outcome as reports have it."""
     return DiffSummary(
         expected=comparison.expected.name,
         actual=comparison.actual.name,
         jobs=(comparison.expected.manifest.jobs, comparison.actual.manifest.jobs),
-        total=sum(by_class.values()),
-        by_class={name: by_class[name] for name in DIFFERENCE_CLASSES if name in by_class},
-        rollup=lines,
-        examples=[_example(comparison, row) for row in examples],
+        total=found.total,
+        by_class={name: found.counts[name] for name in DIFFERENCE_CLASSES if name in found.counts},
+        rollup=rollup_of(found),
+        examples=[_example(comparison, row) for name in DIFFERENCE_CLASSES for row in found.examples.get(name, ())],
         trimmed=trimmed_queues(comparison),
         switched_off=list(comparison.switched_off),
-        hidden=hidden,
+        hidden=found.hidden_by_rule(),
     )
 
 
@@ -144,51 +101,38 @@ class CheckSummary(msgspec.Struct, frozen=True, kw_only=True):
     examples: list[BrokenExample]
 
 
-def summarise_checks(stored: StoredSnapshot, found: DataFrame) -> CheckSummary:
-    """Count and choose examples; only these come to the driver."""
-    broken = found.persist()
-    by_check = {row["kind"]: row["count"] for row in broken.groupBy("kind").count().orderBy("kind").collect()}
-    rows = first_of_each(broken, "kind", list(by_check))
-    broken.unpersist()
+def summarise_checks(kept: SnapshotFolder, found: DifferenceTally) -> CheckSummary:
+    """The outcome as reports have it."""
     return CheckSummary(
-        snapshot=stored.name,
-        jobs=stored.manifest.jobs,
-        total=sum(by_check.values()),
-        by_check=by_check,
+        snapshot=kept.name,
+        jobs=kept.manifest.jobs,
+        total=found.total,
+        by_check=dict(sorted(found.counts.items())),
         examples=[
             BrokenExample(
                 check=row["kind"],
                 severity=row["severity"],
-                key=row["key"],
-                locator=row["field"],
-                message=row["actual"],
+                key=readable(row["key"]),
+                locator=readable(row["field"]),
+                message=readable(row["actual"]),
             )
+            for _, rows in sorted(found.examples.items())
             for row in rows
         ],
     )
 
 
-def rollup_of(found: DataFrame) -> list[RollupLine]:
+def rollup_of(found: DifferenceTally) -> list[RollupLine]:
     """Counts of all levels, in the order of a tree: each line before those below it, larger ones first."""
-    counted = found.rollup(*LEVELS).agg(sql.count("*").alias("n"), sql.grouping_id().alias("left_out"))
-    rows = counted.orderBy(sql.desc("n")).limit(MOST_ROLLUP_LINES).collect()
-    depth = {2**missing - 1: len(LEVELS) - missing for missing in range(len(LEVELS) + 1)}
+    paths: Counter[tuple[str, ...]] = Counter()
+    for path, count in found.paths.items():
+        for depth in range(len(LEVELS) + 1):
+            paths[path[:depth]] += count
     lines = [
-        RollupLine(path=[row[level] or "" for level in LEVELS[: depth[row["left_out"]]]], count=row["n"])
-        for row in rows
+        RollupLine(path=[readable(part) for part in path], count=count)
+        for path, count in paths.most_common(MOST_ROLLUP_LINES)
     ]
     return in_tree_order(lines)
-
-
-def _by_class(found: DataFrame, lines: Sequence[RollupLine]) -> dict[str, int]:
-    """Differences of each class: from the roll-up where it has all lines, else counted."""
-    if len(lines) == MOST_ROLLUP_LINES:
-        return {row["class"]: row["count"] for row in found.groupBy("class").count().collect()}
-    summed: Counter[str] = Counter()
-    for line in lines:
-        if len(line.path) == _TO_CLASS:
-            summed[line.path[-1]] += line.count
-    return dict(summed)
 
 
 def in_tree_order(lines: Sequence[RollupLine]) -> list[RollupLine]:
@@ -203,17 +147,7 @@ def in_tree_order(lines: Sequence[RollupLine]) -> list[RollupLine]:
     return sorted(lines, key=key)
 
 
-def first_of_each(found: DataFrame, column: str, values: Sequence[str]) -> list[dict[str, Any]]:
-    """A few differences with each of these values in a column, in the order of the values and of their keys."""
-    if not values:
-        return []
-    of_one = Window.partitionBy(column).orderBy("key", "locator", "field")
-    numbered = found.withColumn("number", sql.row_number().over(of_one))
-    rows = [row.asDict() for row in numbered.where(sql.col("number") <= EXAMPLES).collect()]
-    return sorted(rows, key=lambda row: (values.index(row[column]), row["number"]))
-
-
-def _example(comparison: SnapshotComparison[SnapshotFolder], row: Mapping[str, Any]) -> DiffExample:
+def _example(comparison: SnapshotComparison, row: Mapping[str, Any]) -> DiffExample:
     values = {column: readable(row[column] or "") for column in DIFFERENCE_COLUMNS}
     sides = (comparison.expected.name, comparison.actual.name)
     command = look_closer(*sides, values["queue"], values["locator"], values["key"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -80,8 +80,7 @@ say. `broken`: one side breaks a check that a single store must pass, and the ru
 """
 
 DIFFERENCE_COLUMNS = ("class", "kind", "severity", "locator", "queue", "state", "key", "field", "expected", "actual")
-DIFFERENCE_DDL = ", ".join(f"{'`class`' if name == 'class' else name} string" for name in DIFFERENCE_COLUMNS)
-"""The row, as Spark spells it. `locator`: as in a difference of the gate. `state`: the container on the expected side,
+"""The columns of a difference. `locator`: as in a difference of the gate. `state`: the container on the expected side,
 else on the actual one; empty where it is not about a job."""
 
 _BY_KIND = {
@@ -165,17 +164,6 @@ def difference_row(found: Difference, pair: SnapshotPair, queue: str = "") -> tu
         found.expected,
         found.actual,
     )
-
-
-HIDDEN = "hidden"
-"""The class of a row that counts what a rule hides (column `kind`), in the column `expected`; not a difference."""
-
-
-def hidden_rows(hidden: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
-    """Counts by rule, in the columns of a difference: on their way from executors."""
-    for rule, count in sorted(hidden.items()):
-        values = {"class": HIDDEN, "kind": rule, "expected": str(count)}
-        yield tuple(values.get(column, "") for column in DIFFERENCE_COLUMNS)
 
 
 def batch_of_rows(rows: Iterable[Sequence[str]]) -> pa.RecordBatch:

@@ -63,14 +63,14 @@ class RowCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WrittenPart(msgspec.Struct, frozen=True, kw_only=True):
-    """The output of one attempt at a part: counts, and whether all rows have digests.
+    """The output of one attempt at a part: counts, and the kind of the digests (empty: no row has one).
 
     `files`: paths below the folder of the snapshot, and sizes (bytes).
     """
 
     files: dict[str, int]
     counts: list[RowCount]
-    has_digests: bool = True
+    digests: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,29 +124,27 @@ def write_part(task: PartWrite) -> WrittenPart:
     return WrittenPart(
         files={path: size for each in done for path, size in each.files.items()},
         counts=[counted for each in done for counted in each.counts],
-        has_digests=all(each.has_digests for each in done),
+        digests=fingerprint_here(),
     )
 
 
 def write_rows(place: RowPlace, table: str, rows: pa.Table, *, part: int, attempt: int, number: int) -> WrittenPart:
     """Write rows of one table, a file for each bucket, and their digests. Raises OSError where the disk is full."""
     files: dict[str, int] = {}
-    is_digested = table in DIGESTED and fingerprint_here() != ""
     for bucket, share in in_buckets(rows, place.buckets):
         name = file_name(bucket, part, attempt, number)
         written = [write_file(place.folder, table, name, share)]
-        if is_digested:
+        if table in DIGESTED:
             digests = digests_of(table, share, as_bytes(place.prefix))
             written.append(write_digests(place.folder, table, name, digests))
         files.update(written)
-    return WrittenPart(
-        files=files, counts=list(row_counts(table, rows)), has_digests=is_digested or table not in DIGESTED
-    )
+    return WrittenPart(files=files, counts=list(row_counts(table, rows)), digests=fingerprint_here())
 
 
 def digests_in(written: Iterable[WrittenPart]) -> str:
-    """Of which kind the digests are; empty unless all rows have them (an executor may have no compiler)."""
-    return fingerprint_here() if all(part.has_digests for part in written) else ""
+    """Of which kind the digests are; empty if there are several kinds (an executor may have no compiler)."""
+    kinds = {part.digests for part in written}
+    return kinds.pop() if len(kinds) == 1 else ""
 
 
 def files_in(written: Iterable[WrittenPart]) -> dict[str, int]:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyspark.sql import functions as sql
 from rich.console import Console
 
 from conformance.environment.prepare import announce
 from conformance.problems import Undecidable
-from reports.diff.check_plan import broken_in
+from reports.diff.store_check import check_snapshot
 from reports.diff.summary import summarise_checks
+from reports.distribution import end_processes
 from reports.history import check_jobs, has_jobs, header_of, result_of
 from reports.options import CheckConfig, HistoryConfig
-from reports.rendering import print_checks, print_history, write_check_reports, write_history_reports
-from reports.session import settings_of, spark_session
+from reports.progress import shown
 from reports.snapshot.folders import folder_at
-from reports.snapshot.format import read_whole_manifest
-from reports.snapshot.spark_rows import open_stored
+from reports.snapshot.format import open_snapshot_folder
 from reports.store_address import store_addresses
+from reports.store_pages import print_checks, print_history, write_check_reports, write_history_reports
 from reports.verbs.places import place_of
 from reports.verbs.store_readings import demand_content, output_folder, store_readings
 
@@ -29,18 +28,10 @@ def check_store(config: CheckConfig, store: str) -> int:
     stores[0].prove()
     out = None if config.out is None else folder_at(config.out)
     with output_folder(out) as reports:
-        with (
-            place_of(config) as place,
-            store_readings(stores, ("snapshot",), reports.out, place) as kept,
-            spark_session(settings_of(config)) as session,
-        ):
-            stored = open_stored(session, kept[0].folder)
-            broken = broken_in(session, stored)
-            summary = summarise_checks(
-                stored, broken.where(sql.col("queue") == config.queue) if config.queue else broken
-            )
+        with place_of(config) as place, store_readings(stores, ("snapshot",), reports.out, place) as kept:
+            summary = summarise_checks(kept[0], check_snapshot(kept[0], config.queue, place, shown))
             if not summary.total:
-                demand_content(config.queue, stored.manifest)
+                demand_content(config.queue, kept[0].manifest)
         # Written first: the terminal may be gone, or refuse the text.
         written = write_check_reports(reports.local, summary) if out is not None else ()
         print_checks(summary, Console())
@@ -52,16 +43,16 @@ def check_store(config: CheckConfig, store: str) -> int:
 def check_history(config: HistoryConfig, history: Path) -> int:
     """Check a history job by job, print the outcome, write reports; returns the exit code. Raises Problems."""
     snapshot, out = (None if named is None else folder_at(named) for named in (config.snapshot, config.out))
-    # Both files are read before Spark starts, so that a wrong name is reported at once.
+    # Both files are read first, so that a wrong name is reported at once.
     header_of(history)
     if not has_jobs(history):
         raise Undecidable(f"no job ran in {history}, so nothing can be checked", hint="record a longer chaos run")
-    if snapshot is not None:
-        read_whole_manifest(snapshot)
+    kept = None if snapshot is None else open_snapshot_folder(snapshot)
     with output_folder(out) as reports:
-        with spark_session(settings_of(config)) as session:
-            stored = None if snapshot is None else open_stored(session, snapshot)
-            result = result_of(check_jobs(session, history, stored), str(history), str(snapshot or ""))
+        try:
+            result = result_of(check_jobs(history, kept, watch=shown), str(history), str(snapshot or ""))
+        finally:
+            end_processes()
         written = write_history_reports(reports.local, result) if out is not None else ()
         print_history(result, Console())
         for address in reports.addresses_of(written):

@@ -36,6 +36,16 @@ def demand_content(queue: str, *stores: SnapshotManifest) -> None:
         raise Undecidable("there is no queue in the store, so nothing was checked", hint="check the address and prefix")
 
 
+def demand_both(*sides: SnapshotFolder) -> None:
+    """Raise Undecidable if only one store has keys under its prefix: a wrong prefix is not a difference of jobs."""
+    for side in sides:
+        if not sum(side.manifest.rows.values()):
+            raise Undecidable(
+                f"{side.manifest.source} has no key under the prefix {side.manifest.prefix!r}, so nothing was compared",
+                hint="put the right prefix after `#`, as in redis://127.0.0.1:6379#bull",
+            )
+
+
 def output_folder(out: Folder | None) -> AbstractContextManager[ReportFolder]:
     """The user's folder, or a temporary one."""
     return passing_folder() if out is None else report_folder(out)

@@ -6,21 +6,29 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet
 from pyspark.sql import SparkSession
 
 from conformance.observe.differences import Difference
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.servers import RedisInstance
-from reports.diff.bulk_comparison import JOB_TABLES, SHARED, compare_group, unequal_jobs, without_certain
+from reports.diff.bulk_comparison import compare_group, unequal_jobs
+from reports.diff.columns import keys_of
+from reports.diff.digest_prefilter import DigestPrefilter, JobDigests
+from reports.diff.digested import JOB_TABLES
+from reports.diff.generated_ids import numbers_in
 from reports.diff.hidden_values import HiddenCounts
-from reports.diff.prefilter import BucketSide, Prefilter, Tables
-from reports.diff.stored_rows import rows_by_table
+from reports.diff.queue_groups import SHARED
+from reports.diff.stored_rows import Tables, rows_by_table
 from reports.diff.values import DiffSettings, DiffSide, SnapshotPair, difference_row
+from reports.snapshot.digests.rows import digests_of
 from reports.snapshot.folders import Folder
+from reports.snapshot.format import SnapshotFolder, open_snapshot_folder
 from reports.snapshot.plan import RedisSource
-from reports.snapshot.rows import batch_of, wide_rows
+from reports.snapshot.rows import as_bytes, batch_of, wide_rows
 from reports.snapshot.spark_rows import StoredSnapshot, open_stored
 from reports.snapshot.store import save
 from tests.observe.snapshot_builders import ADDED, Stream, Zset, event, job
@@ -67,6 +75,21 @@ def saved(spark: SparkSession, source: RedisSource, folder: Folder) -> StoredSna
     """Read a store in this process, and open its snapshot for Spark."""
     save(source, folder)
     return open_stored(spark, folder)
+
+
+def kept_here(source: RedisSource, folder: Folder) -> SnapshotFolder:
+    """Read a store in this process, and open its snapshot."""
+    save(source, folder)
+    return open_snapshot_folder(folder)
+
+
+def rows_in(folder: Folder) -> list[dict[str, str]]:
+    """The differences in a folder."""
+    found: list[dict[str, str]] = []
+    for name in sorted(folder.names()):
+        with folder.opened(name) as file:
+            found += pyarrow.parquet.ParquetFile(file).read().to_pylist()
+    return found
 
 
 def write(server: RedisInstance, prefix: str, keys: Mapping[str, Any]) -> None:
@@ -147,7 +170,7 @@ def differences_of(
     """What the comparers of the pipeline say, called without Spark; what rules hide is added to `hidden`."""
     settings = settings_for(expected, actual, **changes)
     hidden = Counter() if hidden is None else hidden
-    sides = without_certain(tables_of(expected), tables_of(actual), settings, hidden)
+    sides = rows_in_doubt(expected, actual, settings, hidden)
     found = [
         difference_row(difference, pair, key[0])
         for key, pair in unequal_jobs(rows_by_table(sides[0]), rows_by_table(sides[1]), settings, hidden)
@@ -155,6 +178,36 @@ def differences_of(
     ]
     groups = [[(table, row) for table in LOOSE for row in getattr(side, table)] for side in (expected, actual)]
     return [*found, *compare_group(("q", SHARED), (groups[0], groups[1]), settings, hidden)]
+
+
+def digests_by_table(side: Snapshot, tables: Tables) -> dict[str, pa.Table]:
+    """The digests of rows."""
+    return {table: digests_of(table, rows, as_bytes(side.prefix)) for table, rows in tables.items()}
+
+
+def prefiltered(expected: Snapshot, actual: Snapshot, **changes: Any) -> DigestPrefilter:
+    """What the digests of both sides say."""
+    facts = settings_for(expected, actual, **changes)
+    left, right = (
+        JobDigests(digests_by_table(side, tables_of(side)), about)
+        for side, about in zip((expected, actual), facts.sides, strict=True)
+    )
+    return DigestPrefilter(left, right, facts)
+
+
+def rows_in_doubt(
+    expected: Snapshot, actual: Snapshot, settings: DiffSettings, hidden: HiddenCounts
+) -> tuple[dict[str, pa.Table], dict[str, pa.Table]]:
+    """The rows of the jobs that digests leave to the rules; what these hide in all others is added to `hidden`."""
+    found = prefiltered(expected, actual, switched_off=settings.switched_off, trimmed=settings.trimmed)
+    hidden.update(found.hidden())
+    left, right = (rows_of_jobs(tables_of(side), found.wanted) for side in (expected, actual))
+    return left, right
+
+
+def rows_of_jobs(tables: Tables, wanted: Any) -> dict[str, pa.Table]:
+    """The rows of some jobs, given by their numbers."""
+    return {table: rows.filter(pa.array(np.isin(numbers_in(rows), wanted))) for table, rows in tables.items()}
 
 
 def tables_of(side: Snapshot) -> Tables:
@@ -171,21 +224,30 @@ def jobs_not_alike(expected: Snapshot, actual: Snapshot, **changes: Any) -> set[
     return {":".join(key).encode() for key, _ in found}
 
 
-def hidden_in_jobs(expected: Snapshot, actual: Snapshot, *, prefiltered: bool) -> HiddenCounts:
-    """How much of the jobs the rules hide, with the prefilter or by the rules alone."""
+def hidden_in_jobs(expected: Snapshot, actual: Snapshot, *, with_digests: bool) -> HiddenCounts:
+    """How much of the jobs the rules hide, with digests or by the rules alone."""
     settings, hidden = settings_for(expected, actual), Counter[str]()
     sides = (tables_of(expected), tables_of(actual))
-    if prefiltered:
-        sides = without_certain(*sides, settings, hidden)
+    if with_digests:
+        sides = rows_in_doubt(expected, actual, settings, hidden)
     list(unequal_jobs(rows_by_table(sides[0]), rows_by_table(sides[1]), settings, hidden))
     return hidden
 
 
 def certain_jobs(expected: Snapshot, actual: Snapshot, **changes: Any) -> set[bytes]:
-    """Keys of the jobs that the prefilter takes out."""
-    settings = settings_for(expected, actual, **changes)
-    sides = [BucketSide(tables_of(side), facts) for side, facts in zip((expected, actual), settings.sides, strict=True)]
-    return set(Prefilter(sides[0], sides[1], settings).certain().to_pylist())
+    """Keys of the jobs that digests call the same."""
+    found = prefiltered(expected, actual, **changes)
+    names = names_by_number(tables_of(expected))
+    return {names[number] for number in found._common[0][found.certain].tolist()}
+
+
+def names_by_number(tables: Tables) -> dict[int, bytes]:
+    """The keys of all jobs by the number that digests have for them."""
+    found: dict[int, bytes] = {}
+    for rows in tables.values():
+        if len(rows):
+            found |= dict(zip(numbers_in(rows).tolist(), keys_of(rows).to_pylist(), strict=True))
+    return found
 
 
 LOOSE = tuple(table for table in TABLES if table not in {"logs", "dependencies", "events"})

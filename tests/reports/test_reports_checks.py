@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
+from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from conformance.observe.tables import Snapshot
-from reports.diff.check_plan import SHARED, queue_checker
-from reports.diff.check_prefilter import CheckPrefilter
+from conformance.servers import RedisInstance
 from reports.diff.checks import JOB_CHECKS, broken_jobs, broken_queue, judged
-from reports.diff.prefilter import BucketSide
+from reports.diff.digest_prefilter import JobDigests
+from reports.diff.store_check import check_snapshot
 from reports.diff.values import DiffSide, readable
-from reports.snapshot.rows import batch_of, wide_rows
+from reports.snapshot.folders import folder_at
+from reports.snapshot.format import open_snapshot_folder
+from reports.snapshot.plan import RedisSource
+from reports.snapshot.store import save
 from tests.observe.snapshot_builders import ADDED, Stream, Zset, event, job, snapshot
-from tests.reports.reports_builders import finished_job, plain_store, planted, tables_of
+from tests.reports.reports_builders import (
+    digests_by_table,
+    finished_job,
+    plain_store,
+    planted,
+    rows_of_jobs,
+    tables_of,
+    write,
+)
 
 TEN_YEARS_MS = 10 * 365 * 24 * 3_600_000
 
 
-def side_of(store: Snapshot) -> BucketSide:
-    return BucketSide(tables_of(store), DiffSide(prefix=store.prefix, taken_ms=store.taken_ms))
-
-
-def found_in(store: Snapshot) -> set[tuple[str, str]]:
-    return {(found.kind, found.key) for found in broken_jobs(side_of(store))}
+def found_in(store: Snapshot) -> set[tuple[str, str, str]]:
+    """What is broken in the jobs that digests leave to the checks."""
+    facts = DiffSide(prefix=store.prefix, taken_ms=store.taken_ms)
+    tables = tables_of(store)
+    digests = JobDigests(digests_by_table(store, tables), facts)
+    rows = rows_of_jobs(tables, digests.keys[~digests.is_sound])
+    return {(found.kind, found.key, found.place) for found in broken_jobs(rows, facts)}
 
 
 def good_store(**changes: Any) -> dict[str, Any]:
@@ -45,9 +57,13 @@ def good_store(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_good_store_breaks_nothing_and_its_jobs_are_not_looked_at_one_by_one() -> None:
-    side = side_of(snapshot(good_store()))
-    assert set(CheckPrefilter(side).keys().to_pylist()) == {b"q:1", b"q:2", b"q:3", b"q:4"}
-    assert list(broken_jobs(side)) == []
+    store = snapshot(good_store())
+    digests = JobDigests(
+        digests_by_table(store, tables_of(store)), DiffSide(prefix=store.prefix, taken_ms=store.taken_ms)
+    )
+    assert len(digests.keys) == 4
+    assert digests.is_sound.all()
+    assert found_in(store) == set()
 
 
 @pytest.mark.parametrize(
@@ -74,14 +90,14 @@ def test_a_good_store_breaks_nothing_and_its_jobs_are_not_looked_at_one_by_one()
 )
 def test_a_broken_job_is_found(changes: dict[str, Any], check: str, key: str) -> None:
     store = {name: value for name, value in good_store(**changes).items() if value != []}
-    assert (check, key) in found_in(snapshot(store))
+    assert (check, key) in {found[:2] for found in found_in(snapshot(store))}
 
 
 @pytest.mark.parametrize("store", [plain_store("p"), planted(plain_store("p"))[0], good_store()])
 def test_what_is_taken_out_first_would_have_broken_nothing(store: dict[str, Any]) -> None:
     whole = snapshot(store)
     everything = {(found.kind, found.key, found.place) for found in judged(whole, JOB_CHECKS)}
-    assert {(found.kind, found.key, found.place) for found in broken_jobs(side_of(whole))} == everything
+    assert found_in(whole) == everything
 
 
 def in_queue(store: dict[str, Any], *tables: str) -> set[tuple[str, str]]:
@@ -100,33 +116,27 @@ OWNER = {
 }
 
 
-def found_in_groups(store: dict[str, Any], ttls: dict[str, int]) -> list[dict[str, Any]]:
-    """Findings of the checks in a queue whose deduplication keys and their owners are in a group of their own."""
-    whole = snapshot(store, ttls=ttls)
-    owners = Snapshot(
-        prefix=whole.prefix,
-        taken_ms=whole.taken_ms,
-        jobs=tuple(row for row in whole.jobs if row.id == "kept"),
-        memberships=tuple(row for row in whole.memberships if row.job == "kept"),
-        deduplications=whole.deduplications,
-    )
-    shared = replace(whole, deduplications=(), events=())
-    groups = []
-    for name, part in (("dedup-0", owners), (SHARED, shared)):
-        batch = pa.Table.from_batches([batch_of(wide_rows(part))])
-        for column, value in (("side", 0), ("group", name), ("owner", "q")):
-            batch = batch.append_column(column, pa.array([value] * len(batch)))
-        groups += batch.to_batches()
-    facts = DiffSide(prefix=whole.prefix, taken_ms=whole.taken_ms)
-    return [row for batch in queue_checker(facts)(groups) for row in batch.to_pylist()]
+def kinds_in_groups(store: dict[str, Any], ttls: dict[str, int], server: RedisInstance, folder: Path) -> set[str]:
+    """Findings of the checks in a store whose deduplication keys and their owners are in a group of their own."""
+    prefix = server.fresh_prefix()
+    write(server, prefix, store)
+    with server.connect() as client:
+        for name, ttl_ms in ttls.items():
+            client.pexpire(f"{prefix}:{name}", ttl_ms)
+        for name in ("q:1", "q:kept"):
+            client.hset(f"{prefix}:{name}", "timestamp", str(int(time.time() * 1000)))
+    save(RedisSource(redis=server.url, prefix=prefix), folder_at(folder))
+    server.remove_prefix(prefix)
+    return set(check_snapshot(open_snapshot_folder(folder_at(folder))).counts)
 
 
 @pytest.mark.parametrize("waiting", [{"q:wait": ["1", "kept"]}, {"q:paused": ["1", "kept"], "q:meta": {"paused": "1"}}])
 def test_the_owner_of_a_deduplication_key_is_not_judged_without_the_settings_of_its_queue(
-    waiting: dict[str, Any],
+    waiting: dict[str, Any], server: RedisInstance, tmp_path: Path
 ) -> None:
-    assert found_in_groups({**OWNER, **waiting}, {"q:de:x": 86_390_000}) == []
-    assert {row["kind"] for row in found_in_groups({**OWNER, **waiting}, {"q:de:x": 1000})} == {"deduplication-ttl"}
+    store = {**OWNER, **waiting}
+    assert kinds_in_groups(store, {"q:de:x": 86_390_000 + 9_000}, server, tmp_path / "long") == set()
+    assert kinds_in_groups(store, {"q:de:x": 100_000}, server, tmp_path / "short") == {"deduplication-ttl"}
 
 
 def test_a_marker_that_is_gone_is_found_where_jobs_wait() -> None:

@@ -16,7 +16,7 @@ from conformance.observe.canonical import ALL_RULES, canonicalise
 from conformance.observe.diff import diff
 from conformance.observe.tables import Job, Snapshot
 from conformance.protocol.states import STATE_CONTAINERS
-from reports.diff.prefilter import UNDERSTOOD
+from reports.diff.digest_prefilter import UNDERSTOOD
 from reports.diff.snapshot_comparison import SnapshotComparison, settings_of
 from reports.snapshot.folders import folder_at
 from reports.snapshot.format import SnapshotFolder, bucket_of, buckets_for, lots_for
@@ -112,7 +112,7 @@ def test_the_prefilter_was_written_for_every_rule() -> None:
 
 
 def test_a_rule_that_nobody_has_thought_of_makes_everything_uncertain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reports.diff.prefilter.UNDERSTOOD", frozenset({"worker-clock"}))
+    monkeypatch.setattr("reports.diff.digest_prefilter.UNDERSTOOD", frozenset({"worker-clock"}))
     assert certain_jobs(snapshot(store(0)), snapshot(store(0))) == set()
 
 
@@ -182,7 +182,7 @@ def test_nothing_is_certain_that_the_rules_find_different(
 @given(pairs())
 @example((snapshot(store(0)), snapshot(store(LATER, {"opts": TURNED, "stacktrace": '["other"]'}))))
 def test_the_prefilter_counts_what_rules_hide_as_the_rules_do(both: tuple[Snapshot, Snapshot]) -> None:
-    assert hidden_in_jobs(*both, prefiltered=True) == hidden_in_jobs(*both, prefiltered=False)
+    assert hidden_in_jobs(*both, with_digests=True) == hidden_in_jobs(*both, with_digests=False)
 
 
 @pytest.mark.parametrize(
@@ -194,16 +194,16 @@ def test_the_prefilter_counts_what_rules_hide_as_the_rules_do(both: tuple[Snapsh
         ({"fields": {"stacktrace": '["another"]'}}, "stack-trace-text"),
     ],
 )
-@pytest.mark.parametrize("prefiltered", [True, False])
+@pytest.mark.parametrize("with_digests", [True, False])
 def test_what_is_no_difference_of_a_job_is_counted_under_its_rule(
-    change: dict[str, Any], rule: str, *, prefiltered: bool
+    change: dict[str, Any], rule: str, *, with_digests: bool
 ) -> None:
     before = {"stacktrace": '["one"]'}
     after = {**before, **change.get("fields", {})}
     left = snapshot(store(0, before))
     right = snapshot(store(0, after, **{name: value for name, value in change.items() if name != "fields"}))
-    assert hidden_in_jobs(left, left, prefiltered=prefiltered) == {}
-    assert hidden_in_jobs(left, right, prefiltered=prefiltered) == {rule: 1}
+    assert hidden_in_jobs(left, left, with_digests=with_digests) == {}
+    assert hidden_in_jobs(left, right, with_digests=with_digests) == {rule: 1}
 
 
 def test_half_a_time_to_live_another_token_and_a_marker_are_counted_under_their_rules() -> None:
@@ -230,8 +230,8 @@ def test_the_number_of_buckets_grows_with_the_store() -> None:
     assert [lots_for(buckets) for buckets in (2, 64, 128, 512)] == [1, 1, 2, 8]
 
 
-SEEN_BY_SPARK = {"order"}
-"""Classes that are found inside Spark, by SQL."""
+OF_WHOLE_LISTS = {"order"}
+"""Classes that are found in whole lists, not job by job."""
 
 
 def test_the_same_store_under_two_prefixes_has_no_differences() -> None:
@@ -242,7 +242,7 @@ def test_every_planted_difference_is_found_and_nothing_else() -> None:
     store = plain_store()
     changed, expected = planted(store)
     found = {(row[0], row[6]) for row in differences_of(snapshot(store), snapshot(changed))}
-    assert found == {pair for pair in expected if pair[0] not in SEEN_BY_SPARK}
+    assert found == {pair for pair in expected if pair[0] not in OF_WHOLE_LISTS}
 
 
 def test_a_stale_lock_is_told_from_another_difference_of_locks() -> None:

@@ -9,64 +9,41 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from conformance.observe.canonical_rules import OPTS_PARSED_JSON, STACK_TRACE_TEXT, CanonicalContext
 from conformance.observe.tables import Job, Snapshot
-from reports.diff.bulk_comparison import JOB_TABLES, differences_between
-from reports.diff.check_prefilter import are_json
+from reports.diff.bulk_comparison import differences_between
 from reports.diff.checks import JOB_CHECKS, judged
-from reports.diff.columns import keys_of
 from reports.diff.digest_prefilter import DigestPrefilter, JobDigests
-from reports.diff.prefilter import Tables
-from reports.snapshot.digests.library import GOOD, USUAL, job_records, keys_of_columns
-from reports.snapshot.digests.rows import digests_of
+from reports.snapshot.digests import library
+from reports.snapshot.digests.library import job_records
+from reports.snapshot.digests.records import GOOD, USUAL
 from reports.snapshot.rows import as_bytes, maps, texts
 from tests.observe.snapshot_builders import ADDED, NOW, Stream, Zset, event, job, snapshot
 from tests.reports.reports_builders import (
     finished_job,
     hidden_in_jobs,
     jobs_not_alike,
+    names_by_number,
     plain_store,
     planted,
+    prefiltered,
+    rows_of_jobs,
     settings_for,
     tables_of,
 )
 from tests.reports.test_reports_diff import LATER, SHORT, TURNED, pairs, store
 
 
-def digests(side: Snapshot, tables: Tables) -> dict[str, pa.Table]:
-    return {table: digests_of(table, rows, as_bytes(side.prefix)) for table, rows in tables.items()}
-
-
-def told(expected: Snapshot, actual: Snapshot, **changes: Any) -> DigestPrefilter:
-    """What the digests of both sides say."""
-    facts = settings_for(expected, actual, **changes)
-    left, right = (
-        JobDigests(digests(side, tables_of(side)), about)
-        for side, about in zip((expected, actual), facts.sides, strict=True)
-    )
-    return DigestPrefilter(left, right, facts)
-
-
-def numbers_of(tables: Tables) -> dict[int, bytes]:
-    """The keys of all jobs by the number that digests have for them."""
-    found: dict[int, bytes] = {}
-    for rows in tables.values():
-        if len(rows):
-            columns = [rows.column(name).combine_chunks() for name in ("queue", "id")]
-            found |= dict(zip(keys_of_columns(*columns).tolist(), keys_of(rows).to_pylist(), strict=True))
-    return found
-
-
 def looked_at(expected: Snapshot, actual: Snapshot, **changes: Any) -> set[bytes]:
     """Keys of the jobs that digests leave to the rules and checks."""
-    names = {**numbers_of(tables_of(expected)), **numbers_of(tables_of(actual))}
-    return {names[number] for number in told(expected, actual, **changes).wanted.tolist()}
+    names = {**names_by_number(tables_of(expected)), **names_by_number(tables_of(actual))}
+    return {names[number] for number in prefiltered(expected, actual, **changes).wanted.tolist()}
 
 
 def broken(side: Snapshot) -> set[bytes]:
@@ -84,7 +61,7 @@ def test_usual_jobs_are_told_by_their_digests_whatever_their_times_and_the_spell
     left = snapshot(sound_store(0, {"stacktrace": '["a text"]'}))
     right = snapshot(sound_store(LATER, {"opts": TURNED, "stacktrace": '["other text"]'}))
     assert looked_at(left, right) == set()
-    assert told(left, right).hidden() == {"worker-clock": 7, "opts-parsed-json": 1, "stack-trace-text": 1}
+    assert prefiltered(left, right).hidden() == {"worker-clock": 7, "opts-parsed-json": 1, "stack-trace-text": 1}
 
 
 def sound_store(shift: int, fields: dict[str, str] | None = None, **keys: Any) -> dict[str, Any]:
@@ -126,6 +103,40 @@ def test_events_of_jobs_that_are_gone_are_told_as_well() -> None:
     assert looked_at(left, snapshot({**sound_store(0), "q:events": Stream(history[:1])})) == {b"q:gone"}
 
 
+@contextmanager
+def without_cargo() -> Iterator[None]:
+    with patch.object(library, "_is_built", return_value=False):
+        yield
+
+
+@pytest.mark.turns(days=2)
+@settings(max_examples=100)
+@given(pairs())
+@example((snapshot(sound_store(0)), snapshot(sound_store(LATER, {"opts": TURNED, "stacktrace": '["other"]'}))))
+@example((snapshot(plain_store()), snapshot(planted(plain_store())[0])))
+def test_digests_without_the_compiled_library_leave_out_as_much(both: tuple[Snapshot, Snapshot]) -> None:
+    compiled, hidden = looked_at(*both), prefiltered(*both).hidden()
+    with without_cargo():
+        insist_on_looking(both)
+        assert looked_at(*both) == compiled
+        assert prefiltered(*both).hidden() == hidden
+
+
+RULES = ("worker-clock", "opts-parsed-json", "stack-trace-text", "own-prefix", "generated-uuids", "stream-ids")
+
+
+@pytest.mark.turns(days=2)
+@settings(max_examples=200)
+@given(pairs(), st.sets(st.sampled_from(RULES)))
+@example((snapshot(sound_store(0)), snapshot(sound_store(LATER))), {"worker-clock"})
+@example((snapshot(sound_store(0)), snapshot(sound_store(0, {"opts": TURNED}))), {"opts-parsed-json"})
+@example((snapshot(sound_store(0)), snapshot(sound_store(0, {"stacktrace": '["x"]'}))), {"stack-trace-text"})
+def test_nothing_is_passed_over_that_differs_without_some_rules(
+    both: tuple[Snapshot, Snapshot], switched_off: set[str]
+) -> None:
+    insist_on_looking(both, switched_off=tuple(sorted(switched_off)))
+
+
 @pytest.mark.turns(days=2)
 @settings(max_examples=300)
 @given(pairs(), st.booleans())
@@ -143,21 +154,11 @@ def test_nothing_is_passed_over_that_rules_find_different_or_checks_wrong(
 @example((snapshot(store(0)), snapshot(store(LATER, {"opts": TURNED, "stacktrace": '["other"]'}))))
 @example((snapshot(sound_store(0)), snapshot(sound_store(LATER, {"opts": TURNED, "stacktrace": '["other"]'}))))
 def test_digests_count_what_rules_hide_as_the_rules_do(both: tuple[Snapshot, Snapshot]) -> None:
-    alike = told(*both)
+    alike = prefiltered(*both)
     counted = alike.hidden()
-    left, right = (rows_of(tables_of(side), alike.wanted) for side in both)
+    left, right = (rows_of_jobs(tables_of(side), alike.wanted) for side in both)
     list(differences_between(left, right, settings_for(*both), counted))
-    assert counted == hidden_in_jobs(*both, prefiltered=False)
-
-
-def rows_of(tables: Tables, wanted: Any) -> dict[str, pa.Table]:
-    """The rows of some jobs."""
-    found = {}
-    for table in JOB_TABLES:
-        rows = tables[table]
-        keys = keys_of_columns(*(rows.column(name).combine_chunks() for name in ("queue", "id")))
-        found[table] = rows.filter(pa.array(np.isin(keys, wanted)))
-    return found
+    assert counted == hidden_in_jobs(*both, with_digests=False)
 
 
 def _all(side: JobDigests) -> Any:
@@ -284,7 +285,7 @@ def test_what_a_digest_calls_json_is_json(spellings: tuple[str, str]) -> None:
     usual = {"name": "n", "opts": "{}", "timestamp": str(ADDED), "delay": "0", "priority": "0"}
     for text in spellings:
         if record_of(**usual, data=text)["flags"] & GOOD:
-            assert are_json(pa.array([as_bytes(text)], pa.binary()), b"")[0], text
+            msgspec.json.decode(text)
 
 
 def test_a_usual_job_is_good() -> None:

@@ -21,18 +21,18 @@ from pyspark.sql import SparkSession
 from conformance.cli.verbs import cli
 from conformance.problems import EnvironmentProblem, Problem, UsageProblem
 from conformance.servers import RedisInstance
-from reports.diff.local_diff import compare_locally
-from reports.diff.plan import compare_snapshots
+from reports.diff.comparison import compare_snapshots
 from reports.diff.snapshot_comparison import SnapshotComparison
 from reports.diff.summary import DiffSummary
 from reports.history import check_jobs, result_of
 from reports.load.result import LoadResult
+from reports.session import OnSpark
 from reports.snapshot.folders import ENDPOINT, Folder, folder_at
 from reports.snapshot.format import DIGESTS, MANIFEST, ROWS, claim_folder, drop_unclaimed, read_manifest
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.spark_rows import StoredSnapshot, open_stored
 from tests.observe.snapshot_builders import job
-from tests.reports.reports_builders import plain_store, saved, write
+from tests.reports.reports_builders import plain_store, rows_in, saved, write
 from tests.reports.test_reports_history import bad_end, bad_history, said_of_all
 from tests.reports.test_reports_spark import RunVerb, in_this_process, stored_by_hand
 
@@ -118,13 +118,11 @@ def test_a_planted_change_is_found_between_snapshots_in_s3_and_nothing_else(
     assert [row["token"] for row in left.table("locks").orderBy("job").collect()] == ["token-a", "token-b"]
     wanted = SnapshotComparison(expected=left, actual=right, folder=folder_at(f"{s3}/differences"))
     blind = replace(right, manifest=msgspec.structs.replace(right.manifest, digests=""))
-    found = compare_snapshots(spark, replace(wanted, actual=blind)).found.collect()
-    assert [(row["class"], row["key"]) for row in found] == [("field", "q:3")]
-    nearby = compare_locally(replace(wanted, folder=folder_at(f"{s3}/nearby")))
-    assert nearby is not None
-    assert [(each["class"], each["key"]) for each in nearby.found] == [("field", "q:3")]
-    same = compare_snapshots(spark, replace(wanted, actual=left))
-    assert same.found.count() == 0, "what was found before is no longer there"
+    for comparison, place in ((replace(wanted, actual=blind), OnSpark(spark)), (wanted, None)):
+        compare_snapshots(comparison, place)
+        assert [(row["class"], row["key"]) for row in rows_in(wanted.folder)] == [("field", "q:3")]
+    compare_snapshots(replace(wanted, actual=left))
+    assert rows_in(wanted.folder) == [], "what was found before is no longer there"
 
 
 def test_only_the_tables_that_are_asked_for_are_read(spark: SparkSession, server: RedisInstance, s3: str) -> None:
@@ -158,11 +156,11 @@ def test_verbs_leave_everything_in_s3(in_this_process: RunVerb, server: RedisIns
     assert {"check.json", "junit.xml"} <= set(folder_at(f"{s3}/check").names())
 
 
-def test_the_history_of_a_run_is_held_against_a_snapshot_in_s3(spark: SparkSession, s3: str, tmp_path: Path) -> None:
+def test_the_history_of_a_run_is_held_against_a_snapshot_in_s3(s3: str, tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     path.write_bytes(bad_history().encoded())
-    end = stored_by_hand(spark, bad_end(), folder_at(f"{s3}/end"))
-    result = result_of(check_jobs(spark, path, end), "history", "end")
+    end = stored_by_hand(bad_end(), folder_at(f"{s3}/end"))
+    result = result_of(check_jobs(path, end), "history", "end")
     assert {(each.check, each.job, each.message) for each in result.examples} == said_of_all(bad_history(), bad_end())
 
 

@@ -8,21 +8,18 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from pyspark.sql import SparkSession
 
-from conformance.observe.tables import Snapshot
 from conformance.problems import UsageProblem
 from conformance.servers import RedisInstance
 from reports.diff import generated_ids, snapshot_comparison
 from reports.diff.bulk_comparison import GENERATED, compare_group
-from reports.diff.generated_ids import without_generated
-from reports.diff.plan import compare_snapshots
+from reports.diff.comparison import compare_snapshots
 from reports.diff.snapshot_comparison import SnapshotComparison
 from reports.snapshot.folders import folder_at
+from reports.snapshot.format import SnapshotFolder
 from reports.snapshot.plan import RedisSource
-from reports.snapshot.spark_rows import StoredSnapshot
 from tests.observe.snapshot_builders import ADDED, Stream, Zset, event, job, snapshot
-from tests.reports.reports_builders import saved, settings_for, tables_of, write
+from tests.reports.reports_builders import kept_here, rows_in, settings_for, write
 
 UUIDS = ("0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7")
 JOBS = 60
@@ -52,29 +49,6 @@ def store(uuid: str, late_ms: int, prefix: str = "p", **keys: Any) -> dict[str, 
     }
 
 
-def told_by_id(expected: Snapshot, actual: Snapshot) -> list[set[str]]:
-    """The ids that are left on each side, of jobs, containers and events."""
-    sides = without_generated([tables_of(expected), tables_of(actual)], ["q"])
-    return [{job for table in side.values() for job in table.column("id").to_pylist()} for side in sides]
-
-
-def test_jobs_with_generated_ids_and_their_parents_are_not_told_by_their_ids() -> None:
-    sides = [snapshot(store(UUIDS[0], 0)), snapshot(store(UUIDS[1], 50))]
-    assert told_by_id(*sides) == [{str(number) for number in range(1, JOBS + 1)}] * 2
-
-
-def test_a_parent_is_told_apart_on_both_sides_if_it_has_such_a_child_on_one() -> None:
-    childless = store(UUIDS[1], 0)
-    del childless["q:mother:dependencies"]
-    left, right = told_by_id(snapshot(store(UUIDS[0], 0)), snapshot(childless))
-    assert not {"mother"} & (left | right)
-
-
-def test_other_queues_are_left_as_they_are() -> None:
-    tables = tables_of(snapshot(store(UUIDS[0], 0)))
-    assert without_generated([tables, tables], ["another"]) == [tables, tables]
-
-
 def test_events_that_one_side_has_lost_are_not_missed() -> None:
     full = snapshot({f"q:{UUIDS[0]}": job(), "q:events": Stream([event("added", jobId=UUIDS[0], name="n")])})
     trimmed = snapshot({f"q:{UUIDS[1]}": job()})
@@ -102,13 +76,11 @@ def with_many_uuids(keys: dict[str, Any], seed: int) -> dict[str, Any]:
     return {**keys, **own, "q:wait": [*keys["q:wait"], *ids]}
 
 
-@pytest.mark.turns(days=3)
-@pytest.mark.xdist_group("spark")
 def test_generated_ids_in_a_large_queue_refuse_no_diff(
-    spark: SparkSession, server: RedisInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: RedisInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second store has other uuids and times; of it three jobs are changed, one of each kind, and one is gone."""
-    stored: list[StoredSnapshot] = []
+    stored: list[SnapshotFolder] = []
     for number, uuid in enumerate(UUIDS):
         prefix = server.fresh_prefix()
         keys = with_many_uuids(store(uuid, number * 50, prefix), number)
@@ -118,17 +90,17 @@ def test_generated_ids_in_a_large_queue_refuse_no_diff(
             del keys[f"q:{last}"]
             keys["q:wait"].remove(last)
         write(server, prefix, keys)
-        stored.append(saved(spark, RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path / str(number))))
+        stored.append(kept_here(RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path / str(number))))
         server.remove_prefix(prefix)
     wanted = SnapshotComparison(expected=stored[0], actual=stored[1], folder=folder_at(tmp_path / "differences"))
     monkeypatch.setattr(generated_ids, "JOBS_TOGETHER", 2)
     monkeypatch.setattr(generated_ids, "ROWS_PER_SHARE", 100)
     monkeypatch.setattr(snapshot_comparison, "MOST_ROWS_OF_A_WHOLE_QUEUE", 5)
     with pytest.raises(UsageProblem, match="rows of jobs with generated ids"):
-        compare_snapshots(spark, wanted)
+        compare_snapshots(wanted)
     monkeypatch.setattr(snapshot_comparison, "MOST_ROWS_OF_A_WHOLE_QUEUE", 50)
-    compared = compare_snapshots(spark, wanted)
-    found = {(row["class"], row["key"], row["field"]) for row in compared.found.collect()}
+    compared = compare_snapshots(wanted)
+    found = {(row["class"], row["key"], row["field"]) for row in rows_in(wanted.folder)}
     alike = [{f"q:{each}" for each in others(0)[three : three + 3]} for three in (0, 27)]
     changed = {each for each in found if each[1] in alike[0]}
     gone = {each for each in found if each[1] in alike[1]}

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from reports.diff.summary import BrokenExample, CheckSummary, DiffExample, DiffSummary
 from reports.history import HistoryResult, JobFinding
-from reports.rendering import (
+from reports.store_pages import (
     print_checks,
     print_diff,
     print_history,

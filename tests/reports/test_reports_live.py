@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +94,14 @@ def test_a_short_step_shows_nothing() -> None:
     progress.advance()
     progress.end()
     assert out.getvalue() == ""
+
+
+def test_small_stores_are_compared_without_java_or_spark(server: RedisInstance, prefix: str, tmp_path: Path) -> None:
+    write(server, prefix, plain_store(prefix))
+    words = ["diff", *[f"{server.url}#{prefix}"] * 2]
+    code = f"import sys; from conformance.cli.main import main; sys.argv[1:] = {words!r}\ntry:\n main()\n"
+    code += "finally:\n print('pyspark' in sys.modules, 'pandas' in sys.modules)"
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "False False"

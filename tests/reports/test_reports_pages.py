@@ -29,7 +29,8 @@ from reports.load.rate_search import RateSearch, RateTrial
 from reports.load.result import LoadPhase, LoadResult, write_result
 from reports.load.thresholds import Outcome
 from reports.load.workload import Workload
-from reports.rendering import print_diff, write_check_reports, write_diff_reports, write_load_reports
+from reports.rendering import write_load_reports
+from reports.store_pages import print_diff, write_check_reports, write_diff_reports
 
 
 def load_result() -> LoadResult:

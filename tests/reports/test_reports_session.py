@@ -16,15 +16,9 @@ from pyspark.sql import SparkSession
 
 from conformance.problems import EnvironmentProblem
 from reports import session
-from reports.class_archive import SHORT_LIVED
 from reports.session import (
-    MOST_ROWS_OF_A_BRIEF_JVM,
-    MOST_ROWS_TO_INTERPRET,
-    SparkSettings,
     _end_start,
-    _properties,
     explained_spark,
-    properties_for,
     says_more_than_an_interruption,
 )
 from tests.cli.cli_program import ROOT, clean_environment, run_command
@@ -62,28 +56,6 @@ def test_what_fails_because_of_an_interruption_is_one() -> None:
         raise Py4JError("Answer from Java side is empty")
 
 
-def test_queries_about_few_rows_are_interpreted_in_few_tasks_unless_the_user_says_otherwise() -> None:
-    compiled, made, tasks = (
-        "spark.sql.codegen.wholeStage",
-        "spark.sql.codegen.factoryMode",
-        "spark.sql.shuffle.partitions",
-    )
-    assert properties_for(MOST_ROWS_TO_INTERPRET, set()) == {compiled: "false", made: "NO_CODEGEN", tasks: "4"}
-    assert properties_for(MOST_ROWS_TO_INTERPRET, {compiled, tasks}) == {made: "NO_CODEGEN"}
-    assert not properties_for(MOST_ROWS_TO_INTERPRET + 1, set())
-
-
-@pytest.mark.parametrize(
-    ("rows", "brief"), [(None, False), (MOST_ROWS_OF_A_BRIEF_JVM, True), (MOST_ROWS_OF_A_BRIEF_JVM + 1, False)]
-)
-def test_a_jvm_for_few_rows_spends_little_on_its_own_speed(
-    rows: int | None, *, brief: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", "")
-    words = _properties(SparkSettings(rows=rows))["spark.driver.extraJavaOptions"].split()
-    assert set(SHORT_LIVED) <= set(words) if brief else not set(SHORT_LIVED) & set(words)
-
-
 def test_a_start_that_takes_too_long_after_an_interruption_loses_its_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
     starting: Future[SparkSession] = Future()
     process = SimpleNamespace(kill=lambda: starting.set_exception(Py4JNetworkError("the JVM is gone")))
@@ -104,7 +76,7 @@ def test_a_session_that_has_started_meanwhile_is_stopped() -> None:
 TWO_SESSIONS = """
 from reports.session import SparkSettings, spark_session
 for number in (1, 2):
-    with spark_session(SparkSettings(master="local[1]", memory="500m", rows=number)) as session:
+    with spark_session(SparkSettings(master="local[1]", memory="500m")) as session:
         print(session.range(number).count(), session.sparkContext._gateway.proc.pid)
         session.sparkContext._gateway.jvm.java.io.File.createTempFile("left", "behind")
 """

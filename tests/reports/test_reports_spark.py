@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from junitparser import JUnitXml
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from redis import Redis
 
 from benchmarks.planted import CHANGES, expected_differences, expected_hidden
@@ -27,28 +27,35 @@ from conformance.cli.verbs import cli
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.problems import EnvironmentProblem, Undecidable, UsageProblem
 from conformance.servers import RedisInstance, open_server
-from reports.diff.check_plan import broken_in
-from reports.diff.local_diff import compare_locally
-from reports.diff.plan import compare_snapshots, differences
+from reports.diff.comparison import compare_snapshots
 from reports.diff.snapshot_comparison import SnapshotComparison
-from reports.diff.summary import DiffSummary, rollup_of, summarise, summarise_checks, summarise_local
+from reports.diff.store_check import check_snapshot
+from reports.diff.summary import DiffSummary, summarise, summarise_checks
 from reports.diff.values import DIFFERENCE_CLASSES
+from reports.distribution import Distribution, InProcesses, InThreads
 from reports.history import HistoryResult, check_jobs, result_of
 from reports.load.result import LoadResult
 from reports.load.workload import DelayShare, FailureShares, FlowShare, PayloadSize, PriorityShare, Workload, jobs_of
-from reports.rendering import write_history_reports
-from reports.session import SparkSettings, explained_spark
+from reports.session import OnSpark, SparkSettings, explained_spark
 from reports.snapshot.folders import Folder, folder_at
-from reports.snapshot.format import MANIFEST, file_name, write_file, write_manifest
+from reports.snapshot.format import (
+    MANIFEST,
+    SnapshotFolder,
+    file_name,
+    open_snapshot_folder,
+    write_file,
+    write_manifest,
+)
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.rows import batch_of, wide_rows
 from reports.snapshot.source import BullmqSource
 from reports.snapshot.spark_rows import StoredSnapshot, open_stored
 from reports.snapshot.store import in_buckets
 from reports.standalone import standalone_cluster
-from reports.verbs.store_readings import demand_content
+from reports.store_pages import write_history_reports
+from reports.verbs.store_readings import demand_both, demand_content
 from tests.observe.snapshot_builders import Zset, job
-from tests.reports.reports_builders import finished_job, plain_store, planted, saved, write
+from tests.reports.reports_builders import finished_job, kept_here, plain_store, planted, rows_in, saved, write
 from tests.reports.test_reports_failures import manifest
 from tests.reports.test_reports_history import bad_end, bad_history, said_of_all
 
@@ -61,7 +68,7 @@ def kept(spark: SparkSession, server: RedisInstance, prefix: str, keys: dict[str
 
 
 @pytest.mark.turns(days=3)
-def test_planted_differences_are_found_through_spark_and_the_roll_up_sums(
+def test_planted_differences_are_found_wherever_the_tasks_run_and_the_roll_up_sums(
     spark: SparkSession, server: RedisInstance, tmp_path: Path
 ) -> None:
     prefixes = [server.fresh_prefix(), server.fresh_prefix()]
@@ -71,18 +78,20 @@ def test_planted_differences_are_found_through_spark_and_the_roll_up_sums(
     assert open_stored(spark, folder_at(tmp_path / "left")).manifest == left.manifest
     assert left.table("locks").select("job", "token").orderBy("job").collect()[0] == ("5", "token-a")
     wanted = SnapshotComparison(expected=left, actual=right, folder=folder_at(tmp_path / "differences"))
-    compared = compare_snapshots(spark, wanted)
-    found, rows = compared.found, compared.found.collect()
+    summary = compared_everywhere(spark, wanted)
+    rows = rows_in(wanted.folder / "here")
     assert {(row["class"], row["key"]) for row in rows} == expected
-    assert_the_same_without_spark(spark, replace(wanted, folder=folder_at(tmp_path / "again")))
-    for line in rollup_of(found):
+    for line in summary.rollup:
         matching = [
             r for r in rows if [r["queue"], r["state"], r["class"], r["locator"]][: len(line.path)] == line.path
         ]
         assert line.count == len(matching), line
-    summary = summarise(wanted, compared)
     assert summary.hidden["own-prefix"] > 0, "the keys of the children of a flow"
     assert (summary.total, summary.by_class) == (len(rows), dict(Counter(row["class"] for row in rows)))
+    one_job = replace(wanted, queue="q", job="1", folder=wanted.folder / "job")
+    assert {name.partition(".")[0] for name in summarised(one_job).by_class} == {
+        row["class"] for row in rows if row["key"] == "q:1"
+    }
     for prefix in prefixes:
         server.remove_prefix(prefix)
 
@@ -100,80 +109,88 @@ def test_every_change_by_hand_is_found_or_counted_as_hidden_and_nothing_else(
         right = saved(spark, source, folder_at(tmp_path / "right"))
     undone = saved(spark, source, folder_at(tmp_path / "undone"))
     server.remove_prefix(prefix)
-    compared = compare_snapshots(
-        spark, SnapshotComparison(expected=left, actual=right, folder=folder_at(tmp_path / "differences"))
-    )
-    assert {(row["class"], row["key"]) for row in compared.found.collect()} == expected_differences(CHANGES)
+    wanted = SnapshotComparison(expected=left, actual=right, folder=folder_at(tmp_path / "differences"))
+    summary = compared_everywhere(spark, wanted)
+    found = {(row["class"], row["key"]) for row in rows_in(wanted.folder / "here")}
+    assert found == expected_differences(CHANGES)
     assert {name for name, _ in expected_differences(CHANGES)} == set(DIFFERENCE_CLASSES)
     # Times to live run down between the two readings, so that these may be more.
-    assert Counter(compared.hidden) >= expected_hidden(CHANGES)
+    assert Counter(summary.hidden) >= expected_hidden(CHANGES)
     again = SnapshotComparison(expected=left, actual=undone, folder=folder_at(tmp_path / "no differences"))
-    assert not differences(spark, again).count()
-    for name, actual in (("undone", undone), ("planted", right)):
-        wanted = SnapshotComparison(expected=left, actual=actual, folder=folder_at(tmp_path / name))
-        assert_the_same_without_spark(spark, wanted)
+    assert summarised(again).total == 0
+    assert rows_in(again.folder) == []
 
 
-def assert_the_same_without_spark(spark: SparkSession, wanted: SnapshotComparison[StoredSnapshot]) -> None:
-    """Spark without digests, Spark with them, and this process alone find and hide the same."""
-    assert wanted.expected.manifest.digests != ""
+def summarised(wanted: SnapshotComparison, place: Distribution | None = None) -> DiffSummary:
+    return summarise(wanted, compare_snapshots(wanted, place))
+
+
+def compared_everywhere(spark: SparkSession, wanted: SnapshotComparison) -> DiffSummary:
+    """Here, in processes, in Spark, and without digests (few jobs at a time) the same is found and hidden."""
     blind = replace(wanted.actual, manifest=msgspec.structs.replace(wanted.actual.manifest, digests=""))
-    without, with_digests, here = (replace(wanted, folder=wanted.folder / name) for name in ("without", "with", "here"))
-    assert compare_locally(replace(without, actual=blind)) is None
-    expected = compare_snapshots(spark, replace(without, actual=blind))
-    everything = rows_and_hidden(expected.found, expected.hidden)
-    compared = compare_snapshots(spark, with_digests)
-    assert rows_and_hidden(compared.found, compared.hidden) == everything
-    nearby = compare_locally(here)
-    assert nearby is not None
-    assert rows_and_hidden(spark.read.parquet(str(here.folder)), nearby.hidden) == everything
-    assert summarise_local(here, nearby) == summarise(with_digests, compared)
+    here = replace(wanted, folder=wanted.folder / "here")
+    expected, rows = summarised(here), sorted_rows(here)
+    ways: dict[str, tuple[SnapshotComparison, Distribution]] = {
+        "processes": (wanted, InProcesses()),
+        "spark": (wanted, OnSpark(spark)),
+        "blind": (replace(wanted, actual=blind), InThreads()),
+    }
+    for name, (comparison, place) in ways.items():
+        there = replace(comparison, folder=wanted.folder / name)
+        assert summarised(there, place) == expected, name
+        assert sorted_rows(there) == rows, name
+    return expected
 
 
-def rows_and_hidden(found: DataFrame, hidden: dict[str, int]) -> tuple[list[tuple[str, ...]], dict[str, int]]:
-    return sorted(tuple(row) for row in found.collect()), hidden
+def sorted_rows(wanted: SnapshotComparison) -> list[tuple[str, ...]]:
+    return sorted(tuple(row.values()) for row in rows_in(wanted.folder))
+
+
+def test_memory_is_bounded_by_few_jobs_and_few_rows_at_a_time(
+    server: RedisInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefixes = [server.fresh_prefix(), server.fresh_prefix()]
+    sides = []
+    for prefix, keys in zip(prefixes, (plain_store(prefixes[0]), planted(plain_store(prefixes[1]))[0]), strict=True):
+        write(server, prefix, keys)
+        sides.append(kept_here(RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path / prefix)))
+        server.remove_prefix(prefix)
+    wanted = SnapshotComparison(expected=sides[0], actual=sides[1], folder=folder_at(tmp_path / "differences"))
+    expected, rows = summarised(wanted), sorted_rows(wanted)
+    monkeypatch.setattr("reports.diff.comparison.JOBS_AT_A_TIME", 1)
+    monkeypatch.setattr("reports.diff.comparison.DEDUPLICATIONS_OF_A_TASK", 1)
+    assert summarised(wanted, InThreads()) == expected
+    assert sorted_rows(wanted) == rows
 
 
 @pytest.mark.turns(days=3)
 def test_snapshots_in_different_numbers_of_buckets_are_compared(
-    spark: SparkSession, server: RedisInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: RedisInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefixes = [server.fresh_prefix(), server.fresh_prefix()]
     changed, expected = planted(plain_store(prefixes[1]))
-    left = kept(spark, server, prefixes[0], plain_store(prefixes[0]), tmp_path / "left")
+    write(server, prefixes[0], plain_store(prefixes[0]))
+    left = kept_here(RedisSource(redis=server.url, prefix=prefixes[0]), folder_at(tmp_path / "left"))
     monkeypatch.setattr("reports.snapshot.format.KEYS_PER_BUCKET", 1)
     monkeypatch.setattr("reports.snapshot.format.MOST_BUCKETS", 16)
-    right = kept(spark, server, prefixes[1], changed, tmp_path / "right")
+    write(server, prefixes[1], changed)
+    right = kept_here(RedisSource(redis=server.url, prefix=prefixes[1]), folder_at(tmp_path / "right"))
     assert (left.manifest.buckets, right.manifest.buckets) == (2, 16)
     for name, sides in (("fewer first", (left, right)), ("more first", (right, left))):
         wanted = SnapshotComparison(expected=sides[0], actual=sides[1], folder=folder_at(tmp_path / name))
-        assert_the_same_without_spark(spark, wanted)
-    wanted = SnapshotComparison(expected=left, actual=right, folder=folder_at(tmp_path / "differences"))
-    nearby = compare_locally(wanted)
-    assert nearby is not None
-    assert {(each["class"], each["key"]) for each in nearby.found} == expected
+        found = {(row["class"], row["key"]) for row in rows_in(wanted.folder)} if summarised(wanted).total else set()
+        assert found == expected or name == "more first"
+        assert {key for _, key in found} == {key for _, key in expected}
     for prefix in prefixes:
         server.remove_prefix(prefix)
 
 
-def test_what_is_much_is_left_to_spark(
-    spark: SparkSession, server: RedisInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prefix = server.fresh_prefix()
-    left = kept(spark, server, prefix, plain_store(prefix), tmp_path / "left")
-    wanted = SnapshotComparison(expected=left, actual=left, folder=folder_at(tmp_path / "differences"))
-    assert compare_locally(replace(wanted, switched_off=("worker-clock",))) is None
-    assert compare_locally(replace(wanted, queue="q")) is None
-    assert compare_locally(wanted) is not None
-    monkeypatch.setattr("reports.diff.local_diff.MOST_JOBS", 0)
-    assert compare_locally(wanted) is None, "some jobs of it are always looked at"
-    server.remove_prefix(prefix)
-
-
-def test_a_store_is_checked_by_itself(spark: SparkSession, server: RedisInstance, prefix: str, tmp_path: Path) -> None:
+def test_a_store_is_checked_by_itself(server: RedisInstance, prefix: str, tmp_path: Path) -> None:
     keys = {**plain_store(prefix), "q:13": finished_job(ats="1"), "q:failed": Zset({"13": 17.0}), "q:14:lock": "token"}
     del keys["q:active"], keys["q:id"]
-    summary = summarise_checks(stored := kept(spark, server, prefix, keys, tmp_path / "out"), broken_in(spark, stored))
+    write(server, prefix, keys)
+    stored = kept_here(RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path / "out"))
+    summary = summarise_checks(stored, check_snapshot(stored))
     broken = {(example.check, example.key) for example in summary.examples}
     assert broken >= {
         ("finish-scores", "q:13"),
@@ -187,26 +204,28 @@ def test_a_store_is_checked_by_itself(spark: SparkSession, server: RedisInstance
     }
     assert not {key for _, key in broken} & {"q:1", "q:2", "q:3", "q:4"}
     assert (summary.total, summary.by_check["locks"]) == (sum(summary.by_check.values()), 6)
+    assert summarise_checks(stored, check_snapshot(stored, place=InProcesses())) == summary
 
 
-def test_a_wrong_prefix_is_a_store_without_queues(
-    spark: SparkSession, server: RedisInstance, prefix: str, tmp_path: Path
-) -> None:
-    stored = kept(spark, server, prefix, {}, tmp_path / "out")
-    assert broken_in(spark, stored).collect() == []
+def test_a_wrong_prefix_is_a_store_without_queues(server: RedisInstance, prefix: str, tmp_path: Path) -> None:
+    stored = kept_here(RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path / "out"))
+    assert check_snapshot(stored).total == 0
     wanted = SnapshotComparison(expected=stored, actual=stored, folder=folder_at(tmp_path / "differences"))
-    assert not differences(spark, wanted).count()
+    assert summarised(wanted).total == 0
     with pytest.raises(Undecidable, match="there is no queue in the store"):
         demand_content("", stored.manifest)
+    with pytest.raises(Undecidable, match=f"no key under the prefix '{prefix}'"):
+        demand_both(stored)
 
 
 def test_a_healthy_queue_with_a_deduplicated_job_passes_the_checks(
-    spark: SparkSession, server: RedisInstance, prefix: str, tmp_path: Path
+    server: RedisInstance, prefix: str, tmp_path: Path
 ) -> None:
     keys = {"q:kept": job(deid="x", opts='{"de":{"id":"x"}}'), "q:wait": ["kept"], "q:marker": Zset({"0": 0.0})}
     keys |= {"q:de:x": "kept", "q:meta": {"opts.maxLenEvents": "10000", "version": "bullmq:5.62.0"}}
-    stored = kept(spark, server, prefix, keys, tmp_path / "out")
-    assert broken_in(spark, stored).collect() == []
+    write(server, prefix, keys)
+    stored = kept_here(RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path / "out"))
+    assert check_snapshot(stored).counts == {}
 
 
 def test_a_workload_is_the_same_however_it_is_cut(spark: SparkSession) -> None:
@@ -295,12 +314,16 @@ def test_a_snapshot_that_broke_off_is_none(
     assert again.rows.count() == sum(again.manifest.rows.values())
 
 
-def test_the_history_of_each_job_is_judged_where_it_comes_together(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", [1 << 24, 200], ids=["one part", "many parts"])
+def test_the_history_of_each_job_is_judged_where_it_comes_together(
+    part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reports.history.BYTES_OF_A_PART", part)
     path = tmp_path / "history.jsonl"
     path.write_bytes(bad_history().encoded())
     for end in (None, bad_end()):
-        stored = None if end is None else stored_by_hand(spark, end, folder_at(tmp_path / "end"))
-        result = result_of(check_jobs(spark, path, stored), "history", "end")
+        stored = None if end is None else stored_by_hand(end, folder_at(tmp_path / "end"))
+        result = result_of(check_jobs(path, stored), "history", "end")
         found = {(each.check, each.job, each.message) for each in result.examples}
         assert found == said_of_all(bad_history(), end)
         assert result.total == len(result.examples)
@@ -312,7 +335,7 @@ def junit_of(folder: Path, result: HistoryResult) -> str:
     return str(next(path for path in write_history_reports(folder, result) if path.suffix == ".xml"))
 
 
-def stored_by_hand(spark: SparkSession, end: Snapshot, folder: Folder) -> StoredSnapshot:
+def stored_by_hand(end: Snapshot, folder: Folder) -> SnapshotFolder:
     """A snapshot as if it had been read from a store."""
     rows = pa.Table.from_batches([batch_of(wide_rows(end))])
     files: dict[str, int] = {}
@@ -321,7 +344,7 @@ def stored_by_hand(spark: SparkSession, end: Snapshot, folder: Folder) -> Stored
         for bucket, share in in_buckets(own, 2):
             files.update([write_file(folder, table, file_name(bucket, 0, 0, 0), share)])
     write_manifest(folder, msgspec.structs.replace(manifest(), files=files))
-    return open_stored(spark, folder)
+    return open_snapshot_folder(folder)
 
 
 RunVerb = Callable[..., None]
@@ -346,8 +369,7 @@ def in_this_process(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Run
     def run_verb(*words: str) -> None:
         assert cli.main(list(words), standalone_mode=False) in {None, 0}, words
 
-    for verb in ("load", "snapshot", "diff", "checks"):
-        monkeypatch.setattr(f"reports.verbs.{verb}.spark_session", shared_session)
+    monkeypatch.setattr("reports.verbs.load.spark_session", shared_session)
     return run_verb
 
 

@@ -1,6 +1,6 @@
-"""The compiled part of digests: built once, and called through C with the columns of Arrow as they lie in memory.
+"""The compiled part of digests: built once, and called through C with the columns of Arrow as they are in memory.
 
-In Python the same would take longer than reading the store.
+If it cannot be built, `reports.snapshot.digests.plain` does the same more slowly.
 """
 
 from __future__ import annotations
@@ -20,42 +20,8 @@ import pyarrow as pa
 from conformance.environment.client_builds import BuildStep, ClientBuild
 from conformance.environment.prepare import announce
 from conformance.problems import EnvironmentProblem
-
-Keys = npt.NDArray[np.uint64]
-
-JOB_RECORD = np.dtype(
-    [
-        *((name, np.uint64) for name in ("key", "texts", "opts", "stacktrace")),
-        *((name, np.int64) for name in ("timestamp", "processed", "finished", "number")),
-        *((name, np.int32) for name in ("delay", "priority")),
-        *((name, np.uint32) for name in ("flags", "reserved")),
-    ]
-)
-"""As `src/jobs.rs` has it (JobRecord)."""
-
-EVENT_RECORD = np.dtype(
-    [
-        *((name, np.uint64) for name in ("key", "content")),
-        ("added_ms", np.int64),
-        *((name, np.uint32) for name in ("flags", "reserved")),
-    ]
-)
-"""As `src/events.rs` has it (EventRecord)."""
-
-HISTORY_RECORD = np.dtype(
-    [
-        *((name, np.uint64) for name in ("key", "content")),
-        ("added_ms", np.int64),
-        *((name, np.uint32) for name in ("flags", "count")),
-    ]
-)
-"""As `src/events.rs` has it (HistoryRecord)."""
-
-USUAL, GOOD, HAS_PROCESSED, HAS_FINISHED, HAS_RESULT, HAS_REASON = (1 << bit for bit in range(6))
-"""Flags of a job, as `src/jobs.rs` has them."""
-
-IS_ODD, IS_ADDED = 1, 2
-"""Flags of events, as `src/events.rs` has them."""
+from reports.snapshot.digests import plain
+from reports.snapshot.digests.records import EVENT_RECORD, HISTORY_RECORD, JOB_RECORD, Keys
 
 _FOLDER = Path(__file__).parent
 _SOURCES = ("Cargo.toml", "Cargo.lock", "src")
@@ -98,16 +64,23 @@ def library_path() -> Path:
 
 @functools.cache
 def fingerprint_here() -> str:
-    """`fingerprint`, empty where the library cannot be built: a store is then compared without digests, more slowly."""
+    """The kind of digests that this machine makes."""
+    return fingerprint() if _is_built() else plain.KIND
+
+
+@functools.cache
+def _is_built() -> bool:
     try:
         _library()
     except EnvironmentProblem:
-        return ""
-    return fingerprint()
+        return False
+    return True
 
 
 def keys_of_columns(queues: pa.Array, ids: pa.Array) -> Keys:
-    """A number for each job, by queue and id. Raises EnvironmentProblem where the library cannot be built."""
+    """A number for each job, by queue and id."""
+    if not _is_built():
+        return plain.keys_of_columns(queues, ids)
     found: Keys = np.empty(len(ids), np.uint64)
     views = [_texts_view(column) for column in (queues, ids)]
     _library().digest_keys(*map(ctypes.byref, views), len(ids), found.ctypes.data)
@@ -115,7 +88,9 @@ def keys_of_columns(queues: pa.Array, ids: pa.Array) -> Keys:
 
 
 def job_records(queues: pa.Array, ids: pa.Array, fields: pa.MapArray, prefix: bytes) -> Any:
-    """A `JOB_RECORD` for each job. Raises EnvironmentProblem where the library cannot be built."""
+    """A `JOB_RECORD` for each job."""
+    if not _is_built():
+        return plain.job_records(queues, ids, fields, prefix)
     found = np.empty(len(ids), JOB_RECORD)
     begin = prefix + b":"
     views = [_texts_view(queues), _texts_view(ids), _maps_view(fields)]
@@ -124,10 +99,9 @@ def job_records(queues: pa.Array, ids: pa.Array, fields: pa.MapArray, prefix: by
 
 
 def event_records(texts: Sequence[pa.Array], fields: pa.MapArray, prefix: bytes) -> Any:
-    """An `EVENT_RECORD` for each event. `texts`: its queue, job, name, and id, column by column.
-
-    Raises EnvironmentProblem where the library cannot be built.
-    """
+    """An `EVENT_RECORD` for each event. `texts`: its queue, job, name, and id, column by column."""
+    if not _is_built():
+        return plain.event_records(texts, fields, prefix)
     found = np.empty(len(fields), EVENT_RECORD)
     begin = prefix + b":"
     views = [*map(_texts_view, texts), _maps_view(fields)]
@@ -136,12 +110,11 @@ def event_records(texts: Sequence[pa.Array], fields: pa.MapArray, prefix: bytes)
 
 
 def histories(keys: Keys, contents: Keys, added_ms: npt.NDArray[np.int64], flags: npt.NDArray[np.uint32]) -> Any:
-    """A `HISTORY_RECORD` for each job that has events. The columns are of events in the order of their streams.
-
-    Raises EnvironmentProblem where the library cannot be built.
-    """
-    found = np.empty(len(keys), HISTORY_RECORD)
+    """A `HISTORY_RECORD` for each job that has events. The columns are of events in the order of their streams."""
+    if not _is_built():
+        return plain.histories(keys, contents, added_ms, flags)
     columns = [np.ascontiguousarray(column) for column in (keys, contents, added_ms, flags)]
+    found = np.empty(len(keys), HISTORY_RECORD)
     count = _library().digest_histories(*(column.ctypes.data for column in columns), len(keys), found.ctypes.data)
     return found[:count]
 

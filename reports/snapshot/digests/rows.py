@@ -32,10 +32,7 @@ _EVENT = ("key", "content", "added_ms", "flags")
 
 
 def digests_of(table: str, rows: pa.Table, prefix: bytes) -> pa.Table:
-    """The digests of rows of a table that belongs to jobs, with the column `queue`.
-
-    Raises EnvironmentProblem where the compiled part cannot be built.
-    """
+    """The digests of rows of a table that belongs to jobs, with the column `queue`."""
     columns = {name: rows.column(name).combine_chunks() for name in rows.column_names}
     numbers = _MAKERS[table](columns, prefix)
     return pa.table({"queue": columns["queue"], **numbers})
