@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from conformance.checkers.base import InvariantCheck, SnapshotView, ViolationDetail, is_plausible_ms
+from conformance.observe.relay import relay_place
 from conformance.observe.tables import Event, as_number
 from conformance.protocol.keys import WAITING_CHILDREN
 from conformance.protocol.states import (
@@ -178,9 +179,9 @@ def _no_expiry(view: SnapshotView) -> Iterator[ViolationDetail]:
 def _no_unknown_keys(view: SnapshotView) -> Iterator[ViolationDetail]:
     """Every key under the prefix has a meaning in BullMQ, and the Redis type that belongs to it."""
     for row in view.snapshot.unknown:
-        yield ViolationDetail(
-            where=f"unknown.{row.type}", key=row.key, message=f"a {row.type} that BullMQ does not know"
-        )
+        if relay_place(view.snapshot.prefix, row.key) is None:
+            message = f"a {row.type} that BullMQ does not know"
+            yield ViolationDetail(where=f"unknown.{row.type}", key=row.key, message=message)
 
 
 QUEUE_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (

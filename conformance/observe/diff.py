@@ -19,6 +19,7 @@ from conformance.observe.canonical_rules import (
 from conformance.observe.compare_jobs import JobPresence, compare_events, compare_jobs, compare_memberships, presence_of
 from conformance.observe.differences import Difference, compare_fields, compare_json, difference, same, sort_key
 from conformance.observe.keyspace import is_reserved, split_key
+from conformance.observe.relay import relay_content, relay_place
 from conformance.observe.tables import Deduplication, Dependency, Snapshot
 
 
@@ -94,6 +95,7 @@ def _all(expected: Snapshot, actual: Snapshot) -> Iterator[Difference]:
     yield from _compare_expiring(expected, actual)
     yield from _compare_metrics(expected, actual)
     yield from _compare_foreign(expected, actual)
+    yield from _compare_relays(expected, actual)
     yield from _compare_expiries(expected, actual)
 
 
@@ -263,7 +265,10 @@ def _compare_metrics(expected: Snapshot, actual: Snapshot) -> Iterator[Differenc
 
 def _compare_foreign(expected: Snapshot, actual: Snapshot) -> Iterator[Difference]:
     """Keys without meaning in BullMQ, known names of a foreign type, and expiry where nothing may expire."""
-    for (key,), left, right in _joined(expected.unknown, actual.unknown, lambda row: (row.key,)):
+    foreign, other = (
+        [row for row in side.unknown if relay_place(side.prefix, row.key) is None] for side in (expected, actual)
+    )
+    for (key,), left, right in _joined(foreign, other, lambda row: (row.key,)):
         row = left or right
         where = f"unknown.{row.type}" if row is not None else "unknown"
         short = ":".join(split_key(actual.prefix, key)) if split_key(actual.prefix, key)[1] else key
@@ -276,6 +281,21 @@ def _compare_foreign(expected: Snapshot, actual: Snapshot) -> Iterator[Differenc
             yield difference("wrong-value", where, short, [left.type, left.value], [right.type, right.value])
         else:
             yield from _value("ttl", where, short, left.ttl_ms, right.ttl_ms)
+
+
+def _compare_relays(expected: Snapshot, actual: Snapshot) -> Iterator[Difference]:
+    """What a relay keeps for all of its processes."""
+    left, right = (
+        {(place, key): value for place, key, value in relay_content(side.prefix, side.unknown)}
+        for side in (expected, actual)
+    )
+    for place, key in sorted(left.keys() | right.keys()):
+        before, after = left.get((place, key)), right.get((place, key))
+        where = f"unknown.relay.{place}"
+        if before is None or after is None:
+            yield _key_difference(where, key, before, after)
+        else:
+            yield from _value("wrong-value", where, key, before, after)
 
 
 def _compare_expiries(expected: Snapshot, actual: Snapshot) -> Iterator[Difference]:

@@ -83,6 +83,7 @@ SEVERITIES: tuple[tuple[str, str, Severity], ...] = (
     ("event.*", "missing-event", "missing"),
     ("event.*", "extra-event", "wrong-behaviour"),
     ("metrics*", "missing-key", "missing"),
+    ("unknown.relay.*", "*", "breaks-others"),
     ("unknown*", "*", "cosmetic"),
 )
 """Pattern of the locator, pattern of the kind, severity. The first row that matches counts; else `wrong-behaviour`."""

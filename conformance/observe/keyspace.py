@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from conformance.observe.relay import relay_place
 from conformance.observe.tables import (
     DEPENDENCY_KINDS,
     TABLES,
@@ -71,7 +72,7 @@ def decode_key(prefix: str, key: str, redis_type: str, fields: Iterable[str] = (
     reserved id, as BullMQ itself would see it.
     """
     queue, rest = split_key(prefix, key)
-    if not rest:
+    if not rest or relay_place(prefix, key) is not None:
         return DecodedKey(queue=queue, kind="unknown")
     if QUEUE_KEYS.get(rest) == redis_type:
         return DecodedKey(queue=queue, kind=rest)
