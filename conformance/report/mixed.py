@@ -21,7 +21,7 @@ from conformance.versions.mixed.replay import replay_name
 TITLES: Mapping[Column, str] = {
     "producers": "producers first",
     "workers": "workers first",
-    "both": "both at once",
+    "both": "in any order",
 }
 """The order of the upgrade, one client after the other."""
 
@@ -105,7 +105,7 @@ def _sentence(record: MixedRecord, column: Column) -> str:
     losing = [row for row in bad if row.cells[column].word == "lost"]
     if not bad:
         return f"- **{TITLES[column]}**: safe"
-    lost = f", {len(losing)} of them lose jobs" if losing else ""
+    lost = f"; jobs are lost in {len(losing)}" if losing else ""
     return f"- **{TITLES[column]}**: {count(len(bad), 'feature')} unsafe{lost}"
 
 
@@ -116,7 +116,7 @@ def _word(record: MixedRecord, row: Row, column: Column) -> str:
     if cell.word == "nothing":
         return cell.word
     folder = f"{REPLAYS}/{record.older}-{record.newer}"
-    return f"[**{cell.word}**]({folder}/{replay_name(row.feature, column)})"
+    return f"[**{cell.word}**]({folder}/{replay_name(row.feature, cell)})"
 
 
 def _details(record: MixedRecord, unsafe: list[Row]) -> Iterator[str]:
@@ -124,7 +124,7 @@ def _details(record: MixedRecord, unsafe: list[Row]) -> Iterator[str]:
         return
     yield from (
         "",
-        "## What happens",
+        "## Effects",
         "",
         "Each word is a replay file: `bullmq-conformance replay FILE` shows the steps.",
         "",
@@ -133,9 +133,9 @@ def _details(record: MixedRecord, unsafe: list[Row]) -> Iterator[str]:
         seen: dict[str, list[str]] = {}
         for cell in row.cells.values():
             if cell.word != "nothing":
-                seen.setdefault(cell.detail, []).append(", ".join(cell.newer))
+                seen.setdefault(cell.detail, []).append(" and ".join(cell.newer))
         for detail, roles in seen.items():
-            who = " or of ".join(dict.fromkeys(roles))
+            who = ", or as ".join(dict.fromkeys(roles))
             yield f"- {_plain(row.feature)}, with {record.newer} as {who}: {_plain(detail)}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,18 @@ from conformance.cli.fuzz import replay
 from conformance.cli.versions import versions
 from conformance.environment.clients import Launch, Toolchain, find_toolchain
 from conformance.problems import UsageProblem
+from conformance.protocol.versions import SUPPORTED_ORACLES
+from conformance.report.mixed import read_mixed_record, render_mixed_page
 from conformance.servers import RedisInstance, open_server
 from conformance.versions.mixed.features import all_features
 from conformance.versions.mixed.record import MixedRecord
+from conformance.versions.mixed.replay import write_mixed_replays
 from conformance.versions.mixed.session import MixedSession, casts, chosen_features
 from conformance.versions.mixed.steps import roles_of
 
 from .skews import SKEWS, Skew
 
+PAGES = Path(__file__).parents[2] / "docs" / "reference" / "versions" / "mixed"
 LEAST_NAMED = 11
 HEADER = '{"mixed": 1, "feature": "f", "older": "node", "newer": "node", "roles": [], "word": "lost"}'
 KEEP_LAST = "deduplication, keepLastIfActive"
@@ -72,13 +77,28 @@ def test_the_loss_of_the_last_job_is_found_and_can_be_replayed(tmp_path: Path) -
     assert result.return_value == 1
     assert "job 3 is not run instead of once; left behind: dn:d" in result.stdout
     files = sorted((tmp_path / "replays" / "5.62.0-6.7.0").iterdir())
-    assert [path.name for path in files] == ["deduplication-keepLastIfActive.producers.jsonl"]
+    assert [path.name for path in files] == ["deduplication-keepLastIfActive.adder.jsonl"]
     again = CliRunner().invoke(replay, (str(files[0]),), standalone_mode=False, catch_exceptions=False)
     assert again.return_value == 1
     assert "lost: job 3 is not run instead of once" in again.stdout
     assert "only node@6.7.0: runs 1 3 4" in again.stdout
     healed = (str(files[0]), "--partner", "node@6.7.0")
     assert CliRunner().invoke(replay, healed, standalone_mode=False, catch_exceptions=False).return_value == 0
+
+
+@pytest.mark.parametrize("path", sorted(PAGES.glob("*.json")), ids=lambda path: path.stem)
+def test_a_committed_page_is_made_from_its_record_and_has_its_replay_files(path: Path, tmp_path: Path) -> None:
+    record = read_mixed_record(path)
+    assert path.stem == f"{record.older}-{record.newer}"
+    assert path.with_suffix(".md").read_text("utf-8") == render_mixed_page(record), "run `make generate`"
+    written = {file.name: file.read_bytes() for file in write_mixed_replays(record, tmp_path)}
+    folder = path.parent / "replays" / path.stem
+    assert written == {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def test_three_pairs_of_releases_are_committed() -> None:
+    pairs = list(combinations(SUPPORTED_ORACLES, 2))
+    assert {path.stem for path in PAGES.glob("*.json")} == {f"{older}-{newer}" for older, newer in pairs}
 
 
 def test_roles_are_given_to_both_in_every_way() -> None:

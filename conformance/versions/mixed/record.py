@@ -12,7 +12,7 @@ from conformance.versions.mixed.steps import Step
 FORMAT = 1
 
 Column = Literal["producers", "workers", "both"]
-"""Which side is upgraded first, one client after the other; `both`: some of each side, before all of one are."""
+"""Which side is upgraded first, one client after the other; `both`: in any order."""
 
 COLUMNS: tuple[Column, ...] = ("producers", "workers", "both")
 

@@ -12,7 +12,7 @@ import msgspec
 
 from conformance.problems import UsageProblem
 from conformance.versions.mixed.judging import Word
-from conformance.versions.mixed.record import Column, MixedCell, MixedRecord, Row
+from conformance.versions.mixed.record import MixedCell, MixedRecord, Row
 from conformance.versions.mixed.steps import Step
 
 FORMAT = 1
@@ -68,11 +68,11 @@ def read_mixed_replay(path: Path) -> MixedReplay:
 
 def write_mixed_replays(record: MixedRecord, folder: Path) -> list[Path]:
     """Write a file for each unsafe cell. Raises UsageProblem for a folder that cannot be written."""
-    written = []
+    written: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for row, column, cell in unsafe_cells(record):
-            path = folder / replay_name(row.feature, column)
+        for row, cell in unsafe_cells(record):
+            path = folder / replay_name(row.feature, cell)
             header = MixedHeader(
                 mixed=FORMAT,
                 feature=row.feature,
@@ -91,12 +91,12 @@ def write_mixed_replays(record: MixedRecord, folder: Path) -> list[Path]:
     return written
 
 
-def unsafe_cells(record: MixedRecord) -> Iterator[tuple[Row, Column, MixedCell]]:
+def unsafe_cells(record: MixedRecord) -> Iterator[tuple[Row, MixedCell]]:
     """Every cell in which something happens to jobs."""
     for row in record.rows:
-        yield from ((row, column, cell) for column, cell in row.cells.items() if cell.word != "nothing")
+        yield from ((row, cell) for cell in row.cells.values() if cell.word != "nothing")
 
 
-def replay_name(feature: str, column: Column) -> str:
-    """The name of a cell's file."""
-    return f"{re.sub(r'[^A-Za-z0-9]+', '-', feature).strip('-')}.{column}.jsonl"
+def replay_name(feature: str, cell: MixedCell) -> str:
+    """The name of a cell's file; cells with the same assignment share it."""
+    return f"{re.sub(r'[^A-Za-z0-9]+', '-', feature).strip('-')}.{'-'.join(sorted(cell.newer))}.jsonl"

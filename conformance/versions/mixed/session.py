@@ -30,8 +30,6 @@ Cast = Mapping[str, str]
 
 ATTEMPTS = 2
 """An unsafe run counts only if it is unsafe this often in a row."""
-MOST_ROLES_IN_FULL = 4
-"""Up to this number of roles every assignment is run; with more, those in which at most two roles are on one side."""
 
 
 def chosen_features(select: Sequence[str]) -> list[Feature]:
@@ -50,15 +48,7 @@ def casts(roles: Sequence[str]) -> Iterator[tuple[Column, dict[str, str]]]:
         if len({*sides}) == 1:
             continue
         cast = dict(zip(roles, sides, strict=True))
-        column = _column(cast)
-        fewest = min(sides.count(OLDER), sides.count(NEWER))
-        if len(roles) <= MOST_ROLES_IN_FULL or fewest == 1 or _is_whole(cast):
-            yield column, cast
-
-
-def _is_whole(cast: Cast) -> bool:
-    """Whether all producers are of one version, and all workers of the other."""
-    return len({(role in WORKING, side) for role, side in cast.items()}) == len((OLDER, NEWER))
+        yield _column(cast), cast
 
 
 def _column(cast: Cast) -> Column:
@@ -179,6 +169,8 @@ class FeatureRuns:
             found = self.judged(cast, alone)
             if column not in worst or found.rank > worst[column][0].rank:
                 worst[column] = found, cast
+        # While both sides are mixed, every pair of clients may meet.
+        worst["both"] = max(worst.values(), key=lambda found: found[0].rank)
         steps = list(self.feature.steps)
         cells = {
             column: MixedCell(
