@@ -39,7 +39,11 @@ class BenchConfig(EnvironmentOptions, frozen=True, kw_only=True):
         ),
     ] = ()
     at_least: Annotated[
-        Sequence[str], Option("Required ratio, as in worker=0.5; repeatable.", metavar="MEASURE=RATIO")
+        Sequence[str],
+        Option("Required ratio or value, as in worker=0.5 or worker=1000/s; repeatable.", metavar="MEASURE=BOUND"),
+    ] = ()
+    at_most: Annotated[
+        Sequence[str], Option("Largest value, as in pickup=10ms; repeatable.", metavar="MEASURE=LIMIT")
     ] = ()
     out: Annotated[Path | None, Option("Folder for the reports.")] = None
     format: Annotated[
@@ -53,16 +57,17 @@ class BenchConfig(EnvironmentOptions, frozen=True, kw_only=True):
 def bench(config: BenchConfig) -> int:
     """Measure a client next to the oracle, in one session: a named one, or the driver started by COMMAND (after `--`).
 
-    A ratio of 0.5 is half as fast, or twice the memory. Exit codes: 0 every --at-least holds, 1 one fails, 4 one cannot
-    be decided.
+    A ratio of 0.5 is half as fast, or twice the memory. Exit codes: 0 every bound holds, 1 one fails, 4 one cannot be
+    decided.
     """
-    bounds = parse_gates(config.at_least, config.measure or MEASURE_NAMES)
+    units = {measure.name: measure.unit for measure in MEASURES if measure.name in (config.measure or MEASURE_NAMES)}
+    bounds = parse_gates(config.at_least, config.at_most, units)
     written = speed_formats(list(config.format))
     config = msgspec.structs.replace(config, client=client_under_test(config.client, config.command))
     if config.out is not None:
         prove_writable(config.out)
     measures = [measure for measure in MEASURES if not config.measure or measure.name in config.measure]
-    options = SpeedOptions(measures=measures, rounds=config.rounds, jobs=config.jobs, at_least=bounds)
+    options = SpeedOptions(measures=measures, rounds=config.rounds, jobs=config.jobs, bounds=bounds)
     with prepare(settled(config), announce, prove=True) as environment:
         report = measure_speed(environment, options, announce)
     print_speed(report, Console())

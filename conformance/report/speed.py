@@ -30,7 +30,7 @@ def print_speed(report: SpeedReport, console: Console) -> None:
         console.print(Text(line), soft_wrap=True)
     for gate in report.gates:
         console.print(
-            Text(f"{gate.outcome}: {gate.measure} at least {gate.at_least:g}: {visible(gate.reason)}"),
+            Text(f"{gate.outcome}: {gate.text}: {visible(gate.reason)}"),
             style=STYLES[gate.outcome],
             soft_wrap=True,
         )
@@ -47,10 +47,7 @@ def render_markdown_speed(report: SpeedReport) -> str:
     """Render a table and a list, for a pull request."""
     rows = [HEADINGS, tuple("---" for _ in HEADINGS), *(cells(ratio) for ratio in report.ratios)]
     lines = [f"| {' | '.join(_escaped(cell) for cell in row)} |" for row in rows]
-    gates = [
-        f"- **{gate.outcome}**: {gate.measure} at least {gate.at_least:g}: {_escaped(gate.reason)}"
-        for gate in report.gates
-    ]
+    gates = [f"- **{gate.outcome}**: {gate.text}: {_escaped(gate.reason)}" for gate in report.gates]
     return "\n".join(["# Speed relative to the oracle", "", *lines, "", *map(_escaped, facts(report)), "", *gates, ""])
 
 

@@ -18,13 +18,19 @@ import msgspec
 from conformance.driver.messages import Ready
 from conformance.driver.ops import Op
 from conformance.driver.ops.job import Log, UpdateProgress
-from conformance.driver.ops.queue import AddBulk, NewJob
-from conformance.driver.ops.worker import ExtendLock, GetNextJob, MoveToCompleted
+from conformance.driver.ops.queue import Add, AddBulk, NewJob
+from conformance.driver.ops.worker import CheckStalled, ExtendLock, GetNextJob, MoveToCompleted
+from conformance.speed.bare_commands import bare_connection, packed, words_of
 from conformance.speed.peers import SpeedHandle, SpeedPeer, SpeedPlace, Unmeasurable
 
 CONCURRENCY = 10
 TOKEN = "bench"
 LOCK_MS = 60_000
+ACTIVE = 10_000
+"""Active jobs of a stalled check, by the written specification."""
+CHECKS = 5
+ROUND_TRIP_MS = 1.0
+"""Between client and Redis, as between two machines: on loopback, a bare command takes less than a function call."""
 JOBS_FOR_A_SINGLE_CALL = 10
 """Fewer jobs for calls job by job: each of them crosses the pipe four times."""
 
@@ -73,6 +79,27 @@ def _add_bulk(peer: SpeedPeer, jobs: int) -> float:
         return jobs / _without_driver(queue, call, [took_s])
 
 
+def _overhead(peer: SpeedPeer, jobs: int) -> float:
+    """An add, in percent of the time of its bare commands; alternating, so that both meet the same machine."""
+    call, adds, bare = Add(name="bench", data_raw='{"a":1}'), [], []
+    with peer.place() as place, peer.distant(ROUND_TRIP_MS / 2) as point:
+        queue = peer.open(place, "queue", address=point.address)
+        queue.timed(call)  # connects, and loads the script
+        assert point.tap is not None
+        mark = point.tap.recording.mark()
+        queue.timed(call)
+        try:
+            words = words_of(point.tap.recording.commands(after=mark))
+        except ValueError as error:
+            raise Unmeasurable(str(error)) from error
+        with bare_connection(point.address) as by_hand:
+            by_hand.took_s(packed(words), len(words))
+            for _ in range(_single_calls(jobs)):
+                adds.append(queue.timed(call)[1])
+                bare.append(by_hand.took_s(packed(words), len(words)))
+        return 100 * _without_driver(queue, call, adds) / statistics.median(bare)
+
+
 def _pickup(peer: SpeedPeer, jobs: int) -> float:
     """The mean of many pickups: a single one is only known to the ms, their sum is more precise."""
     with peer.place() as place:
@@ -110,6 +137,23 @@ def _finish(peer: SpeedPeer, jobs: int) -> float:
     with _worker_by_hand(peer, jobs) as worker:
         held, _ = _claimed(worker, _single_calls(jobs))
         return _own_part_ms(worker, [MoveToCompleted(job=job, token=TOKEN, value_raw="1") for job in held])
+
+
+def _stalled_check(peer: SpeedPeer, _jobs: int) -> float:
+    """A check of `ACTIVE` jobs with living locks, each of which an earlier check has already marked."""
+    with peer.place() as place:
+        worker = peer.open(place, "worker", "manual", lockDuration=LOCK_MS)
+        place.activate(ACTIVE)
+        call, times = CheckStalled(), []
+        for _ in range(CHECKS + 1):
+            # Otherwise the check would be left out: only one is made within an interval.
+            place.redis.delete(place.key("stalled-check"))
+            answer, took_s = worker.timed(call)
+            if answer is not None and answer.ids:
+                raise Unmeasurable(f"the check recovers {len(answer.ids)} jobs whose locks live")
+            times.append(took_s)
+        # The first check connects, and marks the jobs.
+        return _without_driver(worker, call, times[1:]) * 1000
 
 
 def _progress(peer: SpeedPeer, jobs: int) -> float:
@@ -195,6 +239,13 @@ MEASURES: tuple[SpeedMeasure, ...] = (
         more_is_better=True,
     ),
     SpeedMeasure(
+        name="overhead",
+        meaning=f"Queue.add, in percent of its bare commands; a round trip takes {ROUND_TRIP_MS:g} ms",
+        unit="%",
+        needs=frozenset({"queue.add"}),
+        take=_overhead,
+    ),
+    SpeedMeasure(
         name="pickup",
         meaning="from `waiting` to `active`, with an idle worker",
         unit="ms",
@@ -221,6 +272,13 @@ MEASURES: tuple[SpeedMeasure, ...] = (
         unit="ms",
         needs=frozenset({"manual-worker", "worker.getNextJob", "worker.extendLock"}),
         take=_extend,
+    ),
+    SpeedMeasure(
+        name="stalled-check",
+        meaning=f"a stalled check of {ACTIVE:,} active jobs with living locks",
+        unit="ms",
+        needs=frozenset({"manual-worker", "worker.checkStalled"}),
+        take=_stalled_check,
     ),
     SpeedMeasure(
         name="progress",

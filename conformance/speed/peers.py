@@ -10,13 +10,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from conformance.driver.connection import DriverConnection
 from conformance.driver.errors import OperationUnanswered
 from conformance.driver.messages import Ready
 from conformance.driver.ops import Op
-from conformance.driver.ops.lifecycle import Open, Processor, Role
+from conformance.driver.ops.lifecycle import Open, Processor, RedisAddress, Role
 from conformance.driver.ops.queue import AddBulk, NewJob
-from conformance.environment.drivers import RestartableDriver
+from conformance.environment.drivers import RestartableDriver, TapPoint, place_tap
+from conformance.observe.tap.socket_writer import RedisLink
 from conformance.servers import RedisInstance
 
 PORTION = 500
@@ -29,6 +32,19 @@ PATIENCE_S = 120
 
 NOWHERE = "bench.nothing"
 """An unknown operation: every driver parses the call and answers `unsupported`."""
+
+
+TOKEN_OF_ACTIVE = "bench"
+LOCK_OF_ACTIVE_MS = 600_000
+_ACTIVATE = """
+for number = 1, tonumber(ARGV[1]) do
+  local job = KEYS[1] .. number
+  redis.call("HSET", job, "name", "bench", "data", "{}", "opts", "{}", "timestamp", 1, "delay", 0, "priority", 0)
+  redis.call("SET", job .. ":lock", ARGV[2], "PX", ARGV[3])
+  redis.call("LPUSH", KEYS[1] .. "active", number)
+end
+"""
+"""Keys of a queue as a worker leaves them that has claimed many jobs."""
 
 
 class Unmeasurable(Exception):
@@ -48,6 +64,10 @@ class SpeedPlace:
         for first in range(0, count, PORTION):
             jobs = [NewJob(name="bench") for _ in range(min(PORTION, count - first))]
             self.seeder.call(AddBulk(jobs=jobs), handle=self.prefix, deadline_ms=CALL_DEADLINE_MS)
+
+    def activate(self, count: int) -> None:
+        """Make this many active jobs with locks, without a client."""
+        self.redis.eval(_ACTIVATE, 1, self.key(""), count, TOKEN_OF_ACTIVE, LOCK_OF_ACTIVE_MS)
 
     def finished(self) -> tuple[float, int]:
         """The server's clock (s), and how many jobs are finished, at one instant."""
@@ -115,12 +135,36 @@ class SpeedPeer:
             self.seeder.reset()
             self.server.remove_prefix(prefix)
 
-    def open(self, place: SpeedPlace, role: Role, processor: Processor | None = None, **options: Any) -> SpeedHandle:
-        """Open an object of the client on the queue."""
+    def open(
+        self,
+        place: SpeedPlace,
+        role: Role,
+        processor: Processor | None = None,
+        *,
+        address: RedisAddress | None = None,
+        **options: Any,
+    ) -> SpeedHandle:
+        """Open an object of the client on the queue; `address`: instead of that of Redis."""
         handle = f"{role}{next(self._handles)}"
         opening = self._opening(role, place.prefix, processor, options)
+        if address is not None:
+            opening = msgspec.structs.replace(opening, redis=address)
         self.driver.living().call(opening, handle=handle, deadline_ms=CALL_DEADLINE_MS)
         return SpeedHandle(self.driver.living(), handle)
+
+    @contextmanager
+    def distant(self, latency_ms: float) -> Iterator[TapPoint]:
+        """A proxy to Redis with this latency in each direction. Raises Unmeasurable if there can be none."""
+        point = place_tap(self.server, {})
+        try:
+            if point.tap is None:
+                raise Unmeasurable(point.reason)
+            with point.tap.link(RedisLink(latency_ms=latency_ms)):
+                yield point
+        finally:
+            # Before the tap: a driver whose connection is gone would report it while it closes.
+            self.driver.reset()
+            point.close()
 
     def resident_bytes(self) -> float:
         """Resident memory of the driver and of all that it has started."""

@@ -16,7 +16,9 @@ GateOutcome = Literal["holds", "fails", "undecided"]
 class MeasuredRatio(msgspec.Struct, frozen=True, kw_only=True):
     """One measure. `client` and `oracle` are medians in `unit`; `ratios` are those of each round, more is better.
 
-    `low` to `high` holds the true median with probability `confidence`. `reason`: why there is no number.
+    `low` to `high` holds the true median with probability `confidence`. `reason`: why there is no number. `clients` and
+    `oracles`: the values of each round. `starved`: the share of the time of the client's measurements in which the kit
+    or a driver waited for a processor.
     """
 
     measure: str
@@ -31,15 +33,29 @@ class MeasuredRatio(msgspec.Struct, frozen=True, kw_only=True):
     low: float | None = None
     high: float | None = None
     confidence: float | None = None
+    clients: list[float] = []
+    oracles: list[float] = []
+    starved: float = 0.0
 
 
 class SpeedGate(msgspec.Struct, frozen=True, kw_only=True):
-    """A bound of `--at-least`, and its outcome; `reason` in words."""
+    """A bound of `--at-least` or `--at-most`, and its outcome; `reason` in words.
+
+    `unit`: of a bound of the client's own values; empty for a bound of the ratio.
+    """
 
     measure: str
-    at_least: float
     outcome: GateOutcome
     reason: str
+    at_least: float | None = None
+    at_most: float | None = None
+    unit: str = ""
+
+    @property
+    def text(self) -> str:
+        """The bound in words: `pickup at most 10 ms`."""
+        bound = f"at least {self.at_least:g}" if self.at_most is None else f"at most {self.at_most:g}"
+        return f"{self.measure} {bound}{f' {self.unit}' if self.unit else ''}"
 
 
 class SpeedReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import statistics
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -19,11 +20,12 @@ from conformance.driver.errors import (
     OperationUnsupported,
 )
 from conformance.driver.messages import client_text
+from conformance.driver.run_queue import RunQueue
 from conformance.environment.drivers import RestartableDriver
 from conformance.environment.prepare import Environment
 from conformance.gate.records import KIT_VERSION
 from conformance.problems import UsageProblem
-from conformance.speed.gates import judged
+from conformance.speed.gates import SpeedBound, judged
 from conformance.speed.measures import SpeedMeasure
 from conformance.speed.peers import SpeedPeer, Unmeasurable
 from conformance.speed.ratios import ratio_interval
@@ -34,7 +36,7 @@ Announce = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedOptions:
-    """Options of a session. `rounds`: those that count, after one that warms up; `at_least`: bounds by measure.
+    """Options of a session. `rounds`: those that count, after one that warms up; `bounds`: to judge the results by.
 
     A round without a result is repeated, up to twice the number of rounds in total.
     """
@@ -42,14 +44,18 @@ class SpeedOptions:
     measures: Sequence[SpeedMeasure]
     rounds: int = 5
     jobs: int = 1000
-    at_least: Mapping[str, float] = field(default_factory=dict)
+    bounds: Sequence[SpeedBound] = ()
 
 
 @dataclass
 class _Taken:
-    """The results of one measure: pairs of client and oracle, and why a round has none."""
+    """The results of one measure: pairs of client and oracle, and why a round has none.
+
+    `starved`: for each pair, the share of the client's time in which kit or driver waited for a processor.
+    """
 
     pairs: list[tuple[float, float]] = field(default_factory=list)
+    starved: list[float] = field(default_factory=list)
     state: MeasureState = "measured"
     reasons: list[str] = field(default_factory=list)
 
@@ -80,7 +86,7 @@ def measure_speed(environment: Environment, options: SpeedOptions, announce: Ann
             jobs=options.jobs,
             load=(round(before, 1), round(os.getloadavg()[0], 1)),
             ratios=ratios,
-            gates=judged(options.at_least, ratios),
+            gates=judged(options.bounds, ratios),
         )
 
 
@@ -125,12 +131,15 @@ def _all_rounds(client: SpeedPeer, oracle: SpeedPeer, options: SpeedOptions, ann
 def _take(measure: SpeedMeasure, order: Sequence[SpeedPeer], jobs: int, found: _Taken, *, counted: bool) -> None:
     """One measurement of each. What the client does not declare is not tried again in another round."""
     values: dict[str, float] = {}
+    starved = 0.0
     if lacking := [name for peer in order for name in measure.lacking(peer.ready)]:
         found.not_declared(f"the driver does not declare {', '.join(lacking)}")
         return
     for peer in order:
         try:
-            values[peer.name] = measure.take(peer, jobs)
+            with starved_share(peer) as share:
+                values[peer.name] = measure.take(peer, jobs)
+            starved = max(starved, *share) if peer.name == "client" else starved
         except OperationUnsupported as missing:
             found.not_declared(str(missing))
             return
@@ -140,6 +149,20 @@ def _take(measure: SpeedMeasure, order: Sequence[SpeedPeer], jobs: int, found: _
     # Only complete pairs: a ratio needs both values from the same moment.
     if counted:
         found.pairs.append((values["client"], values["oracle"]))
+        found.starved.append(starved)
+
+
+@contextmanager
+def starved_share(peer: SpeedPeer) -> Iterator[list[float]]:
+    """Measure the share of the block's time in which the kit or the driver waited for a processor (0 if unknown)."""
+    waits, share = RunQueue(), [0.0]
+    processes = (os.getpid(), peer.driver.pid())
+    for process in processes:
+        waits.newly_waited_s(process)
+    started_s = time.monotonic()
+    yield share
+    took_s = time.monotonic() - started_s
+    share[0] = max(map(waits.newly_waited_s, processes)) / took_s if took_s else 0.0
 
 
 def _ratio(measure: SpeedMeasure, found: _Taken) -> MeasuredRatio:
@@ -166,4 +189,7 @@ def _ratio(measure: SpeedMeasure, found: _Taken) -> MeasuredRatio:
         low=interval.low,
         high=interval.high,
         confidence=interval.confidence,
+        clients=list(clients),
+        oracles=list(oracles),
+        starved=statistics.median(found.starved),
     )

@@ -43,6 +43,20 @@ def test_a_slow_client_fails_its_gate_and_what_it_lacks_is_not_declared(tmp_path
     assert document["client"].startswith("limited ")
 
 
+def test_a_client_with_a_planted_20_ms_misses_the_limit_of_10_ms(tmp_path: Path) -> None:
+    slow = ("--slow", "worker.getNextJob", "--slow-ms", "20")
+    measures = ("--rounds", "3", "--measure", "claim", "--measure", "overhead", "--measure", "stalled-check")
+    code, document, said = bench(tmp_path, *measures, "--at-most", "claim=10ms", *LIMITED, *slow)
+    (gate,) = document["gates"]
+    (claim,) = [ratio for ratio in document["ratios"] if ratio["measure"] == "claim"]
+    assert min(claim["clients"]) > 15, claim
+    # On a machine that is too busy for a limit, the gate must say that, and not blame the client.
+    assert (gate["outcome"], code) == ("fails", 1) or "this machine cannot decide it" in gate["reason"], (gate, code)
+    assert f"{gate['outcome']}: claim at most 10 ms" in said
+    others = [ratio for ratio in document["ratios"] if ratio["measure"] != "claim"]
+    assert [ratio["state"] for ratio in others] == ["measured", "measured"], others
+
+
 @pytest.mark.turns(days=2)
 def test_every_measure_comes_to_a_number_or_says_why_not(tmp_path: Path) -> None:
     code, document, _ = bench(tmp_path, "--rounds", "1", "--jobs", "1000", *LIMITED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import pytest
@@ -17,12 +17,20 @@ from conformance.speed.session import SpeedOptions
 READY = Ready(protocol=1, client=ClientInfo(name="c", language="python", version="1"), ops=[], capabilities=[])
 
 
+class NoProcess:
+    """A driver without a process."""
+
+    def pid(self) -> None:
+        return None
+
+
 @dataclass
 class StillPeer:
     """A peer of which nothing is asked."""
 
     name: str
     ready: Ready = READY
+    driver: NoProcess = field(default_factory=NoProcess)
 
 
 def rounds_with(take: Callable[[], float], rounds: int, announced: list[str]) -> list[tuple[float, float]]:
