@@ -32,6 +32,7 @@ Capability = Literal[
     "fail-fast",
     "library",
     "queue-events",
+    "unheard",
 ]
 """An ability of a driver beyond single operations.
 
@@ -40,6 +41,7 @@ Capability = Literal[
 `sandbox`: workers of processor `sandboxed`. `url`, `client`: accepts this `redis.form`. `fail-fast`: accepts
 `redis.fail_fast`. `library`: accepts `library` in `open`. `queue-events`: queues report what they do (`paused`,
 `resumed`, `removed`, `progress`).
+`unheard`: obeys `unheard` of `open`, and reports `uncaught` errors.
 """
 
 EXCERPT_CHARACTERS = 160

@@ -23,7 +23,7 @@ import './operations/workers.mjs';
 
 const PROTOCOL_VERSION = 1;
 const CAPABILITIES = [
-    'clock', 'manual-worker', 'managed-worker', 'cluster', 'raw-data', 'sandbox', 'url', 'client', 'fail-fast', 'queue-events',
+    'clock', 'manual-worker', 'managed-worker', 'cluster', 'raw-data', 'sandbox', 'url', 'client', 'fail-fast', 'queue-events', 'unheard',
 ];
 /** The part of a call's deadline after which it is answered as undecided. */
 const ANSWER_BY = 0.9;

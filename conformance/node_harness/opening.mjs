@@ -83,7 +83,10 @@ async function connect(handle, args) {
   await open(handle, args, options);
 }
 
-function listenForErrors(handle) {
+function listenForErrors(handle, { unheard = false }) {
+  if (unheard) {
+    return;
+  }
   handle.object.on('error', error => {
     handle.lastError = { message: messageOf(error), at: clock.realNow() };
     sendEvent(handle, 'error', { message: messageOf(error) });
@@ -92,7 +95,7 @@ function listenForErrors(handle) {
 
 async function openQueue(handle, args, options) {
   handle.object = new Queue(args.queue, options);
-  listenForErrors(handle);
+  listenForErrors(handle, args);
   listenForQueueEvents(handle);
   if (options.skipWaitingForReady) {
     return;
@@ -105,7 +108,7 @@ async function openQueue(handle, args, options) {
 
 async function openFlow(handle, args, options) {
   handle.object = new FlowProducer(options);
-  listenForErrors(handle);
+  listenForErrors(handle, args);
   if (!options.skipWaitingForReady) {
     await handle.object.waitUntilReady();
   }
@@ -119,7 +122,7 @@ async function openWorker(handle, args, options) {
   const run = processor === 'manual' ? null : PROCESSORS[processor](handle, args.processor_args ?? {});
   const manual = processor === 'manual' ? { autorun: false } : {};
   handle.object = new Worker(args.queue, run, { ...options, ...manual });
-  listenForErrors(handle);
+  listenForErrors(handle, args);
   listenForWorkerEvents(handle);
   await handle.object.waitUntilReady();
 }
@@ -150,7 +153,7 @@ function listenForWorkerEvents(handle) {
 async function openEvents(handle, args, options) {
   const { autorun = true, ...rest } = options;
   handle.object = new QueueEvents(args.queue, { ...rest, autorun: false });
-  listenForErrors(handle);
+  listenForErrors(handle, args);
   forwardStreamEntries(handle);
   await handle.object.waitUntilReady();
   // `$` would mean "from the moment that XREAD arrives", which is some time after this call is answered.

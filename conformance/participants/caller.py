@@ -252,6 +252,7 @@ class Caller:
             processor=processor,  # type: ignore[arg-type]  # the schema refuses other texts
             processor_args=settings.pop("processor_args", {}),
             library=settings.pop("library", False),
+            unheard=settings.pop("unheard", False),
             options=settings,
         )
         return handle
@@ -392,6 +393,7 @@ def missing_declaration(opened: lifecycle.Open, ready: Ready) -> str:
     """The declaration that the driver would need for this object to be of use; empty if it has it."""
     needed = {opened.redis.form} - {"options"} | ({"fail-fast"} if opened.redis.fail_fast else set())
     needed |= {"library"} if opened.library else set()
+    needed |= {"unheard"} if opened.unheard else set()
     for capability in sorted(needed.difference(ready.capabilities)):
         return f"the capability {capability}"
     if opened.role == "worker":

@@ -9,6 +9,7 @@ import pytest
 
 from conformance.driver.errors import OperationFailed, OperationIndeterminate, OperationUnsupported
 from conformance.driver.ops.flow import AddFlow, FlowJob
+from conformance.driver.ops.lifecycle import Role
 from conformance.driver.ops.queue import Add
 from conformance.participants.expect import Mismatch, between, equal
 from conformance.participants.handles import FlowHandle, QueueHandle
@@ -115,6 +116,27 @@ def test_a_call_waits_for_redis(client: Participant) -> None:
         equal(len(queue.redis.elements("wait")), 2, "both jobs are there")
 
 
+@scenario("chaos.reconnect", clock="real", slow=True, compare=False)
+def test_a_result_waits_for_redis(client: Participant) -> None:
+    """A job ends while Redis is away for some seconds: its result is stored when Redis is back."""
+    with own_redis(client, appendonly="yes", appendfsync="always") as alone:
+        # A minute of life: only the result of this run may be stored, not that of another one.
+        queue, worker = alone.client.queue(), alone.client.worker("ask", lockDuration=60_000)
+        job = queue.add("running")
+        worker.next_job()
+        with alone.away():
+            worker.resolve(job, value_raw='"kept"')
+            # 2 s: longer than a few quick attempts take.
+            alone.client.pass_time(2000)
+        alone.client.eventually(
+            lambda: (queue.redis.field(job, "returnvalue"), queue.redis.field(job, "ats")),
+            lambda stored: stored == ('"kept"', "1"),
+            "the result is stored, and the job ran once",
+            within_ms=30_000,
+        )
+        worker.close()
+
+
 @pytest.mark.parametrize("options", [{}, {"blockingConnection": True}, {"skipWaitingForReady": True}], ids=", ".join)
 @pytest.mark.parametrize("role", ["queue", "flow"])
 @scenario("connection.fail-fast", clock="real", slow=True, compare=False)
@@ -149,6 +171,20 @@ def _outcome(client: Participant, role: str, handle: str, *, within_ms: int) -> 
     except (OperationFailed, OperationIndeterminate) as failure:
         return failure.error.code
     return "ok"
+
+
+@pytest.mark.parametrize("role", ["queue", "worker", "flow"])
+@scenario("liveness.no-crash", clock="real", slow=True, compare=False, bullmq=">=5.81.2")
+def test_a_missing_redis_ends_no_process(client: Participant, role: Role) -> None:
+    """Redis is away when a program starts that has no listener for errors yet."""
+    client.queue()
+    before = client.tap.opened
+    with client.tap.outage():
+        handle = client.opening(role, "noop" if role == "worker" else None, unheard=True)
+        client.eventually(lambda: client.tap.opened - before, lambda tries: tries > 1, "the client tries to connect")
+    client.settle()
+    handle.close()
+    equal(handle.uncaught(), [], "no error ends the process", where="client.uncaught")
 
 
 @scenario("liveness.close-calls", clock="real", slow=True, compare=False)
@@ -187,8 +223,11 @@ def test_every_form_leads_to_redis(client: Participant, form: str) -> None:
     equal(worker.next_job().job.id, "parent", "the worker gets the job of the flow")
     worker.resolve("parent")
     worker.wait_local("completed", "parent")
-    for handle in (worker, reader, queue, flow):
+    for handle in (worker, reader, flow):
         handle.close()
+    # With a client of the library, they shared it with the queue.
+    equal(_outcome(given, "queue", queue.handle, within_ms=8000), "ok", "the queue goes on when the others are closed")
+    queue.close()
 
 
 @pytest.mark.parametrize("form", ["options", "client"])

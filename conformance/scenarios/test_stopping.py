@@ -203,6 +203,27 @@ def test_a_close_while_connecting_is_no_error(client: Participant, what: Role) -
     equal(errors, [], "no error is emitted")
 
 
+@scenario("liveness.close-quiet", clock="real", compare=False)
+def test_a_forced_close_during_a_claim_is_no_error(client: Participant) -> None:
+    """A worker has just been woken, and its claim cannot end any more: the close was asked for."""
+    queue, worker = client.queue(), client.worker("noop")
+    worker.wait_local("completed", queue.add("before"))
+    client.tap.wait_for(lambda command: command.name == "BZPOPMIN")
+    with client.tap.hold("moveToActive") as barrier:
+        queue.add("work")
+        claim = barrier.wait()
+        worker.close(force=True, within_ms=8000)
+        # A library may leave what is under way some time to end.
+        client.tap.disconnect(connection=claim.connection)
+        client.eventually(
+            lambda: [view.number for view in client.tap.connections()],
+            lambda open_now: claim.connection not in open_now,
+            "the connection of the claim is closed",
+        )
+    let_arrive(queue)
+    equal(worker.errors(), [], "no error is emitted")
+
+
 def _close_while_connecting(client: Participant, what: Role) -> ParticipantHandle:
     """Close an object whose first command Redis has not seen yet, and then let the command go on.
 

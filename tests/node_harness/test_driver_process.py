@@ -40,7 +40,7 @@ def test_handshake_declares_every_operation_that_bullmq_has(start_driver: Callab
     assert set(ready["ops"]) == set(REGISTRY) - NEWER_ONLY - LIBRARY_OPERATIONS
     assert set(ready["capabilities"]) == {
         *("clock", "manual-worker", "managed-worker", "cluster", "raw-data"),
-        *("sandbox", "url", "client", "fail-fast", "queue-events"),
+        *("sandbox", "url", "client", "fail-fast", "queue-events", "unheard"),
     }
 
 

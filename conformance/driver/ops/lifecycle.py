@@ -38,7 +38,8 @@ class Open(Op[Nothing], frozen=True):
     `options` are BullMQ's own option names (QueueOptions, WorkerOptions, QueueEventsOptions) without `connection` and
     `prefix`. `processor` and `processor_args` are for role worker only. A worker of processor `manual` must not start
     its loop, its stalled check or its lock renewal; others start immediately unless `options.autorun` is false.
-    For role flow, `queue` is ignored: the queue names are in the flow.
+    For role flow, `queue` is ignored: the queue names are in the flow. `unheard` (a capability): no listener for
+    `error` is added, as users forget to do.
 
     `library` (capability `library`; queue, worker and events): with all rules of the written specification for a
     library: checks and limits of jobs, its cap and spread of back-off, its pauses before reconnecting; metrics and logs
@@ -54,6 +55,7 @@ class Open(Op[Nothing], frozen=True):
     processor_args: dict[str, Any] = msgspec.field(default_factory=dict)
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     library: bool = False
+    unheard: bool = False
 
 
 @operation("close", on="any", answer=Nothing)

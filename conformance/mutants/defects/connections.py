@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as ConnectionClosed
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
@@ -128,6 +129,34 @@ def unreadable_with_a_client(damage: Damage) -> None:
         return from_json
 
     damage.around(Job, "fromJSON", blind)
+
+
+@mutant(
+    "worker.closes-a-shared-client", kills=("connection.forms",), by=("connections/every_form_leads_to_redis[client]",)
+)
+def closes_a_shared_client(damage: Damage) -> None:
+    """Closing a worker closes the client of the Redis library that it shares with a queue."""
+    closed: set[tuple[Any, ...]] = set()
+
+    def closing(close: Function) -> Function:
+        async def close_both(worker: Worker, force: bool = False) -> None:
+            await close(worker, force)
+            if isinstance(worker.opts.get("connection"), Redis):
+                closed.add(worker.address.nodes)
+
+        return close_both
+
+    def refusing(send: Function) -> Function:
+        async def at_once(connection: Connection, *arguments: Any) -> Any:
+            if connection.address.nodes in closed:
+                damage.witness.note()
+                raise ConnectionClosed("Connection is closed.")
+            return await send(connection, *arguments)
+
+        return at_once
+
+    damage.around(Worker, "close", closing)
+    damage.around(Connection, "at_once", refusing)
 
 
 @mutant("worker.shares-its-wait", kills=("connection.own-wait",))

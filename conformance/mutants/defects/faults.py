@@ -67,6 +67,27 @@ def gives_up(damage: Damage) -> None:
     damage.around(Worker, "persist", once)
 
 
+@mutant("faults.gives-up-soon", kills=("chaos.reconnect",), by=("connections/a_result_waits_for_redis",))
+def gives_up_soon(damage: Damage) -> None:
+    """A worker tries three times within 100 ms to reach Redis, and then drops what it was doing."""
+
+    def hasty(_persist: Function) -> Function:
+        async def try_thrice(_worker: Worker, act: Callable[[], Awaitable[Any]], **_how: Any) -> Any:
+            for pause_s in (0.008, 0.016, 0.032):
+                try:
+                    return await act()
+                except Exception as error:
+                    if not is_connection_problem(error):
+                        raise
+                    damage.witness.note()
+                    await asyncio.sleep(pause_s)
+            return await act()
+
+        return try_thrice
+
+    damage.around(Worker, "persist", hasty)
+
+
 @mutant("faults.drops-a-failure", kills=("chaos.reconnect",))
 def drops_a_failure(damage: Damage) -> None:
     """A worker drops the failure of a job if the connection is lost while it is stored."""

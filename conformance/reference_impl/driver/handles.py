@@ -133,6 +133,8 @@ class ReferenceHandles:
         observed = Observed(passing=RequestedFailure) if args.get("library") else None
         handle = openers[args["role"]](name, args, {**options, **(observed.options if observed else {})})
         handle.observed = observed
+        if not args.get("unheard"):
+            self._forward_errors(name, handle.client)
         # Before it is connected: a second `open` of the name must be refused meanwhile.
         self._open[name] = handle
         try:
@@ -161,7 +163,6 @@ class ReferenceHandles:
 
     def _queue(self, name: str, args: Json, options: Json) -> ReferenceHandle:
         queue = Queue(args["queue"], options, scripts=self._scripts(), clock=self._clock)
-        self._forward_errors(name, queue)
         queue.on("removed", lambda job_id: self._emit(name, "removed", {"job": job_id}))
         queue.on("progress", lambda job, _progress: self._emit(name, "progress", {"job": getattr(job, "id", job)}))
         for event in ("paused", "resumed"):
@@ -176,13 +177,11 @@ class ReferenceHandles:
         chosen = sandboxed(settings) if kind == "sandboxed" else make_processor(kind, settings, ask)
         worker = Worker(args["queue"], chosen, options, scripts=self._scripts(), clock=self._clock)
         holder.append(ReferenceHandle(name, worker))
-        self._forward_errors(name, worker)
         self._forward_worker_events(name, worker)
         return holder[0]
 
     def _events(self, name: str, args: Json, options: Json) -> ReferenceHandle:
         reader = QueueEvents(args["queue"], options, scripts=self._scripts(), clock=self._clock)
-        self._forward_errors(name, reader)
 
         def entry(event: str, fields: Json, entry_id: str) -> None:
             self._emit(name, "queue-event", {"name": event, "event_id": entry_id, "fields": dict(fields)})
@@ -192,7 +191,6 @@ class ReferenceHandles:
 
     def _flow(self, name: str, _args: Json, options: Json) -> ReferenceHandle:
         producer = FlowProducer(options, scripts=self._scripts(), clock=self._clock)
-        self._forward_errors(name, producer)
         return ReferenceHandle(name, producer)
 
     def _forward_errors(self, name: str, client: AnyClient) -> None:

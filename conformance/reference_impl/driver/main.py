@@ -31,7 +31,7 @@ CLIENT: Final = {
 }
 CAPABILITIES: Final = (
     *("clock", "manual-worker", "managed-worker", "cluster", "raw-data"),
-    *("sandbox", "url", "client", "fail-fast", "queue-events"),
+    *("sandbox", "url", "client", "fail-fast", "queue-events", "unheard"),
 )
 
 DEEPEST_JSON: Final = 10_000
