@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
+from operator import lt
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from conformance.participants.participant import Participant
 
 MOST_COMMANDS_OF_A_CLAIM = 20
 """Node sends one, and a second where Redis has forgotten the script."""
+MOST_COMMANDS_OF_A_LOOP = 40
+"""Those of connecting and of reading the queue's settings included."""
 
 
 @scenario("lifecycle.claim.oldest-first", tier="smoke")
@@ -54,6 +58,27 @@ def test_a_claim_is_one_step(client: Participant, opts: dict[str, Any]) -> None:
     claim.result()
     equal(queue.redis.state("1"), ["active"], "the job was claimed")
     equal(queue.redis.string("1:lock"), "token-mine", "the lock holds the worker's token")
+
+
+@pytest.mark.parametrize("opts", [{}, {"priority": 3}], ids=["plain", "prioritized"])
+@scenario("lifecycle.claim.atomic", clock="real")
+def test_a_loop_claims_in_one_step(client: Participant, opts: dict[str, Any]) -> None:
+    """After each command of a worker's own loop the job either waits, or is active and locked."""
+    queue = client.queue()
+    queue.add("work", {}, **opts)
+    place = "prioritized" if opts else "wait"
+    seen: list[tuple[list[str], bool]] = []
+    with client.tap.hold(phase="after-execute", call=None) as held:
+        client.opening("worker", "ask", skipStalledCheck=True, skipLockRenewal=True)
+        for sent in range(MOST_COMMANDS_OF_A_LOOP):
+            client.eventually(lambda: len(held.commands), partial(lt, sent), "the loop sends a command")
+            seen.append((queue.redis.state("1"), queue.redis.exists("1:lock")))
+            held.release()
+            if seen[-1] == (["active"], True):
+                break
+    allowed = [([place], False), (["active"], True)]
+    equal([step for step in seen if step not in allowed], [], "states in which the job neither waits nor is locked")
+    equal(seen[-1:], [(["active"], True)], "the loop claims the job")
 
 
 @scenario("lifecycle.claim.waiting-before-prioritized")

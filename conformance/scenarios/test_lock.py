@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.expect import between, equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
@@ -94,6 +95,31 @@ def test_a_common_renewal_names_the_locks_that_were_lost(client: Participant) ->
     lost = worker.extend_locks(["1", "2", "3"], ["token-1", "token-2", "token-3"], 90_000)
     equal(sorted(lost), ["2", "3"], "the missing and the foreign lock are named")
     between(queue.redis.ttl_ms("1:lock"), 80_000, 90_000, "the first lock was renewed")
+
+
+def _renews(command: CommandRecord) -> bool:
+    """Whether a command is a call that renews locks: by its keys, since a client may have a script of its own."""
+    return bool(command.keys) and command.keys[-1].endswith(b":stalled")
+
+
+@scenario("lock.extend-many", clock="real", slow=True)
+def test_a_loop_renews_the_locks_that_it_still_has(client: Participant) -> None:
+    """A worker with a lost and a foreign lock goes on renewing the third one, and takes neither of the others back."""
+    queue = client.queue()
+    for number in range(3):
+        queue.add(f"job {number}")
+    worker = client.worker("ask", concurrency=3, lockDuration=20_000, lockRenewTime=500, skipStalledCheck=True)
+    for _ in range(3):
+        worker.next_job()
+    queue.redis.delete("2:lock")
+    queue.redis.set_string("3:lock", "token-other", ttl_ms=60_000)
+    until, sent = queue.redis.expires_at_ms("1:lock"), len(client.tap.commands(where=_renews))
+    # Three more: the first one may have been on its way, and the last one need not have arrived.
+    client.tap.wait_for(_renews, count=sent + 3, within_ms=10_000)
+    renewed = queue.redis.expires_at_ms("1:lock")
+    holds(renewed > until + A_RENEWAL_MS, "the first lock is renewed again", seen=renewed - until)
+    equal(queue.redis.value("2:lock"), None, "no lock was created again")
+    equal(queue.redis.string("3:lock"), "token-other", "the foreign lock stays")
 
 
 @pytest.mark.parametrize("finish", ["complete", "fail"])

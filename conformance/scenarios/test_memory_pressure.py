@@ -14,7 +14,7 @@ from conformance.scenarios.support.steps import check_stalled_again
 ACTIVE = 10
 
 
-@scenario("chaos.eviction", clock="real", tier="full", slow=True)
+@scenario("chaos.eviction", clock="real", slow=True)
 def test_evicted_locks_cost_no_job(client: Participant) -> None:
     """Under `volatile-lru` Redis takes the locks and no job; two checks later every job can be finished."""
     with own_redis(client, maxmemory_policy="volatile-lru") as alone:
