@@ -28,7 +28,7 @@ PUBLISHED_NAMES = {"DriverEvent": "Event", "MetricsView": "Metrics"}
 
 Schema = dict[str, Any]
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "driver-protocol.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "driver-operations.md"
 BEGIN = "<!-- operations: written by `python -m conformance.driver.schema --write` -->"
 END = "<!-- operations: end -->"
 ORDER = [module.__name__ for module in (lifecycle, queue, job, flow, worker, library)]

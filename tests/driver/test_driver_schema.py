@@ -5,17 +5,18 @@ from __future__ import annotations
 import copy
 import importlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 
 from conformance.driver import schema
 from conformance.driver.errors import OperationFailed
-from conformance.driver.messages import Call, DriverEvent, Hello, Result
+from conformance.driver.messages import Call, Capability, DriverEvent, Hello, Result
 from conformance.driver.ops import REGISTRY, lifecycle, queue, worker
 from conformance.driver.ops.base import JobView
 from conformance.driver.serve import DriverServer, OpError
@@ -38,6 +39,12 @@ def part(published: dict[str, Any], reference: dict[str, Any]) -> Any:
 def test_the_files_in_the_tree_are_current() -> None:
     assert schema.schema_is_current()
     assert schema.page_is_current()
+
+
+def test_the_protocols_page_explains_every_capability() -> None:
+    page = (schema.PAGE.parent / "driver-protocol.md").read_text("utf-8").split("### Capabilities")[1].split("\n\n")[1]
+    explained = {name for row in page.splitlines()[2:] for name in re.findall(r"`([\w-]+)`", row.split("|")[1])}
+    assert explained == set(get_args(Capability))
     assert schema.main([]) == 0
 
 
