@@ -102,3 +102,6 @@ def test_all_jobs_of_a_worker_are_cancelled(client: Participant) -> None:
     other.resolve("3")
     other.wait_local("completed", "3")
     equal(_cancelled(other), [], "a job of another worker gets no signal")
+    for job in ("1", "2"):
+        worker.resolve(job)
+        worker.wait_local("completed", job)

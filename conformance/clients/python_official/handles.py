@@ -79,6 +79,8 @@ class OfficialHandle:
         for name in LOCAL_EVENTS_OF_A_JOB:
             self.object.on(name, lambda job, *_rest, name=name: self.send(name, {"job": str(job.id)}))
         self.object.on("stalled", lambda job_id: self.send("stalled", {"job": str(job_id)}))
+        self.object.on("locksRenewed", lambda renewed: self.send("locksRenewed", {"jobs": renewed["jobIds"]}))
+        self.object.on("lockRenewalFailed", lambda jobs: self.send("lockRenewalFailed", {"jobs": jobs}))
         for name in LOCAL_EVENTS_WITHOUT:
             self.object.on(name, lambda *_rest, name=name: self.send(name, {}))
 
@@ -164,14 +166,25 @@ def processor_for(name: str, handle: OfficialHandle, settings: Json) -> Processo
 
 
 def _ask(handle: OfficialHandle, _settings: Json) -> Processor:
-    async def ask(job: Job, token: str) -> Any:
+    async def ask(job: Job, token: str, signal: Any = None) -> Any:
         answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
         # Stored before the event is sent, because the kit may resolve the job at once.
         handle.asked.setdefault(str(job.id), deque()).append(answer)
         handle.send("job", {"job": job_view(job), "token": token})
-        return await _end(job, token, await answer)
+        cancelled = asyncio.create_task(_report_cancelled(handle, job, signal))
+        try:
+            return await _end(job, token, await answer)
+        finally:
+            cancelled.cancel()
 
     return ask
+
+
+async def _report_cancelled(handle: OfficialHandle, job: Job, signal: Any) -> None:
+    """Report the signal of a processor when it is aborted; older clients have none."""
+    if signal is not None:
+        await signal.wait()
+        handle.send("cancelled", {"job": str(job.id), "reason": signal.reason})
 
 
 def resolve(handle: OfficialHandle, args: Json) -> None:

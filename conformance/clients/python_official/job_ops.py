@@ -176,7 +176,17 @@ async def _fetched(handle: OfficialHandle, args: Json, reply: Any) -> Json:
     return maybe_job(handle.hold(job))
 
 
+async def _cancel_job(handle: OfficialHandle, args: Json) -> Json:
+    return {"value": handle.object.cancelJob(args["job"], args["reason"])}
+
+
+async def _cancel_all_jobs(handle: OfficialHandle, args: Json) -> None:
+    handle.object.cancelAllJobs(args["reason"])
+
+
 _WORKER_OPS: dict[str, tuple[Any, str, WorkerOp]] = {
+    "worker.cancelAllJobs": (Worker, "cancelAllJobs", _cancel_all_jobs),
+    "worker.cancelJob": (Worker, "cancelJob", _cancel_job),
     "worker.checkStalled": (Worker, "runStalledJobsCheck", _check_stalled),
     "worker.extendLock": (backend_class(), "extendLock", _extend_lock),
     "worker.extendLocks": (backend_class(), "extendLocks", _extend_locks),

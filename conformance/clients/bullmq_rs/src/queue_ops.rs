@@ -135,6 +135,9 @@ async fn look(op: &str, queue: &Queue<Value>, args: &Value) -> Outcome {
 }
 
 pub async fn add_flow(producer: &FlowProducer, args: &Value) -> Outcome {
+    if !args["queues_options"].is_null() {
+        return Err(unsupported("FlowProducer::add of this client takes no defaults of queues"));
+    }
     let given = &args["flow"];
     Ok(views::flow(&producer.add(flow_job(given)?).await?, given))
 }

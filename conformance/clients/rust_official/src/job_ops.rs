@@ -1,6 +1,6 @@
 //! Operations on one job: the client's Job, as its user gets it from Queue.get_job.
 
-use bullmq::{Job, JobState};
+use bullmq::{Job, JobState, RetryOptions};
 use serde_json::{json, Value};
 
 use crate::handles::OpenQueue;
@@ -66,7 +66,12 @@ async fn change(op: &str, job: &mut Job, args: &Value) -> Result<(), Failure> {
         "job.promote" => job.promote().await?,
         "job.changeDelay" => job.change_delay(number(args, "delay_ms").unsigned_abs()).await?,
         "job.changePriority" => job.change_priority(number(args, "priority") as u32, args["lifo"] == true).await?,
-        "job.retry" => job.retry(text(args, "state"), None).await?,
+        "job.retry" => {
+            let reset_attempts_made = args["reset_attempts_made"] == true;
+            let reset_attempts_started = args["reset_attempts_started"] == true;
+            let resetting = RetryOptions { reset_attempts_made, reset_attempts_started };
+            job.retry(text(args, "state"), Some(resetting)).await?
+        }
         other => return Err(unsupported(format!("no operation {other}"))),
     }
     Ok(())

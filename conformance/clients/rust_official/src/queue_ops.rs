@@ -1,7 +1,7 @@
 //! Operations on a queue handle (the client's Queue, with its job schedulers) and on a flow handle (FlowProducer).
 
 use bullmq::job_scheduler::RepeatOptions;
-use bullmq::{BulkJob, FlowJob, FlowProducer, GetFlowOptions, JobNode, Queue};
+use bullmq::{BulkJob, FlowJob, FlowOptions, FlowProducer, FlowQueueOptions, GetFlowOptions, JobNode, Queue};
 use serde_json::{json, Value};
 
 use crate::handles::OpenQueue;
@@ -155,7 +155,13 @@ async fn look(op: &str, queue: &Queue, args: &Value) -> Outcome {
 
 pub async fn call_flow(op: &str, producer: &FlowProducer, args: &Value) -> Outcome {
     match op {
-        "flow.add" => Ok(views::flow(&producer.add(flow_job(&args["flow"])?).await?)),
+        "flow.add" => {
+            let mut options = FlowOptions::new();
+            for (queue, defaults) in args["queues_options"].as_object().into_iter().flatten() {
+                options = options.queue(queue, FlowQueueOptions::new().default_job_options(job_options(defaults)?));
+            }
+            Ok(views::flow(&producer.add_with_opts(flow_job(&args["flow"])?, &options).await?))
+        }
         "flow.addBulk" => {
             let flows = list(args, "flows").into_iter().map(flow_job).collect::<Result<Vec<_>, _>>()?;
             let added: Vec<JobNode> = producer.add_bulk(flows).await?;
