@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -21,8 +22,9 @@ from functools import partial
 from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
-from pyspark import SparkContext, TaskContext
+from pyspark import SparkConf, SparkContext, TaskContext
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from conformance import interruption
@@ -199,11 +201,10 @@ def _start(settings: SparkSettings) -> SparkSession:
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = PYTHON if settings.is_packed else sys.executable
     _advertise_address()
-    builder = SparkSession.builder.master(settings.master).appName("bullmq-conformance")
-    for name, value in {**_properties(settings), **settings.properties}.items():
-        builder = builder.config(name, value)
+    conf = SparkConf(loadDefaults=False).setMaster(settings.master).setAppName("bullmq-conformance")
+    conf.setAll(list({**_properties(settings), **settings.properties}.items()))
     try:
-        session = _started(builder)
+        session = _started(conf)
     except Exception as error:
         raise EnvironmentProblem(
             f"Spark did not start on {settings.master}: {str(error).strip().splitlines()[0]}",
@@ -220,13 +221,39 @@ def _forget(_request: object, _client_address: object) -> None:
     """Say nothing: what a JVM that has died means for the verb is said where it is asked for something."""
 
 
-def _started(builder: SparkSession.Builder) -> SparkSession:
+def _get_or_create(conf: SparkConf) -> SparkSession:
+    """Start a JVM of which nothing is printed that only people who run Spark understand."""
+    if SparkContext._gateway is None:  # noqa: SLF001 - pyspark has no other way to give its JVM another stderr
+        reading, writing = os.pipe()
+        threading.Thread(target=_pass_on, args=(reading,), name="stderr of the JVM", daemon=True).start()
+        try:
+            gateway = launch_gateway(conf=conf, popen_kwargs={"stderr": writing})  # type: ignore[no-untyped-call]
+        finally:
+            os.close(writing)
+        SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001 - as above
+    return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+_START_LINES = ("WARNING: Using incubator modules:", "Setting default log level to", "To adjust logging level use")
+"""The beginnings of lines that every JVM of Spark prints."""
+
+
+def _pass_on(reading: int) -> None:
+    """Print what the JVM does, without the lines that every start has."""
+    with open(reading, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if not line.startswith(_START_LINES):
+                sys.stderr.write(line)
+                sys.stderr.flush()
+
+
+def _started(conf: SparkConf) -> SparkSession:
     """Start it in a thread of its own: there it leaves Ctrl-C to the main thread.
 
     Its own way with Ctrl-C makes a call over the connection on which the main thread may wait for a reply.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="spark-starts") as starter:
-        starting = starter.submit(builder.getOrCreate)
+        starting = starter.submit(_get_or_create, conf)
         try:
             return starting.result()
         except KeyboardInterrupt:
