@@ -20,7 +20,7 @@ from reports.diff.checks import (
     one_sided,
 )
 from reports.diff.digested import JOB_TABLES
-from reports.diff.expiry import with_same_moments
+from reports.diff.expiry import with_same_moments, without_ended
 from reports.diff.hidden_values import HiddenCounts, canonical_pair
 from reports.diff.pairing import paired_by_content
 from reports.diff.stored_rows import GroupKey, JobRows, Tables, rows_by_table
@@ -197,6 +197,7 @@ def compare_group(
     queue, group = key
     raw = [snapshot_of(facts.prefix, facts.taken_ms, rows) for rows, facts in zip(sides, settings.sides, strict=True)]
     raw = [replace(side, events=tuple(sorted(side.events, key=stream_order))) for side in raw]
+    raw = list(without_ended(raw[0], raw[1], settings, hidden))
     if group == EXAMPLES:
         yield from _broken_on_one_side(raw, ABOUT_ALL_JOBS, set())
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -46,6 +46,36 @@ def with_same_moments(
             hidden[rule] += inexact
         sides = [_labelled(side, table, same.keys()) for side in sides]
     return sides[0], sides[1]
+
+
+def without_ended(
+    expected: Snapshot, actual: Snapshot, settings: DiffSettings, hidden: HiddenCounts
+) -> tuple[Snapshot, Snapshot]:
+    """Both sides without the keys that only one of them has because they ended before the other was read.
+
+    They are added to `hidden` under the rule of their table; where that is switched off, they stay.
+    """
+    sides = [expected, actual]
+    for table, rule in _RULES.items():
+        if not rule or not settings.has_rule(rule):
+            continue
+        names = [{_name(row, side) for row in getattr(side, table)} for side in sides]
+        for number, other in ((0, 1), (1, 0)):
+            rows = getattr(sides[number], table)
+            kept = [
+                row for row in rows if _name(row, sides[number]) in names[other] or not _has_ended(row, sides, number)
+            ]
+            if len(kept) < len(rows):
+                hidden[rule] += len(rows) - len(kept)
+                changed: dict[str, Any] = {table: tuple(kept)}
+                sides[number] = replace(sides[number], **changed)
+    return sides[0], sides[1]
+
+
+def _has_ended(row: ExpiringRow, sides: Sequence[Snapshot], number: int) -> bool:
+    """Whether a key of one side had ended when the reading of the other one did."""
+    moment = moment_of(row, sides[number])
+    return moment is not None and moment <= sides[1 - number].taken_ms
 
 
 def moment_of(row: ExpiringRow, snapshot: Snapshot) -> float | None:

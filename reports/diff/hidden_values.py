@@ -6,7 +6,7 @@ counted: they differ between any two stores.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeAlias
@@ -25,6 +25,9 @@ _Value: TypeAlias = "tuple[Any, ...]"
 
 _NAMED_BY = ("job", "id", "parent", "name", "member", "kind", "key", "queue")
 """Columns that identify a row within its queue; the first that a row has."""
+
+_NAME = 3
+"""Elements of a place that identify the row."""
 
 _NOT_COUNTED = frozenset({("memberships", "position"), ("events", "id")})
 
@@ -53,13 +56,32 @@ def note_hidden(
 ) -> None:
     """Add the values that differed between the two sides before, and do not afterwards."""
     touched = [table for table in tables if _rows_of(before, table) != _rows_of(after, table)]
-    # How many, not which: a rule may also rename what still differs.
-    count = max(
-        earlier.total() - later.total()
+    counts = [
+        _fewer(earlier, later, by_row=not _renames(before, after, touched))
         for earlier, later in zip(_values_apart(before, touched), _values_apart(after, touched), strict=True)
-    )
-    if count > 0:
+    ]
+    if count := max(counts):
         hidden[rule] += count
+
+
+def _fewer(earlier: Counter[_Value], later: Counter[_Value], *, by_row: bool) -> int:
+    """How many values no longer differ. How many, not which: a rule may also change what still differs.
+
+    `by_row`: what a rule sets apart in one row does not make up for what it hides in another.
+    """
+    rows: defaultdict[_Place, int] = defaultdict(int)
+    for values, sign in ((earlier, 1), (later, -1)):
+        for value, count in values.items():
+            rows[value[:_NAME] if by_row else ()] += sign * count
+    return sum(count for count in rows.values() if count > 0)
+
+
+def _renames(before: Sequence[Snapshot], after: Sequence[Snapshot], tables: Sequence[str]) -> bool:
+    """Whether a rule has given rows other names, so that they cannot be followed."""
+    return any(
+        {value[:_NAME] for value in _values(earlier, tables)} != {value[:_NAME] for value in _values(later, tables)}
+        for earlier, later in zip(before, after, strict=True)
+    )
 
 
 def _rows_of(sides: Sequence[Snapshot], table: str) -> list[Any]:

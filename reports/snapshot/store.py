@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from redis.exceptions import ResponseError
 
 from conformance.gate.records import KIT_VERSION
-from conformance.observe.canonical_rules import CLOCK_TOLERANCE_MS
+from conformance.observe.canonical_rules import CLOCK_TOLERANCE_MS, PLAUSIBLE_SINCE_MS
 from conformance.servers.connection import Client, connect, connect_node, explained, read_facts
 from conformance.upstream.manifest import load_manifest
 from reports.distribution import Distribution, InProcesses, InThreads, attempt_number
@@ -223,6 +223,8 @@ def _first_times(table: str, rows: pa.Table, queues: pa.Array) -> dict[bytes, in
     """The first time of each queue."""
     digits = pc.struct_field(pc.extract_regex(_TIMES[table](rows), r"^(?P<ms>[0-9]{1,18})(?:-[0-9]+)?$"), [0])
     times = pa.table({"queue": queues, "ms": pc.cast(digits, pa.int64())})
+    # A job with a timestamp in seconds was not added before the first event.
+    times = times.filter(pc.greater_equal(times.column("ms"), PLAUSIBLE_SINCE_MS))
     found = times.group_by("queue").aggregate([("ms", "min")]).to_pylist()
     return {row["queue"]: row["ms_min"] for row in found if row["ms_min"] is not None}
 

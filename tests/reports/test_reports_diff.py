@@ -443,3 +443,20 @@ def test_clocks_of_two_servers_may_differ_a_little_and_that_is_counted() -> None
     assert differences_of(left, right, hidden := Counter[str]()) == []
     assert hidden == {"dedup-ttl": 1}
     assert [row[3] for row in differences_of(left, right, switched_off=("dedup-ttl",))] == ["dedup.ttl"]
+
+
+LOCKED = {**LIVING, "q:active": ["2"], "q:2": job(), "q:2:lock": "token", "q:limiter": "5", "q:de:x": "1"}
+
+
+@pytest.mark.parametrize("name", ["q:2:lock", "q:limiter", "q:de:x"])
+def test_a_key_that_ended_before_the_other_store_was_read_is_not_missing(name: str) -> None:
+    left = snapshot(LOCKED, ttls={name: 10_000})
+    ended = {key: value for key, value in LOCKED.items() if key != name}
+    for sides in (
+        (left, snapshot(ended, now=NOW + 20_000)),
+        (snapshot(ended, now=NOW + 20_000), left),
+    ):
+        assert differences_of(*sides, hidden := Counter[str]()) == []
+        assert hidden.total() == 1
+    assert differences_of(left, snapshot(ended, now=NOW + 9_000)) != [], "it should still have been there"
+    assert differences_of(snapshot(LOCKED), snapshot(ended, now=NOW + 20_000)) != [], "it would never have ended"
