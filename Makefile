@@ -68,6 +68,7 @@ check: $(READY_WITH_SPARK) ## formatting, lint, types, import arrows, one thing 
 	$(BIN)/python -m tests.house.class_names
 	$(BIN)/python -m tests.house.bounded_loops
 	$(BIN)/python -m tests.house.plain_english
+	$(BIN)/python -m tests.house.foreign_output
 	$(BIN)/vulture
 
 # Its seed is the day, so that no scenario is written for its mutants.

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from conformance.pages.junit import JunitCase, junit_check
 from conformance.pages.page import html_page, markdown_text
+from conformance.pages.terminal import terminal_block, terminal_text
 from conformance.protocol.states import UNFINISHED_CONTAINERS
 from reports.charts import (
     backlog_chart,
@@ -173,13 +174,22 @@ def _comparison_cases(comparison: LoadComparison) -> Iterator[JunitCase]:
 def print_comparison(comparison: LoadComparison, console: Console) -> None:
     """Show every measure of every group."""
     style = "bold red" if comparison.worse else "bold green"
-    console.print(verdict_of_comparison(comparison), style=style, highlight=False, markup=False)
+    console.print(terminal_text(verdict_of_comparison(comparison)), style=style, highlight=False, markup=False)
     for group in comparison.groups:
-        console.print(f"\n{group.label} ({len(group.runs)} runs)", style="bold", highlight=False, markup=False)
+        console.print(
+            terminal_block(f"\n{group.label} ({len(group.runs)} runs)"), style="bold", highlight=False, markup=False
+        )
         table = Table("measure", "mean", "± 95 %", "unit", "to first", "change", box=None, pad_edge=False)
         for each in group.measures:
             width = "one run" if each.half_width is None else f"{each.half_width:,.1f}"
-            table.add_row(each.measure, f"{each.mean:,.1f}", width, each.unit, f"{each.ratio:.2f}", each.change)
+            table.add_row(
+                terminal_text(each.measure),
+                terminal_text(f"{each.mean:,.1f}"),
+                terminal_text(width),
+                terminal_text(each.unit),
+                terminal_text(f"{each.ratio:.2f}"),
+                terminal_text(each.change),
+            )
         console.print(table)
 
 

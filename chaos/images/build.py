@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 
 from conformance.environment.prepare import Environment, EnvironmentOptions, prepare
+from conformance.pages.terminal import terminal_line
 from conformance.problems import EnvironmentProblem, Problem
 from conformance.upstream.package import HARNESS
 
@@ -50,7 +51,7 @@ def main(base: str, only: str | None) -> None:
             with tempfile.TemporaryDirectory() as folder:
                 fill(Path(folder), environment)
                 _build(name, Path(folder), base)
-                click.echo(f"bullmq-conformance/{name}")
+                click.echo(terminal_line(f"bullmq-conformance/{name}"))
 
 
 def _redis_context(_folder: Path, _environment: Environment) -> None:

@@ -11,7 +11,6 @@ from typing import Annotated
 import click
 import msgspec
 from rich.console import Console
-from rich.text import Text
 
 from conformance.bugs.corpus import Bug, Corpus, Status, load_blind_draw, load_corpus
 from conformance.bugs.page import bugs_page, recall_text
@@ -19,6 +18,7 @@ from conformance.bugs.proof import BugProof, Prover
 from conformance.cli.options import configured
 from conformance.gate.separate_run import StoredRuns
 from conformance.options import Option
+from conformance.pages.terminal import terminal_block, terminal_text
 from conformance.problems import EnvironmentProblem, NothingSelected, UsageProblem
 from conformance.upstream.package import cache_folder
 
@@ -64,9 +64,9 @@ def list_bugs(config: BugListConfig) -> int:
         raise NothingSelected("no bug matches these options", hint="`bullmq-conformance bugs list` prints all")
     console = Console(soft_wrap=True, highlight=False)
     for bug in chosen:
-        console.print(Text(f"{bug.id:<15}", style=f"link {bug.url}"), Text(_facts_of(bug)))
-        console.print(Text(f"    {bug.harm}", style="dim"))
-    console.print(f"\n{len(chosen)} bugs; caught of those that are visible: {recall_text(here)}")
+        console.print(terminal_text(f"{bug.id:<15}", style=f"link {bug.url}"), terminal_text(_facts_of(bug)))
+        console.print(terminal_text(f"    {bug.harm}", style="dim"))
+    console.print(terminal_block(f"\n{len(chosen)} bugs; caught of those that are visible: {recall_text(here)}"))
     return 0
 
 
@@ -123,9 +123,9 @@ def _shown(console: Console, prover: Prover, bug: Bug) -> int:
     try:
         proof = prover.prove(bug)
     except EnvironmentProblem as problem:
-        console.print(Text(f"broken   {bug.id}  {problem}", style="yellow"))
+        console.print(terminal_text(f"broken   {bug.id}  {problem}", style="yellow"))
         return BROKEN
-    console.print(Text(_line_of(proof), style="" if proof.holds else "red"))
+    console.print(terminal_text(_line_of(proof), style="" if proof.holds else "red"))
     return PROVEN if proof.holds else REFUTED
 
 

@@ -14,6 +14,7 @@ from chaos.config import ChaosConfig
 from conformance.cli.options import configured
 from conformance.environment.prepare import Environment, announce, client_under_test, prepare
 from conformance.out_folder import prove_writable
+from conformance.pages.terminal import terminal_line, terminal_text
 from conformance.problems import EnvironmentProblem, NothingSelected, Undecidable
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def chaos(config: ChaosConfig) -> int:
 
     if config.only_list:
         for fault in FAULTS.values():
-            click.echo(f"{fault.name:32} {fault.what.splitlines()[0]}")
+            click.echo(terminal_line(f"{fault.name:32} {fault.what.splitlines()[0]}"))
         return 0
     # The client is looked up before Redis and the oracle are prepared, which takes longer.
     config = msgspec.structs.replace(config, client=client_under_test(config.client, config.command))
@@ -91,7 +92,7 @@ def conclude(results: Sequence[ResultRow]) -> int:
     from chaos.results import any_failed, is_any_examined, stale_of  # noqa: PLC0415
 
     for stale in stale_of(results):
-        Console(soft_wrap=True, highlight=False, markup=False).print(f"unused explanation: {stale}")
+        Console(soft_wrap=True, highlight=False, markup=False).print(terminal_text(f"unused explanation: {stale}"))
     # A failure counts even if other runs are incomplete.
     failed, incomplete = any_failed(results), any(result.kit_troubles for result in results)
     outcome, code = "every invariant holds", 0
@@ -101,5 +102,5 @@ def conclude(results: Sequence[ResultRow]) -> int:
         outcome, code = "some runs are incomplete", EnvironmentProblem.exit_code
     elif not is_any_examined(results):
         outcome, code = "UNDECIDED: nothing was examined", Undecidable.exit_code
-    Console().print(f"{len(results)} runs, {outcome}")
+    Console().print(terminal_text(f"{len(results)} runs, {outcome}"))
     return code

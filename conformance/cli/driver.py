@@ -18,6 +18,7 @@ from conformance.driver.smoke import EVENTS_STEP, FLOW_STEP
 from conformance.driver.transports import ChildProcess
 from conformance.environment.clients import Launch, find_toolchain
 from conformance.gate.reach import EVENTS, FLOW, Reach, reach_of
+from conformance.pages.terminal import terminal_line, terminal_parts, terminal_text
 from conformance.servers import FORMS, RedisInstance, open_server
 from conformance.servers.connection import explained
 
@@ -54,7 +55,7 @@ def check(setting: str | None, seed: int, client: str, everything: bool, command
     console = Console()
 
     def announce(line: str) -> None:
-        console.print(line, style="dim", markup=False)
+        console.print(terminal_text(line), style="dim", markup=False)
 
     launch = find_toolchain("", announce).launch(client) if client else Launch("driver", list(command))
     with open_server(setting, announce=announce) as server:
@@ -74,12 +75,12 @@ def new(language: str, out: Path | None) -> None:
     """Write a commented skeleton of a driver in LANGUAGE; it passes the handshake and refuses everything else."""
     folder = out or Path(f"{language}-driver")
     for path in write_skeleton(language, folder):
-        click.echo(f"wrote {path}")
+        click.echo(terminal_line(f"wrote {path}"))
     skeleton = SKELETONS[language]
     build = f"{shlex.join(skeleton.build)} && " if skeleton.build else ""
     click.echo("\nnext:")
-    click.echo(f"  cd {shlex.quote(str(folder))}")
-    click.echo(f"  {build}bullmq-conformance driver check -- {shlex.join(skeleton.command)}")
+    click.echo(terminal_line(f"  cd {shlex.quote(str(folder))}"))
+    click.echo(terminal_line(f"  {build}bullmq-conformance driver check -- {shlex.join(skeleton.command)}"))
 
 
 def _check(launch: Launch, server: RedisInstance, seed: int) -> tuple[list[CheckStep], Ready | None]:
@@ -105,9 +106,9 @@ def _print_step(console: Console, step: CheckStep) -> None:
     mark, style = ("ok  ", "green") if step.ok else ("FAIL", "bold red")
     if not step.tried:
         mark, style = "-   ", "dim"
-    console.print(Text.assemble((mark, style), f"  {step.name:<18} ", step.detail), soft_wrap=True)
+    console.print(terminal_parts((mark, style), f"  {step.name:<18} ", step.detail), soft_wrap=True)
     if step.hint:
-        console.print(Text(f"{'':<25}{step.hint}", style="yellow" if not step.ok else "dim"), soft_wrap=True)
+        console.print(terminal_text(f"{'':<25}{step.hint}", style="yellow" if not step.ok else "dim"), soft_wrap=True)
 
 
 def _print_summary(console: Console, steps: Sequence[CheckStep]) -> None:
@@ -115,7 +116,7 @@ def _print_summary(console: Console, steps: Sequence[CheckStep]) -> None:
     if steps[-1].broken:
         console.print(Text("the driver is broken; fix the last step first", style="bold red"))
     elif failed:
-        console.print(Text(f"not yet: {', '.join(failed)}", style="bold red"))
+        console.print(terminal_text(f"not yet: {', '.join(failed)}", style="bold red"))
     else:
         console.print(Text("the driver works as far as it declares", style="bold green"))
 
@@ -129,13 +130,15 @@ def _print_prospects(console: Console, reach: Reach, *, everything: bool) -> Non
     """Print how much a run can decide with the driver, and the additions that are worth most."""
     so_far = f"a run can decide {reach.decidable} of {reach.examined} requirements with it"
     whole = f"{so_far}: it declares everything that counts"
-    console.print(Text(so_far if reach.prospects else whole), soft_wrap=True)
+    console.print(terminal_text(so_far if reach.prospects else whole), soft_wrap=True)
     shown = reach.prospects if everything else reach.prospects[:MOST_PROSPECTS]
     for prospect in shown:
         requirements = "1 requirement" if prospect.unlocks == 1 else f"{prospect.unlocks} requirements"
-        console.print(Text(f"  with {prospect.what} you unlock {requirements}", style="yellow"), soft_wrap=True)
+        console.print(
+            terminal_text(f"  with {prospect.what} you unlock {requirements}", style="yellow"), soft_wrap=True
+        )
     if more := len(reach.prospects) - len(shown):
-        console.print(Text(f"  … and {more} more: add --all", style="dim"))
+        console.print(terminal_text(f"  … and {more} more: add --all", style="dim"))
 
 
 def _exit_code(steps: Sequence[CheckStep]) -> int:

@@ -19,6 +19,7 @@ from conformance.fuzz.options import FuzzConfig, ReplayConfig
 from conformance.fuzz.replay import Replay, ReplayedStep, ReplayHeader, ReplayOutcome, read_replay, run_replay
 from conformance.fuzz.steps import step_line
 from conformance.fuzz.target import open_target
+from conformance.pages.terminal import terminal_text
 from conformance.problems import EnvironmentProblem, Undecidable
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers import open_server
@@ -66,7 +67,7 @@ def replay(config: ReplayConfig, file: Path) -> int:
     with ExitStack() as stack:
         console = Console(highlight=False)
         target = open_target(config, stack, content.header.mode)
-        console.print(Text(target.parties), soft_wrap=True)
+        console.print(terminal_text(target.parties), soft_wrap=True)
         played = run_replay(target, content)
     show(console, content, played)
     if played.unplayed and not played.fails:
@@ -114,13 +115,13 @@ def show(console: Console, content: Replay, played: ReplayOutcome) -> None:
     """Print the steps, each with the differences that it shows."""
     header = content.header
     about = f"found on {header.client} {header.version} with seed {header.seed}, mode {header.mode}"
-    console.print(Text(header.title, style="bold"), soft_wrap=True)
-    console.print(Text(about, style="dim"), soft_wrap=True)
+    console.print(terminal_text(header.title, style="bold"), soft_wrap=True)
+    console.print(terminal_text(about, style="dim"), soft_wrap=True)
     for number, step in enumerate(played.steps, start=1):
         _show_step(console, number, step)
     rest = len(content.steps) - len(played.steps)
     if rest:
-        console.print(Text(f"    {rest} more steps were not run: the two sides have diverged", style="dim"))
+        console.print(terminal_text(f"    {rest} more steps were not run: the two sides have diverged", style="dim"))
     if not played.fails:
         console.print(Text("no difference", style="bold green"))
     elif played.shows(content):
@@ -130,8 +131,8 @@ def show(console: Console, content: Replay, played: ReplayOutcome) -> None:
 
 
 def _show_step(console: Console, number: int, played: ReplayedStep) -> None:
-    console.print(Text(f"{number:3} {step_line(played.step)}"), soft_wrap=True)
+    console.print(terminal_text(f"{number:3} {step_line(played.step)}"), soft_wrap=True)
     for difference in played.differences:
-        console.print(Text(f"      ✗ {difference}", style="red"), soft_wrap=True)
+        console.print(terminal_text(f"      ✗ {difference}", style="red"), soft_wrap=True)
     for difference in played.beside:
-        console.print(Text(f"      · already known: {difference}", style="dim"), soft_wrap=True)
+        console.print(terminal_text(f"      · already known: {difference}", style="dim"), soft_wrap=True)

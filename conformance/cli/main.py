@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from conformance import garbage, interruption
+from conformance.pages.terminal import terminal_text
 from conformance.problems import EnvironmentProblem, Problem, printable
 
 OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -100,7 +101,7 @@ def _complain(what: str, hint: str, code: int, log: Sequence[str] = ()) -> int:
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     console.print(printable(f"error: {what}"), style="bold red")
     if hint:
-        console.print(f"hint: {hint}")
+        console.print(terminal_text(f"hint: {hint}"))
     for line in log:
         console.print(printable(f"driver log: {line}"), style="dim")
     return code

@@ -11,6 +11,7 @@ from conformance.environment.clients import find_toolchain
 from conformance.environment.prepare import announce
 from conformance.matrix.cells import cells_of, chosen_cells, parse_clients
 from conformance.matrix.runner import MatrixConfig, MatrixRunner
+from conformance.pages.terminal import terminal_line
 from conformance.problems import Undecidable
 from conformance.report.matrix import CellState, read_matrix, write_matrix
 
@@ -37,7 +38,7 @@ def matrix(config: MatrixConfig) -> int:
         # Also after an interruption: the page shows the cells that are finished.
         result = read_matrix(config.out, entrants, cells)
         for path in write_matrix(result, config.out):
-            click.echo(path)
+            click.echo(terminal_line(str(path)))
     return exit_code({cell.state for cell in result.cells if cell.cell in chosen})
 
 

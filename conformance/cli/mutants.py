@@ -14,6 +14,7 @@ from conformance.mutants.generated.change import GeneratedMutant, lines_of_chang
 from conformance.mutants.generated.command import MutantConfig, MutantSession
 from conformance.mutants.generated.outcome import JudgedMutant, SweepOutcome
 from conformance.mutants.generated.record import KillMatrixRecord, write_record
+from conformance.pages.terminal import terminal_text
 
 ENOUGH, TOO_FEW = 0, 1
 
@@ -36,7 +37,7 @@ def mutants(config: MutantConfig) -> int:
         return _show_idle(console, session)
     outcomes = []
     for outcome in session.outcomes(
-        lambda text: console.print(Text(text)), lambda mutant: _show(console, session, mutant)
+        lambda text: console.print(terminal_text(text)), lambda mutant: _show(console, session, mutant)
     ):
         _summarise(console, outcome)
         outcomes.append(outcome)
@@ -54,19 +55,19 @@ def _show(console: Console, session: MutantSession, mutant: JudgedMutant) -> Non
     match hunted.fate:
         case "killed":
             by = f"{hunted.case}  {hunted.requirement}{' (warns)' if hunted.warns else ''}"
-            console.print(Text(f"killed     {mutant.key}  by {by}  {hunted.took_s:.1f} s"))
+            console.print(terminal_text(f"killed     {mutant.key}  by {by}  {hunted.took_s:.1f} s"))
         case "survived" | "unreached":
             noticed_nothing = f"{hunted.passed} of {hunted.reach} cases notice nothing"
             seen = hunted.message or (noticed_nothing if hunted.passed else "no case gets there")
             judged = f", {mutant.judgement.verdict}: {mutant.judgement.reason}" if mutant.judgement else ""
             console.print(
-                Text(f"{hunted.fate:10} {mutant.key}  {seen}{judged}", style="" if mutant.judgement else "red")
+                terminal_text(f"{hunted.fate:10} {mutant.key}  {seen}{judged}", style="" if mutant.judgement else "red")
             )
             if mutant.judgement is None:
                 _show_change(console, session, session.mutant(mutant.key))
         case _:
             why = hunted.message or "; ".join(hunted.problems[:2])
-            console.print(Text(f"{hunted.fate:10} {mutant.key}  {why}", style="yellow"))
+            console.print(terminal_text(f"{hunted.fate:10} {mutant.key}  {why}", style="yellow"))
     if mutant.is_misjudged:
         console.print(Text("           it was judged invisible: correct judgements.toml", style="red"))
 
@@ -78,28 +79,32 @@ def _show_idle(console: Console, session: MutantSession) -> int:
         proven.append(scenario)
         if scenario.is_unexplained:
             console.print(
-                Text(f"idle       {scenario.scenario}  no mutant fails it, and idle.toml has no reason", style="red")
+                terminal_text(
+                    f"idle       {scenario.scenario}  no mutant fails it, and idle.toml has no reason", style="red"
+                )
             )
         elif scenario.is_explained_in_vain:
             console.print(
-                Text(
+                terminal_text(
                     f"not idle   {scenario.scenario}  {scenario.mutant} fails it: remove it from idle.toml",
                     style="yellow",
                 )
             )
         elif not scenario.mutant:
-            console.print(Text(f"idle       {scenario.scenario}  {scenario.reason}"))
+            console.print(terminal_text(f"idle       {scenario.scenario}  {scenario.reason}"))
     idle = [scenario for scenario in proven if not scenario.mutant]
-    console.print(Text(f"{len(proven) - len(idle)} of {len(proven)} scenarios are failed by a mutant", style="bold"))
+    console.print(
+        terminal_text(f"{len(proven) - len(idle)} of {len(proven)} scenarios are failed by a mutant", style="bold")
+    )
     return TOO_FEW if any(scenario.is_unexplained for scenario in proven) else ENOUGH
 
 
 def _show_change(console: Console, session: MutantSession, mutant: GeneratedMutant) -> None:
     before, after = lines_of_change(session.text(mutant), mutant.edit)
-    console.print(Text(f"  {mutant.file}:{mutant.line}  {mutant.key}", style="dim"))
+    console.print(terminal_text(f"  {mutant.file}:{mutant.line}  {mutant.key}", style="dim"))
     for sign, lines, style in (("-", before, "red"), ("+", after, "green")):
         for line in lines:
-            console.print(Text(f"  {sign} {line}", style=style))
+            console.print(terminal_text(f"  {sign} {line}", style=style))
 
 
 def _summarise(console: Console, outcome: SweepOutcome) -> None:
@@ -109,10 +114,12 @@ def _summarise(console: Console, outcome: SweepOutcome) -> None:
         f"{outcome.count(fate)} {word}" for fate, word in (("undecided", "undecided"), ("broken", "do not start"))
     ]
     console.print(
-        Text(f"killed {outcome.rate} of {len(outcome.mutants)} mutants{drawn}, tier {outcome.tier}", style="bold")
+        terminal_text(
+            f"killed {outcome.rate} of {len(outcome.mutants)} mutants{drawn}, tier {outcome.tier}", style="bold"
+        )
     )
-    console.print(Text(f"  besides {', '.join([*judged, *others])}; {outcome.only_warned} only by a warning"))
+    console.print(terminal_text(f"  besides {', '.join([*judged, *others])}; {outcome.only_warned} only by a warning"))
     for title, rates in (("source", outcome.by_language), ("area", outcome.by_area), ("operator", outcome.by_operator)):
-        console.print(Text(f"  by {title}: " + "; ".join(f"{name} {rate}" for name, rate in rates.items())))
+        console.print(terminal_text(f"  by {title}: " + "; ".join(f"{name} {rate}" for name, rate in rates.items())))
     for mutant in outcome.misjudged:
-        console.print(Text(f"  judged invisible, but killed: {mutant.key}", style="red"))
+        console.print(terminal_text(f"  judged invisible, but killed: {mutant.key}", style="red"))

@@ -8,6 +8,7 @@ from typing import Literal
 import click
 from rich.console import Console
 
+from conformance.pages.terminal import terminal_line
 from conformance.problems import UsageProblem
 from conformance.report.output import FORMATS, find_format, load_summary, write_reports
 from conformance.report.run_file import find_run
@@ -58,7 +59,7 @@ def render(run: Path, formats: tuple[str, ...], out: Path | None) -> None:
         _print(run_file, names)
         return
     for path in write_reports(run_file, out, names):
-        click.echo(str(path))
+        click.echo(terminal_line(str(path)))
 
 
 @report.command("compare")

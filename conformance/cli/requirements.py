@@ -10,7 +10,6 @@ from fnmatch import fnmatchcase
 import click
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from conformance.checkers.snapshot_checks import checks_table
 from conformance.checkers.traffic import ALL_CHECKS as TRAFFIC_CHECKS
@@ -23,6 +22,7 @@ from conformance.ledger.overview import LedgerCoverage, coverage_of, requirement
 from conformance.ledger.profiles import load_profiles
 from conformance.mutants.registry import killed_rows
 from conformance.observe.canonical import rules_table
+from conformance.pages.terminal import terminal_block, terminal_text
 from conformance.problems import NothingSelected, UsageProblem
 from conformance.report.specification import part_of
 
@@ -57,7 +57,7 @@ def list_requirements(patterns: tuple[str, ...], what: str | None) -> None:
     for title in ("level", "requirement", "statement"):
         table.add_column(title, no_wrap=title != "statement")
     for row in chosen:
-        table.add_row(row.level, row.id, Text(row.statement))
+        table.add_row(terminal_text(row.level), terminal_text(row.id), terminal_text(row.statement))
     console.print(table)
 
 
@@ -68,17 +68,17 @@ def _list_profiles(console: Console) -> None:
     for profile in table.values():
         rows = requirements[profile.name]
         needed = ", ".join((*profile.operations, *profile.capabilities)) or "nothing: it is about every client"
-        console.print(f"{profile.name}: {profile.title}", style="bold")
-        console.print(f"  needs         {needed}{' and a Redis Cluster' if profile.needs else ''}")
+        console.print(terminal_text(f"{profile.name}: {profile.title}"), style="bold")
+        console.print(terminal_text(f"  needs         {needed}{' and a Redis Cluster' if profile.needs else ''}"))
         if profile.base:
-            console.print(f"  together with {profile.base}")
-        console.print(f"  requirements  {len(rows)}: {', '.join(rows)}\n")
+            console.print(terminal_text(f"  together with {profile.base}"))
+        console.print(terminal_block(f"  requirements  {len(rows)}: {', '.join(rows)}\n"))
 
 
 def _list_others(console: Console, what: str) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     for row in _other_rows(what):
-        table.add_row(*map(Text, row))
+        table.add_row(*map(terminal_text, row))
     console.print(table)
 
 
@@ -139,8 +139,8 @@ def _listed_claims(row: Requirement, asked: str) -> list[str]:
 
 
 def _print_requirement(row: Requirement, console: Console) -> None:
-    console.print(f"{row.id}  ({row.level}, area {row.area})", style="bold")
-    console.print(row.statement)
+    console.print(terminal_text(f"{row.id}  ({row.level}, area {row.area})"), style="bold")
+    console.print(terminal_text(row.statement))
     scenarios = scenarios_by_requirement().get(row.id, [])
     profile = load_profiles().profile_of(row.id)
     facts = {
@@ -159,7 +159,7 @@ def _print_requirement(row: Requirement, console: Console) -> None:
     }
     for name, text in facts.items():
         if text:
-            console.print(f"{name}: {text}")
+            console.print(terminal_text(f"{name}: {text}"))
 
 
 def _prove(row: Requirement, console: Console, options: EnvironmentOptions) -> int:
@@ -177,22 +177,22 @@ def _prove_everything(console: Console, options: EnvironmentOptions) -> int:
     refuted = []
     with proof_runner(options) as runner:
         for name, proofs in all_proofs().items():
-            console.print(f"\n{name}", style="bold")
+            console.print(terminal_block(f"\n{name}"), style="bold")
             if _refuted(proofs, runner, console):
                 refuted.append(name)
     count = sum(map(len, all_proofs().values()))
     verdict = f"refuted: {', '.join(refuted)}" if refuted else "all of them hold"
-    console.print(f"\n{count} proofs of {len(all_proofs())} disputed rows; {verdict}")
+    console.print(terminal_block(f"\n{count} proofs of {len(all_proofs())} disputed rows; {verdict}"))
     return REFUTED if refuted else 0
 
 
 def _refuted(proofs: Sequence[Proof], runner: ProofRunner, console: Console) -> bool:
     """Run and print proofs. Returns whether one of them fails, or none of them states a check."""
     results = [runner.run(proof) for proof in proofs]
-    console.print(f"paper says: {results[0].paper}")
+    console.print(terminal_text(f"paper says: {results[0].paper}"))
     for result in results:
         if result.checks or result.failure:
-            console.print(f"\n{result.proof.title}\n{result.text}")
+            console.print(terminal_block(f"\n{result.proof.title}\n{result.text}"))
     return not all(result.holds for result in results) or not any(result.checks for result in results)
 
 
@@ -212,8 +212,8 @@ def coverage(strict: bool) -> int:
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(_coverage_table(found))
     for gap in found.gaps:
-        console.print(f"{gap.kind}: {gap.id}" + (f"  ({gap.why})" if gap.why else ""))
-    console.print(_coverage_line(found))
+        console.print(terminal_text(f"{gap.kind}: {gap.id}" + (f"  ({gap.why})" if gap.why else "")))
+    console.print(terminal_text(_coverage_line(found)))
     return INCOMPLETE if strict and found.gaps else 0
 
 
@@ -231,7 +231,7 @@ def _coverage_table(found: LedgerCoverage) -> Table:
     for area in found.areas:
         counts = [area.rows, *(area.by_status[status] for status in STATUSES)]
         counts += [area.with_scenario, area.with_mutant, area.missing_scenarios]
-        table.add_row(area.area, *map(str, counts))
+        table.add_row(terminal_text(area.area), *(terminal_text(str(count)) for count in counts))
     return table
 
 

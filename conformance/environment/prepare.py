@@ -20,6 +20,7 @@ from conformance.driver.probe import probe_honesty
 from conformance.driver.transports import kill_all
 from conformance.environment.clients import NO_CLIENT, Launch, Toolchain, find_toolchain, oracle_version
 from conformance.environment.drivers import RestartableDriver, reason_for_none
+from conformance.pages.terminal import terminal_text
 from conformance.problems import UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers import open_server
@@ -35,7 +36,7 @@ Options = TypeVar("Options", bound="EnvironmentOptions")
 
 def announce(text: str) -> None:
     """Print one line to stderr: a slow step, or something that the user should know."""
-    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(text)
+    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(terminal_text(text))
 
 
 class EnvironmentOptions(msgspec.Struct, frozen=True, kw_only=True):

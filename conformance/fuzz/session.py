@@ -26,6 +26,7 @@ from conformance.fuzz.strategies.exploring import legal_pairs
 from conformance.fuzz.target import FuzzTarget, open_target
 from conformance.gate.records import KIT_VERSION
 from conformance.out_folder import prove_writable
+from conformance.pages.terminal import terminal_parts, terminal_text
 from conformance.problems import UsageProblem
 from conformance.registry import names_matching
 
@@ -66,7 +67,7 @@ def run_fuzz(config: FuzzConfig, console: Console) -> FuzzVerdict:
             KnownDifferences(places=tuple(config.ignore)),
             CampaignProgress(rounds=folder.rounds_done(config.seed)),
         )
-        console.print(Text(target.parties), soft_wrap=True)
+        console.print(terminal_text(target.parties), soft_wrap=True)
         # Before the campaign, so that what is known already is not searched again.
         still_shown = _run_replays(folder, campaign, console)
         # Registered before the start, so that the panel also goes after an interruption.
@@ -82,7 +83,7 @@ def run_fuzz(config: FuzzConfig, console: Console) -> FuzzVerdict:
         if still_shown or any(finding.reproduced for finding in campaign.findings):
             return "findings"
         if shortage := campaign.progress.shortage:
-            console.print(Text(f"UNDECIDED: {shortage} — give it more time (--budget)"), soft_wrap=True)
+            console.print(terminal_text(f"UNDECIDED: {shortage} — give it more time (--budget)"), soft_wrap=True)
             return "undecided"
     return "nothing"
 
@@ -99,30 +100,28 @@ def _run_replays(folder: FuzzFolder, campaign: Campaign, console: Console) -> bo
             still_shown = True
             campaign.known.groups |= replay.groups
         mark = ("✗ still shows  ", "bold red") if shows else ("✓ no longer shows  ", "green")
-        console.print(Text.assemble(mark, str(path)), soft_wrap=True)
+        console.print(terminal_parts(mark, str(path)), soft_wrap=True)
     return still_shown
 
 
 def _conclude(console: Console, campaign: Campaign, folder: FuzzFolder) -> None:
     progress = campaign.progress
     untried = progress.coverage.never_tried(progress.operations)
-    console.print(
-        f"{progress.sequences} sequences, {progress.steps} steps ({progress.steps / progress.elapsed_s:.0f}/s), "
-        f"{len(progress.coverage.compared)} combinations of operation, state and option",
-        soft_wrap=True,
-    )
+    done = f"{progress.sequences} sequences, {progress.steps} steps ({progress.steps / progress.elapsed_s:.0f}/s), "
+    compared = f"{len(progress.coverage.compared)} combinations of operation, state and option"
+    console.print(terminal_text(done + compared), soft_wrap=True)
     if untried:
         pairs = ", ".join(f"{op} on {state}" for op, state in untried[:MOST_PAIRS_SHOWN])
         more = f" and {len(untried) - MOST_PAIRS_SHOWN} more (coverage.json)" if len(untried) > MOST_PAIRS_SHOWN else ""
-        console.print(Text(f"never tried: {pairs}{more}"), soft_wrap=True)
+        console.print(terminal_text(f"never tried: {pairs}{more}"), soft_wrap=True)
     else:
         console.print(f"all {len(legal_pairs(progress.operations))} pairs of operation and state were tried")
     for finding in campaign.findings:
         console.print(finding_line(finding), soft_wrap=True)
         for difference in finding.differences:
-            console.print(Text(f"  {difference}", style="dim"), soft_wrap=True)
+            console.print(terminal_text(f"  {difference}", style="dim"), soft_wrap=True)
         path = folder.file_of(finding)
-        console.print(Text(f"  reproduce: bullmq-conformance replay {path}"), soft_wrap=True)
+        console.print(terminal_text(f"  reproduce: bullmq-conformance replay {path}"), soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -247,7 +246,7 @@ class CampaignView(CampaignListener):
         if self._live is not None:
             self._live.update(self._panel(campaign), refresh=True)
         else:
-            self._console.print(Text(_progress_line(campaign)), soft_wrap=True)
+            self._console.print(terminal_text(_progress_line(campaign)), soft_wrap=True)
 
     def found(self, finding: FuzzFinding) -> None:
         """Show a finding as soon as it is shrunk."""
@@ -259,15 +258,15 @@ class CampaignView(CampaignListener):
         table = Table.grid(padding=(0, 2))
         for finding in self._findings[-MOST_FINDINGS_SHOWN:]:
             cells = f"{finding.calls} calls", finding.differences[0].severity, str(finding.group)
-            table.add_row(*map(Text, cells))
-        return Group(Text(_progress_line(campaign), style="bold"), table)
+            table.add_row(*map(terminal_text, cells))
+        return Group(terminal_text(_progress_line(campaign), style="bold"), table)
 
 
 def finding_line(finding: FuzzFinding) -> Text:
     """A finding in one line."""
     more = f" (and {len(finding.together)} more with it)" if finding.together else ""
     mark = ("✗ ", "bold red") if finding.reproduced else ("? not seen again ", "yellow")
-    return Text.assemble(mark, f"{finding.group}{more}", f"  {finding.calls} calls, after {finding.seconds:.0f} s")
+    return terminal_parts(mark, f"{finding.group}{more}", f"  {finding.calls} calls, after {finding.seconds:.0f} s")
 
 
 def _progress_line(campaign: Campaign) -> str:

@@ -19,3 +19,14 @@ def terminal_line(text: str) -> str:
 def terminal_text(text: str, style: str = "") -> Text:
     """Return the same for rich, which takes it literally: `[/x]` in a plain string would be read as markup."""
     return Text(terminal_line(text), style=style)
+
+
+def terminal_block(text: str, style: str = "") -> Text:
+    """Return foreign text that may have several lines, for rich."""
+    return Text(printable(visible(text)), style=style)
+
+
+def terminal_parts(*parts: str | tuple[str, str]) -> Text:
+    """Return one line of several parts for rich; a part with a style is a tuple."""
+    styled = [(part, "") if isinstance(part, str) else part for part in parts]
+    return Text.assemble(*(terminal_text(text, style) for text, style in styled))

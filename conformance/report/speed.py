@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from conformance.pages.terminal import terminal_text
 from conformance.pages.text import count, visible
 from conformance.problems import UsageProblem
 from conformance.report.output import write_text
@@ -24,13 +24,13 @@ def print_speed(report: SpeedReport, console: Console) -> None:
     """Print the table, the clients, and the outcome of each gate."""
     table = Table(*HEADINGS)
     for ratio in report.ratios:
-        table.add_row(*(Text(cell) for cell in cells(ratio)))
+        table.add_row(*(terminal_text(cell) for cell in cells(ratio)))
     console.print(table)
     for line in facts(report):
-        console.print(Text(line), soft_wrap=True)
+        console.print(terminal_text(line), soft_wrap=True)
     for gate in report.gates:
         console.print(
-            Text(f"{gate.outcome}: {gate.text}: {visible(gate.reason)}"),
+            terminal_text(f"{gate.outcome}: {gate.text}: {visible(gate.reason)}"),
             style=STYLES[gate.outcome],
             soft_wrap=True,
         )

@@ -16,8 +16,8 @@ from rich.text import Text
 from conformance.gate.conclusion import ConclusionState
 from conformance.gate.outcomes import REPORTED_VERDICTS, ReportedVerdict
 from conformance.gate.records import ScenarioRecord
+from conformance.pages.terminal import terminal_block, terminal_parts, terminal_text
 from conformance.pages.text import clip, visible
-from conformance.problems import printable
 from conformance.report.bug_report import FOLDER, MOST_REPORTS, file_name
 from conformance.report.causes import Cause
 from conformance.report.summary import (
@@ -130,13 +130,13 @@ def _verdict(summary: Summary) -> Iterator[RenderableType]:
 
 
 def _sentence(summary: Summary) -> Text:
-    return Text(visible(summary.conclusion.sentence), style=STATE_STYLES[summary.conclusion.state])
+    return terminal_text(visible(summary.conclusion.sentence), style=STATE_STYLES[summary.conclusion.state])
 
 
 def _incomplete(summary: Summary) -> Iterator[RenderableType]:
     if not summary.completeness.complete:
         yield GAP
-        yield Text(summary.completeness.sentence, style="bold yellow")
+        yield terminal_text(summary.completeness.sentence, style="bold yellow")
 
 
 def _table(summary: Summary) -> Table:
@@ -144,25 +144,25 @@ def _table(summary: Summary) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("area", overflow="fold", footer="all")
     for word in words:
-        table.add_column(Text(NARROW.get(word, word), style=STYLES[word]), justify="right")
+        table.add_column(terminal_text(NARROW.get(word, word), style=STYLES[word]), justify="right")
     table.add_column("all", justify="right")
     for area in summary.areas:
         cells = [_number(area.counts.get(word, 0), word) for word in words]
-        table.add_row(Text(visible(area.name)), *cells, str(len(area.requirements)))
+        table.add_row(terminal_text(visible(area.name)), *cells, terminal_text(str(len(area.requirements))))
     table.add_section()
     totals = [_number(summary.counts.get(word, 0), word) for word in words]
-    table.add_row(Text("all", style="bold"), *totals, str(len(summary.requirements)))
+    table.add_row(Text("all", style="bold"), *totals, terminal_text(str(len(summary.requirements))))
     return table
 
 
 def _number(number: int, word: ReportedVerdict) -> Text:
-    return Text(str(number), style=STYLES[word]) if number else Text("·", style="bright_black")
+    return terminal_text(str(number), style=STYLES[word]) if number else Text("·", style="bright_black")
 
 
 def _legend(summary: Summary) -> Iterator[Text]:
     spelled = [f"{short} = {word}" for word, short in NARROW.items() if word in summary.counts]
     if spelled:
-        yield Text(", ".join(spelled), style="bright_black")
+        yield terminal_text(", ".join(spelled), style="bright_black")
 
 
 def _requirement(requirement: RequirementSummary) -> Iterator[RenderableType]:
@@ -182,12 +182,12 @@ def _failures(summary: Summary) -> Iterator[RenderableType]:
         yield _title("fail", f"{cause.number}. {cause.line}", cause.level or "level unknown")
         yield _facts([*requirement_facts(rows[cause.finding.requirement]), *cause_facts(cause)], indent=2)
         yield from _reproduce(cause.example.reproduce)
-        yield Text(f"   report    {FOLDER}/{file_name(cause)}", style="bright_black")
+        yield terminal_text(f"   report    {FOLDER}/{file_name(cause)}", style="bright_black")
     if len(failing) > CAUSES_IN_FULL:
         yield GAP
         yield from (_cause_line(cause, "fail") for cause in failing[CAUSES_IN_FULL:MOST_REPORTS])
     if len(failing) > MOST_REPORTS:
-        yield Text(f"… and {len(failing) - MOST_REPORTS} more causes (see the HTML report)")
+        yield terminal_text(f"… and {len(failing) - MOST_REPORTS} more causes (see the HTML report)")
 
 
 def _warnings(summary: Summary) -> Iterator[RenderableType]:
@@ -197,13 +197,15 @@ def _warnings(summary: Summary) -> Iterator[RenderableType]:
         yield GAP
     yield from (_cause_line(cause, cause.verdict) for cause in minor[:MOST_WARNINGS])
     if len(minor) > MOST_WARNINGS:
-        yield Text(f"… and {len(minor) - MOST_WARNINGS} more warnings (see the HTML report)", style=STYLES["warn"])
+        yield terminal_text(
+            f"… and {len(minor) - MOST_WARNINGS} more warnings (see the HTML report)", style=STYLES["warn"]
+        )
 
 
 def _cause_line(cause: Cause, word: ReportedVerdict) -> Text:
     requirement = visible(cause.finding.requirement, keep_newlines=False)
     line = visible(clip(f"{cause.number}. {cause.line}", LONGEST_LINE), keep_newlines=False)
-    return Text.assemble((f"{SYMBOLS[word]} {word}", STYLES[word]), f"  {line}  ({requirement})")
+    return terminal_parts((f"{SYMBOLS[word]} {word}", STYLES[word]), f"  {line}  ({requirement})")
 
 
 def _reproduce_lines(requirement: RequirementSummary) -> list[str]:
@@ -224,11 +226,11 @@ def _unattributed(scenario: ScenarioSummary) -> Iterator[RenderableType]:
 
 def _reproduce(line: str) -> Iterator[Text]:
     if line:
-        yield Text(f"   reproduce {visible(line, keep_newlines=False)}", style="bold")
+        yield terminal_text(f"   reproduce {visible(line, keep_newlines=False)}", style="bold")
 
 
 def _title(reported: ReportedVerdict, name: str, remark: str) -> Text:
-    return Text.assemble(
+    return terminal_parts(
         (f"{SYMBOLS[reported]} {reported.upper()}", STYLES[reported]),
         "  ",
         (visible(name, keep_newlines=False), "bold"),
@@ -242,12 +244,12 @@ def _facts(facts: list[LabelledValue], *, indent: int) -> Table:
     grid.add_column(style="bright_black", no_wrap=True)
     grid.add_column(overflow="fold")
     for label, value in facts:
-        grid.add_row("", Text(label), Text(printable(value)))  # a value may have lines of its own
+        grid.add_row("", terminal_text(label), terminal_block(value))  # a value may have lines of its own
     return grid
 
 
 def _lines(title: str, lines: tuple[str, ...]) -> Text:
-    return Text("\n").join([Text(title, style="bold"), *(Text(printable(f"  - {visible(line)}")) for line in lines)])
+    return Text("\n").join([terminal_text(title, style="bold"), *(terminal_block(f"  - {line}") for line in lines)])
 
 
 QUIET: frozenset[ReportedVerdict] = frozenset({"pass", "unsupported", "warn", "info"})
@@ -279,7 +281,7 @@ class LiveProgress:
         """Start a run of `planned` scenarios."""
         self._planned = planned
         if not self._live:
-            self._console.print(Text(f"running {planned} scenarios"))
+            self._console.print(terminal_text(f"running {planned} scenarios"))
             return
         self._bar = Progress(
             BarColumn(bar_width=24),
@@ -305,7 +307,7 @@ class LiveProgress:
             self._bar.update(self._task, completed=self._counts.total(), counts=self._counted(words=False))
         elif self._is_heartbeat():
             self._console.print(
-                Text(f"{self._counts.total()}/{self._planned}  {self._counted(words=True)}"), soft_wrap=True
+                terminal_text(f"{self._counts.total()}/{self._planned}  {self._counted(words=True)}"), soft_wrap=True
             )
 
     def stop(self) -> None:
@@ -327,7 +329,7 @@ class LiveProgress:
 
 def _scenario_line(record: ScenarioRecord, reported: ReportedVerdict) -> Text:
     reason = f"  {visible(reason_of(record), keep_newlines=False)}" if reason_of(record) else ""
-    return Text.assemble(
+    return terminal_parts(
         (f"{SYMBOLS[reported]} {reported}", STYLES[reported]), f"  {visible(record.id, keep_newlines=False)}", reason
     )
 

@@ -62,7 +62,7 @@ def compare_stores(config: DiffConfig, expected: str, actual: str) -> int:
 def _print_job(name: str, folder: DigestedFolder, queue: str, job: str) -> None:
     """Print everything that one side stores of a job."""
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    console.print(name, style="bold")
+    console.print(terminal_text(name), style="bold")
     side = SideRows(folder, NO_FACTS, StoreScope(queue=queue, job=job))
     for _, row in side.of_queues([queue]):
         console.print(terminal_text(f"  {row}"))
