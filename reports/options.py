@@ -119,7 +119,7 @@ class LoadConfig(SparkConfig, frozen=True, kw_only=True):
 class SnapshotConfig(SparkConfig, frozen=True, kw_only=True):
     """All options of `snapshot`. Exactly one of `redis` and `rdb` names the store."""
 
-    redis: Annotated[str, Option("URL of the Redis, or of a replica.")] = ""
+    redis: Annotated[str, Option("URL of the Redis, or of a replica; env:VARIABLE takes it from the environment.")] = ""
     replicate: Annotated[bool, Option("Take the RDB file that --redis gives to a new replica: one instant.")] = False
     rdb: Annotated[
         Sequence[Path], Option("An RDB file instead of --redis; one for each node of a cluster.", metavar="FILE")

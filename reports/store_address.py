@@ -33,7 +33,7 @@ class StoreAddress:
         place, _, prefix = self.text.partition("#")
         if is_elsewhere(self.text):
             return None
-        if "://" in self.text:
+        if "://" in self.text or place.startswith("env:"):
             return RedisSource(redis=place, prefix=prefix or "bull", queue=self.queue)
         if Path(place).is_file():
             return RdbSource(files=[Path(place)], prefix=prefix or "bull", queue=self.queue)

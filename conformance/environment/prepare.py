@@ -26,7 +26,7 @@ from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers import open_server
 from conformance.servers.binary import ServerBinary, any_binary
 from conformance.servers.opening import RedisInstance, chosen_binary
-from conformance.servers.setting import AnyBinary, BinaryAt, BundledBinary, ContainerImage, parse_setting
+from conformance.servers.setting import AnyBinary, BinaryAt, BundledBinary, ContainerImage, RedisUrl, parse_setting
 from conformance.upstream.node import find_node
 from conformance.upstream.scripts import load_scripts
 
@@ -197,13 +197,16 @@ def _server(setting: str, announce: Announce) -> AbstractContextManager[RedisIns
 
 
 def _program(setting: str, announce: Announce) -> AbstractContextManager[RedisProgram]:
-    match parse_setting(setting):
+    parsed = parse_setting(setting)
+    match parsed:
         case ContainerImage(image):
             return nullcontext(RedisProgram(any_binary(announce), image))
         case AnyBinary() | BinaryAt() | BundledBinary() as wanted:
             return nullcontext(RedisProgram(chosen_binary(wanted, announce)))
+    # A URL may contain a password.
+    shown = parsed.text if isinstance(parsed, RedisUrl) else setting
     raise UsageProblem(
-        f"chaos cannot start a Redis from {setting!r}", hint="use binary:PATH, bundled or container[:IMAGE]"
+        f"chaos cannot start a Redis from {shown!r}", hint="use binary:PATH, bundled or container[:IMAGE]"
     )
 
 

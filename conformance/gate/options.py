@@ -41,9 +41,13 @@ PartnerClient = Annotated[
 ]
 AnyRedis = Annotated[
     str,
-    Option("URL, binary:PATH, bundled, container[:IMAGE] or cluster[:N]; default: local.", reproduce=True),
+    Option(
+        "URL, binary:PATH, bundled, container[:IMAGE], cluster[:N] or env:VARIABLE; default: local.", reproduce=True
+    ),
 ]
-SingleRedis = Annotated[str, Option("URL, binary:PATH, bundled or container[:IMAGE]; default: local.", reproduce=True)]
+SingleRedis = Annotated[
+    str, Option("URL, binary:PATH, bundled, container[:IMAGE] or env:VARIABLE; default: local.", reproduce=True)
+]
 NodeProgram = Annotated[str, Option("Node.js binary (>= 18) for the oracle.", reproduce=True)]
 ChosenTier = Annotated[Tier, Option("How much to run.")]
 

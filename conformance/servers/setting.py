@@ -1,7 +1,8 @@
-"""The user's setting of Redis, parsed into a typed value. No I/O."""
+"""The user's setting of Redis, parsed into a typed value. Apart from `env:VARIABLE`, no I/O."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote, unquote, urlsplit
@@ -16,7 +17,7 @@ MOST_MASTERS = 32
 
 FORMS = (
     "redis://[user:password@]host[:port][/db], rediss://..., redis+cluster://host:port,host:port,..., "
-    "binary:/path/to/redis-server, bundled, container[:image] or cluster[:masters]"
+    "binary:/path/to/redis-server, bundled, container[:image], cluster[:masters], or env:VARIABLE with one of these"
 )
 
 Mode = Literal["standalone", "cluster"]
@@ -110,7 +111,7 @@ Setting = AnyBinary | BundledBinary | BinaryAt | ContainerImage | NewCluster | R
 
 def parse_setting(text: str | None) -> Setting:
     """Parse a setting; with None and "" the kit chooses. Raises UsageProblem for texts that are not in `FORMS`."""
-    text = (text or "").strip()
+    text = from_environment(text or "").strip()
     if not text:
         return AnyBinary()
     if "://" in text:
@@ -127,6 +128,23 @@ def parse_setting(text: str | None) -> Setting:
     if kind == "cluster":
         return NewCluster(_masters(rest)) if rest else NewCluster()
     raise UsageProblem(f"invalid Redis setting {text!r}", hint=f"use {FORMS}")
+
+
+def from_environment(setting: str) -> str:
+    """Replace `env:VARIABLE` by the value of that variable, which keeps a password off the command line.
+
+    Raises UsageProblem for a variable that is not set.
+    """
+    kind, colon, name = setting.strip().partition(":")
+    if kind != "env" or not colon:
+        return setting
+    value = os.environ.get(name, "")
+    if not value or value.strip().startswith("env:"):
+        raise UsageProblem(
+            f"invalid Redis setting {setting.strip()!r}: the environment variable {name!r} contains no address",
+            hint=f"set it, as in {name or 'REDIS_URL'}=redis://:password@host:6379",
+        )
+    return value
 
 
 def join_node(host: str, port: int) -> str:

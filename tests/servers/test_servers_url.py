@@ -29,6 +29,21 @@ from conformance.servers.setting import (
 )
 
 
+def test_a_setting_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_REDIS", "redis://:secret@h")
+    assert parse_setting("env:SECRET_REDIS") == RedisUrl(mode="standalone", nodes=["h:6379"], password="secret")
+
+
+@pytest.mark.parametrize("value", [None, "", "env:SECRET_REDIS"])
+def test_a_variable_without_an_address_is_refused(value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SECRET_REDIS", raising=False)
+    if value is not None:
+        monkeypatch.setenv("SECRET_REDIS", value)
+    with pytest.raises(UsageProblem, match="SECRET_REDIS") as caught:
+        parse_setting("env:SECRET_REDIS")
+    assert "password@host" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
