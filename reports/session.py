@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -68,6 +69,30 @@ class SparkSettings:
         """Whether executors get an environment from an archive (`reports.executor_archive`)."""
         return self.properties.get(ARCHIVES, "").endswith(f"#{UNPACKED}")
 
+    def require_slots(self, least: int) -> None:
+        """Raise UsageProblem if fewer than this many tasks can run at the same time, as far as the settings say.
+
+        The others would wait for a place, and those that run for the others.
+        """
+        slots = self._slots()
+        if slots is not None and slots < least:
+            raise UsageProblem(
+                f"{least} producers need {least} Spark tasks at the same time, and {self.master} runs {slots}",
+                hint=f"use --partitions {slots}" if slots else "lower spark.task.cpus",
+            )
+
+    def _slots(self) -> int | None:
+        """How many tasks run at the same time; None if only the cluster knows."""
+        each = int(self.properties.get("spark.task.cpus", "1"))
+        if (threads := _LOCAL.fullmatch(self.master)) is not None:
+            return (os.cpu_count() or 1 if threads["number"] == "*" else int(threads["number"] or 1)) // each
+        if "spark.cores.max" in self.properties:
+            return int(self.properties["spark.cores.max"]) // each
+        executors = (self.properties.get("spark.executor.instances"), self.properties.get("spark.executor.cores"))
+        if None in executors or self.properties.get("spark.dynamicAllocation.enabled") == "true":
+            return None
+        return int(executors[0] or 0) * (int(executors[1] or 0) // each)
+
     def with_threads(self, least: int) -> SparkSettings:
         """The same settings, with at least this many parallel tasks if the number is left to Spark (`local[*]`).
 
@@ -81,6 +106,10 @@ class SparkSettings:
 def settings_of(config: SparkConfig) -> SparkSettings:
     """The settings that the options ask for. Raises UsageProblem for an invalid --conf."""
     return SparkSettings(master=config.master, memory=config.memory, properties=config.properties)
+
+
+_LOCAL = re.compile(r"local(\[(?P<number>\*|\d+)(,\d+)?\])?")
+"""Spark's address of threads of this machine."""
 
 
 @contextmanager

@@ -38,10 +38,12 @@ def load_queues(config: LoadConfig) -> int:
         planned = planned_load(config, workload, environment)
         _announce_target(planned.target)
         # Producers wait for each other, so each needs a Spark task of its own at the same time.
+        settings = settings.with_threads(planned.target.partitions)
+        settings.require_slots(planned.target.partitions)
         # The folder is made only after all names have been checked: a mistake leaves none behind.
         with (
             report_folder(folder_at(config.out)) as reports,
-            spark_session(settings.with_threads(planned.target.partitions)) as session,
+            spark_session(settings) as session,
         ):
             if config.find_rate:
                 return _find_rate(session, planned, thresholds, reports, trial_s=config.trial_ms / 1000)

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from conformance.problems import EnvironmentProblem
+from conformance.problems import EnvironmentProblem, UsageProblem
 from reports import session
 from reports.session import (
     _end_start,
@@ -93,3 +93,52 @@ def test_a_session_takes_its_jvm_and_all_that_is_temporary_with_it(tmp_path: Pat
     assert pids[0] != pids[1]
     assert not [pid for pid in pids if Path("/proc", str(pid)).exists()]
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("master", "properties"),
+    [
+        ("local", {}),
+        ("local[2]", {}),
+        ("local[2,3]", {}),
+        ("local[4]", {"spark.task.cpus": "2"}),
+        ("spark://h:7077", {"spark.cores.max": "2"}),
+        ("yarn", {"spark.executor.instances": "2", "spark.executor.cores": "1"}),
+        ("yarn", {"spark.executor.instances": "3", "spark.executor.cores": "3", "spark.task.cpus": "4"}),
+    ],
+)
+def test_too_few_slots_for_the_producers_are_refused(master: str, properties: dict[str, str]) -> None:
+    with pytest.raises(UsageProblem, match="3 producers need 3 Spark tasks at the same time"):
+        SparkSettings(master=master, properties=properties).require_slots(3)
+
+
+@pytest.mark.parametrize(
+    ("master", "properties"),
+    [
+        ("local[3]", {}),
+        ("local[6]", {"spark.task.cpus": "2"}),
+        ("spark://h:7077", {}),
+        ("spark://h:7077", {"spark.cores.max": "3"}),
+        ("yarn", {"spark.executor.instances": "3", "spark.executor.cores": "1"}),
+        (
+            "yarn",
+            {"spark.executor.instances": "1", "spark.executor.cores": "1", "spark.dynamicAllocation.enabled": "true"},
+        ),
+    ],
+)
+def test_enough_slots_or_a_cluster_that_grows_are_accepted(master: str, properties: dict[str, str]) -> None:
+    SparkSettings(master=master, properties=properties).require_slots(3)
+
+
+def test_threads_that_are_left_to_spark_are_enough() -> None:
+    SparkSettings().with_threads(64).require_slots(64)
+
+
+def test_a_load_with_too_few_slots_is_refused_at_once(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["load", "--jobs", "20", "--partitions", "3", "--master", "local[2]", "--out", str(out)]
+    environment = clean_environment({"PYTHONPATH": str(ROOT)})
+    done = run_command([sys.executable, "-m", "conformance", *words], cwd=tmp_path, env=environment)
+    assert done.code == 2, done
+    assert "use --partitions 2" in done.err
+    assert not out.exists()
