@@ -167,7 +167,14 @@ def installed(gate: Gate) -> Path:
     python = gate.venv / "bin" / "python"
     if not python.exists():
         _install([sys.executable, "-m", "venv", str(gate.venv)])
-    _install([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement])
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    lock = Path(gate.kit) / "requirements.lock"
+    if lock.is_file():
+        # Every package of a checkout has a hash; the kit itself comes last and brings nothing else.
+        _install([*pip, "--require-hashes", "-r", str(lock)])
+        _install([*pip, "--no-deps", "--no-build-isolation", requirement])
+    else:
+        _install([*pip, requirement])
     return gate.venv / "bin" / "bullmq-conformance"
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
-from action.gate import VARIABLES, GateProblem, settings_of
+from action import gate as gate_script
+from action.gate import VARIABLES, GateProblem, installed, settings_of
 from tests.conftest import Missing
 from tests.docs.blocks import commands_of
 from tests.packaging.stranger import ROOT, TIMEOUT_S, lent_packages, without_ours
@@ -232,6 +233,30 @@ def test_a_kit_that_is_nowhere_is_one_line_and_no_traceback(tmp_path: Path) -> N
     assert done.stderr.startswith("gate: BULLMQ_GATE_KIT: no wheel or checkout at ")
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir()), "nothing is made for what cannot be"
+
+
+@pytest.mark.parametrize("locked", [True, False])
+def test_a_checkout_is_installed_from_its_lock(locked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    lock = tmp_path / "requirements.lock"
+    if locked:
+        lock.touch()
+    commands: list[Sequence[str]] = []
+    monkeypatch.setattr(gate_script, "_install", commands.append)
+    kit = f"bullmq-conformance @ {tmp_path.as_uri()}"
+    settings = settings_of(
+        {"BULLMQ_GATE_CLIENT": "node", "BULLMQ_GATE_KIT": str(tmp_path), "BULLMQ_GATE_VENV": str(tmp_path / "venv")}
+    )
+    installed(settings)
+    after_pip = [list(command)[6:] for command in commands[1:]]
+    from_lock = [["--require-hashes", "-r", str(lock)], ["--no-deps", "--no-build-isolation", kit]]
+    assert after_pip == (from_lock if locked else [[kit]])
+
+
+def test_the_action_names_other_actions_by_commit(action: dict[str, Any]) -> None:
+    used = [step["uses"] for step in action["runs"]["steps"] if "uses" in step]
+    assert used
+    assert [name for name in used if not re.fullmatch(r"[\w/.-]+@[0-9a-f]{40}", name)] == []
 
 
 def test_texts_of_a_workflow_become_words_and_nothing_else() -> None:
