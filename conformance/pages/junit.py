@@ -96,7 +96,7 @@ def _case(described: JunitCase, suite_name: str) -> TestCase:
 
 
 def _result(problem: JunitProblem, suite_name: str) -> Failure | Error | Skipped:
-    result = problem.result(_attribute(problem.message), problem.kind or suite_name)
+    result = problem.result(_attribute(problem.message), _attribute(problem.kind or suite_name))
     if problem.details:
         result.text = visible(problem.details)
     return result

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from conformance.pages.terminal import terminal_text
 from conformance.pages.text import count, visible
-from conformance.problems import UsageProblem
+from conformance.problems import UsageProblem, printable
 from conformance.report.output import write_text
 from conformance.speed.records import GateOutcome, MeasuredRatio, SpeedReport
 
@@ -108,4 +108,4 @@ def facts(report: SpeedReport) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    return visible(text, keep_newlines=False).replace("|", "\\|").replace("<", "&lt;")
+    return printable(visible(text, keep_newlines=False)).replace("|", "\\|").replace("<", "&lt;")
