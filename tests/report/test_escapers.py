@@ -66,7 +66,7 @@ def in_markdown_of_chaos(text: str) -> list[str]:
 
 
 def speed(text: str) -> SpeedReport:
-    ratio = MeasuredRatio(measure="claim", meaning="m", unit="jobs/s", state="undecided", reason=text)
+    ratio = MeasuredRatio(measure="claim", meaning="m", unit="jobs/s", state="not-measured", reason=text)
     return SpeedReport(kit="1", client=text, oracle=text, redis=text, rounds=1, jobs=1, load=(0.0, 0.0), ratios=[ratio])
 
 
