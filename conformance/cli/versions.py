@@ -21,7 +21,9 @@ from conformance.ledger.loader import load_ledger
 from conformance.options import Option
 from conformance.problems import UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
+from conformance.report.adoption import render_adoption
 from conformance.report.mixed import MIXED_FORMATS, REPLAYS, write_mixed_pages
+from conformance.report.output import write_text
 from conformance.report.versions import VERSION_FORMATS, write_version_pages
 from conformance.servers import open_server
 from conformance.upstream.declarations import read_declarations
@@ -29,8 +31,18 @@ from conformance.upstream.manifest import RawScript, extract_scripts
 from conformance.upstream.node import NodeBinary, find_node
 from conformance.upstream.package import ensure_bullmq
 from conformance.upstream.registry import exact_version, is_version, published_versions
+from conformance.versions.adoption import (
+    Adoption,
+    broken_of,
+    hashes_of,
+    nearest_supported,
+    ranges_of,
+    undescribed_scripts,
+    verdicts_of,
+)
 from conformance.versions.changes import VersionDiff
 from conformance.versions.comparison import Comparison, ScriptReader
+from conformance.versions.declared_names import without_row
 from conformance.versions.mixed.replay import write_mixed_replays
 from conformance.versions.mixed.session import MixedSession, chosen_features
 from conformance.versions.pair_runner import PairRunner
@@ -63,6 +75,18 @@ class DifferenceConfig(ComparisonConfig, frozen=True, kw_only=True):
 
     releases: Annotated[bool, Option("Find the release of each change as well: dozens of shorter runs.")] = False
     select: Annotated[Sequence[str], Option("Glob over requirement ids, areas or scenario ids; repeatable.")] = ()
+
+
+class AdoptConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `versions adopt`."""
+
+    out: Annotated[str, Option("Folder for the page, the comparison and the runs, which are kept.")] = "adopt-out"
+    since: Annotated[str, Option("Release to compare with; default: the newest supported one before it.")] = ""
+    select: Annotated[Sequence[str], Option("Glob over requirement ids, areas or scenario ids; repeatable.")] = ()
+    jobs: Annotated[int | None, Option("Processes of each run; default: cores + 1.", at_least=1)] = None
+    tier: ChosenTier = "full"
+    redis: AnyRedis = ""
+    node: NodeProgram = ""
 
 
 class MixedConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +131,52 @@ def exit_code(difference: VersionDiff) -> int:
     if difference.changes or difference.scripts or difference.declared_gone or difference.declared_new:
         return DIFFERENT
     return UNDECIDED if difference.undecided or not difference.scenarios else ALIKE
+
+
+@versions.command()
+@click.argument("version")
+@configured(AdoptConfig)
+def adopt(config: AdoptConfig, version: str) -> int:
+    """Install VERSION, run everything with it, and list what it needs before it is a supported oracle.
+
+    Lists what has changed since the newest supported release before it, declared names without a row, rows that need a
+    range, and scripts to describe. Exit codes: 0 it is ready, 1 something is left, 2 wrong usage, 3 environment.
+    """
+    node = find_node(config.node or None)
+    newer = exact_version(node, version)
+    older = exact_version(node, config.since) if config.since else nearest_supported(newer)
+    package = ensure_bullmq(node, newer, announce=announce)
+    sha256, files = hashes_of(package.root)
+    folder = Path(config.out)
+    runner = PairRunner(
+        runs=folder / RUNS, announce=announce, tier=config.tier, redis=config.redis, node=config.node, jobs=config.jobs
+    )
+    own = runner.run(newer, newer, config.select).scenarios
+    comparing = DifferenceConfig(
+        out=config.out,
+        jobs=config.jobs,
+        tier=config.tier,
+        redis=config.redis,
+        node=config.node,
+        select=config.select,
+    )
+    difference = _compared(comparing, older, newer, config.select, releases=False)
+    adoption = Adoption(
+        version=newer,
+        older=older,
+        sha256=sha256,
+        files=files,
+        verdicts=verdicts_of(own),
+        ranges=ranges_of(own),
+        broken=broken_of(own),
+        difference=difference,
+        without_row=without_row(read_declarations(package.root)),
+        undescribed=undescribed_scripts(difference, extract_scripts(node, package.root)),
+    )
+    page = render_adoption(adoption)
+    write_text(folder / f"adopt-{newer}.md", page)
+    click.echo(page)
+    return ALIKE if adoption.is_ready else DIFFERENT
 
 
 @versions.command()
