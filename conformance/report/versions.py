@@ -116,6 +116,7 @@ def _page(found: VersionDiff) -> Iterator[str]:
     yield from _scripts(found)
     yield from _methods(found)
     yield from _declared(found)
+    yield from _declared_otherwise(found)
     yield from _undecided(found)
     yield from _advice(found)
 
@@ -135,6 +136,8 @@ def _heading(found: VersionDiff) -> Iterator[str]:
     yield ""
     words = f"bullmq-conformance versions diff {found.older} {found.newer}{tier}{selected}{searched}"
     yield f"Made by {_code(words)} (kit {found.kit})."
+    sharing = f"bullmq-conformance versions mixed {found.older} {found.newer}"
+    yield f"{_code(sharing)} shows the effects on jobs while both share a queue."
     if found.releases:
         yield (
             f"A release is the first that shows a change. It and the previous release were both run; "
@@ -226,6 +229,13 @@ def _declared(found: VersionDiff) -> Iterator[str]:
         for word, names in (("Gone", found.declared_gone), ("New", found.declared_new)):
             if names:
                 yield f"- {word}: {', '.join(map(_code, names))}"
+
+
+def _declared_otherwise(found: VersionDiff) -> Iterator[str]:
+    if found.declared_otherwise:
+        yield from ("", "Options of another type:", "", "| option | type in the newer release |", "|---|---|")
+        for name, text in found.declared_otherwise.items():
+            yield f"| {_code(name)} | {_value(text)} |"
 
 
 def _undecided(found: VersionDiff) -> Iterator[str]:

@@ -95,7 +95,8 @@ class VersionDiff(msgspec.Struct, frozen=True, kw_only=True):
     how many were decided; `undecided`: those that were not, with the reason. `scripts_with_other_text`: names of
     scripts that are called as before and whose text is another. `methods_gone`, `methods_new`: operations of the driver
     protocol that only one of them has. `declared_gone`, `declared_new`: options, methods and events that only the types
-    of one of them declare, as `Type.name`. `compared_ms`: Unix ms.
+    of one of them declare, as `Type.name`; `declared_otherwise`: options whose type is another, with the new type.
+    `compared_ms`: Unix ms.
     """
 
     kind: Literal["bullmq-version-diff"] = "bullmq-version-diff"
@@ -115,6 +116,7 @@ class VersionDiff(msgspec.Struct, frozen=True, kw_only=True):
     methods_new: list[str] = []
     declared_gone: list[str] = []
     declared_new: list[str] = []
+    declared_otherwise: dict[str, str] = {}
     compared_ms: int
 
 

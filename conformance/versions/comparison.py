@@ -89,7 +89,8 @@ class Comparison:
         scenarios = [*forward.scenarios, *(backward.scenarios if backward else ())]
         open_ones = undecided(scenarios)
         before, after = self.scripts(self.older), self.scripts(self.newer)
-        declared_before, declared_after = self.types(self.older).names, self.types(self.newer).names
+        types_before, types_after = self.types(self.older), self.types(self.newer)
+        declared_before, declared_after = types_before.names, types_after.names
         called = [change for _, change in changed_calls(before, self.older, after, self.newer)]
         return VersionDiff(
             kit=KIT_VERSION,
@@ -106,6 +107,11 @@ class Comparison:
             methods_new=sorted(forward.client_ops - forward.oracle_ops),
             declared_gone=sorted(declared_before - declared_after),
             declared_new=sorted(declared_after - declared_before),
+            declared_otherwise={
+                name: text
+                for name, text in sorted(types_after.options.items())
+                if types_before.options.get(name, text) != text
+            },
             compared_ms=time.time_ns() // 1_000_000,
         )
 

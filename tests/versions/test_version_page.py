@@ -49,6 +49,11 @@ def part(page: str, heading: str) -> str:
     return page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
+def test_an_option_of_another_type_is_on_the_page() -> None:
+    page = render_version_page(record(declared_otherwise={"RetryOptions.state": "'failed' | 'completed'"}))
+    assert "| `RetryOptions.state` | `'failed' \\| 'completed'` |" in page
+
+
 def test_what_is_different_stands_where_it_is_seen_with_its_release() -> None:
     page = render_version_page(record(change(release="6.0.0", last_before="5.81.5")))
     assert "| `pause.moves-wait` | `job.x`: `1` → `2` | 6.0.0 |" in part(page, "In Redis")
