@@ -18,6 +18,13 @@ switch (process.env.BULLMQ_SANDBOX_START) {
     }
     rmSync(mark);
     break;
+  case 'exit-once':
+    if (!existsSync(mark)) {
+      writeFileSync(mark, '');
+      process.exit(3);
+    }
+    rmSync(mark);
+    break;
   case 'chat':
     process.send?.({ cmd: 999, value: 'a message of the processor' });
     break;

@@ -29,6 +29,29 @@ def test_the_counter_also_counts_jobs_with_ids_of_their_own(client: Participant)
     equal(queue.add("generated"), "3", "the third add has the number 3")
 
 
+LARGE = [300_000_000, 2_147_483_648, 1_234_567_890_123]
+"""The first is `3e+8` where Redis 7.2 or newer writes a number of Lua as text."""
+PLACES: dict[str, dict[str, Any]] = {"wait": {}, "prioritized": {"priority": 1}, "delayed": {"delay": 60_000}}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("number", LARGE)
+@scenario("lifecycle.one-state", "add.id.counter", cases={"300000000-*": ">=5.80.3"})
+def test_a_large_number_is_an_id_like_any_other(client: Participant, number: int, place: str) -> None:
+    """A job is in its container under the same text as its hash: all digits, and no exponent."""
+    queue, worker = client.queue(), client.worker()
+    queue.redis.set_string("id", str(number - 1))
+    job = queue.add("job", {}, **PLACES[place])
+    equal(job, str(number), "the id is the number in full")
+    ids = queue.redis.elements(place) if place == "wait" else queue.redis.members(place)
+    equal(ids, [job], f"the job is in `{place}` under its id", where="membership.ghost")
+    if place == "delayed":
+        queue.promote(job)
+    equal(worker.claim_one().id, job, "it is claimed under its id")
+    worker.complete(job)
+    equal(queue.remove(job), 1, "it is removed under its id")
+
+
 @scenario("add.lifo")
 def test_a_lifo_job_enters_wait_at_the_right(client: Participant) -> None:
     """`lifo` puts a job where it runs next."""

@@ -175,6 +175,14 @@ def test_any_id_of_node_can_be_worked_on(client: Participant, oracle: Participan
     equal(queue.redis.members("completed"), [], "none is left")
 
 
+@pytest.mark.parametrize("name", ["tenant:mail", "a:b:c"], ids=["one", "two"])
+@scenario("edge.queue-names.colon")
+def test_a_queue_needs_a_name_without_an_inner_colon(client: Participant, name: str) -> None:
+    """The keys of its jobs could be those of another queue, and a flow over it could not be read."""
+    with client.refuses("invalid-argument", f"a queue cannot be called {name!r}"):
+        client.queue(name)
+
+
 @pytest.mark.parametrize("name", ["", ":", "a:b"], ids=["empty", "colon", "inner-colon"])
 @scenario("edge.queue-names.refused")
 def test_a_queue_needs_a_name_without_colon(client: Participant, name: str) -> None:

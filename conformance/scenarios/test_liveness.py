@@ -13,7 +13,7 @@ from conformance.participants.expect import between, equal, holds
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.steps import node, wait_for_finished
+from conformance.scenarios.support.steps import let_stall, node, wait_for_finished
 
 
 @scenario("liveness.pickup", clock="real", tier="smoke")
@@ -336,6 +336,27 @@ def test_a_day_like_any_other_has_no_errors(client: Participant) -> None:
     worker.wait_local("completed", "3")
     worker.close()
     equal(worker.errors(), [], "the worker has emitted no error", where="worker.error")
+
+
+@pytest.mark.parametrize("cause", ["stalled", "child"])
+@scenario("liveness.no-errors.deferred", clock="real", compare=False)
+def test_a_deferred_failure_is_no_error_of_the_worker(client: Participant, cause: str) -> None:
+    """The job stalled too often, or its child has failed; the worker that takes it next fails it."""
+    queue, manual = client.queue(), client.worker(maxStalledCount=0)
+    if cause == "stalled":
+        queue.add(jobId="doomed")
+        manual.claim_one()
+        let_stall(queue, manual, "doomed")
+    else:
+        client.flow().add(node("doomed", node("child", failParentOnFailure=True)))
+        manual.fail(manual.claim_one().id, unrecoverable=True)
+    fields = queue.redis.hash("doomed")
+    holds(bool(fields.get("defa")), "its failure is deferred", seen=fields)
+    worker = client.worker("noop")
+    worker.wait_local("failed", "doomed")
+    worker.wait_local("completed", queue.add("after"))
+    worker.close()
+    equal(worker.errors(), [], "the worker has emitted no error")
 
 
 @scenario("liveness.error-in-job", clock="real")

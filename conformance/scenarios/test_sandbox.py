@@ -131,6 +131,19 @@ def test_a_process_that_cannot_start_fails_its_job(client: Participant) -> None:
     worker.close()
 
 
+# From 5.34.10 to 6.7.0 at least, Node itself does not notice such an end.
+@scenario("sandbox.start", clock="real", bullmq=">=5.17.0,<5.34.1")
+def test_a_process_that_ends_while_it_starts_fails_its_job(client: Participant) -> None:
+    """The worker hears of the end, although the process has never been ready; the job does not stay in `active`."""
+    queue = client.queue()
+    job = queue.add("doomed", {"steps": []})
+    worker = client.worker("sandboxed", processor_args={"start": "exit-once"})
+    _wait_for(client, queue, job, "failed")
+    reason = "Unexpected exit code: 3 signal: null"
+    equal(queue.redis.field(job, "failedReason"), reason, "the reason is its end", where="job.failedReason")
+    worker.close()
+
+
 @scenario("sandbox.start", clock="real", bullmq=">=5.80.5")
 def test_a_process_that_could_not_start_is_replaced(client: Participant) -> None:
     """It fails the job that it was started for, and the next one runs."""

@@ -266,3 +266,12 @@ def test_two_checks_are_enough(client: Participant) -> None:
     between(client.clock.now_ms() - started, 300, 2 * 400 + LATE_MS, "the job runs again within two intervals (ms)")
     worker.resolve("1")
     worker.wait_local("completed", "1")
+
+
+@pytest.mark.parametrize("limit", [-1, -2])
+@scenario("stalled.limit.negative", clock="real", compare=False)
+def test_a_negative_limit_of_stalls_is_refused(client: Participant, limit: int) -> None:
+    """No job could stall so rarely."""
+    with client.refuses("invalid-argument", f"a job cannot be allowed to stall {limit} times"):
+        client.worker("noop", maxStalledCount=limit)
+    client.worker("noop", maxStalledCount=0).close()

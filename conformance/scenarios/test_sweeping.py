@@ -16,7 +16,7 @@ from conformance.scenarios.support.steps import HOUR_MS, YEARLY, current_job
 SECOND_MS = 1000
 LATER_MS = 60_000
 
-CleanedState = Literal["completed", "wait", "active", "paused", "prioritized", "delayed", "failed"]
+CleanedState = Literal["completed", "wait", "waiting", "active", "paused", "prioritized", "delayed", "failed"]
 OPTIONS: dict[str, dict[str, Any]] = {"delayed": {"delay": LATER_MS}, "prioritized": {"priority": 3}}
 OLD = ("old-1", "old-2", "old-3")
 
@@ -36,8 +36,10 @@ def _bring(client: Participant, queue: QueueHandle, job: str, state: str) -> Non
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 9])
-@pytest.mark.parametrize("state", ["completed", "wait", "active", "paused", "prioritized", "delayed", "failed"])
-@scenario("getters.clean", "scheduler.job-protected", tier="full", cases={"paused-*": "<6"})
+@pytest.mark.parametrize(
+    "state", ["completed", "wait", "waiting", "active", "paused", "prioritized", "delayed", "failed"]
+)
+@scenario("getters.clean", "scheduler.job-protected", tier="full", cases={"paused-*": "<6", "waiting-*": ">=5.56.8"})
 def test_cleaning_takes_the_oldest_of_a_state(client: Participant, state: CleanedState, limit: int) -> None:
     """Not more than the limit, none that is young, and not the job of a scheduler or one that is locked."""
     queue = client.queue()
@@ -52,7 +54,7 @@ def test_cleaning_takes_the_oldest_of_a_state(client: Participant, state: Cleane
         client.pass_time(SECOND_MS if client.clock.frozen else 5)
     if client.clock.frozen:  # else a busy machine makes it old
         _bring(client, queue, "young", state)
-    if state in ("wait", "paused", "prioritized", "delayed"):
+    if state in ("wait", "waiting", "paused", "prioritized", "delayed"):
         queue.schedule("s", YEARLY if state == "delayed" else {"every": HOUR_MS}, **OPTIONS.get(state, {}))
     grace_ms = SECOND_MS // 2 if client.clock.frozen else 0
     cleaned = queue.call(queue_ops.Clean(grace_ms=grace_ms, limit=limit, type=state)).ids

@@ -26,8 +26,8 @@ processors. More steps: `merge` updates the data to its own fields and those of 
 delayed for `ms` and throws DelayedError; `exit` ends the process with `code`, at once or `after_ms` later while the
 next steps go on; `fail` with `cyclic` throws an error that refers to itself. The `message` of `delay` and
 `unrecoverable` may be empty: then the error is made without one. With the argument `start`, each process first does
-this before it takes a job: `chat` (send a message of its own, if the client has such messages) or `throw-once` (only
-the first one throws an Error).
+this before it takes a job: `chat` (send a message of its own, if the client has such messages), `throw-once` (only
+the first one throws an Error) or `exit-once` (only the first one ends, with code 3).
 """
 
 

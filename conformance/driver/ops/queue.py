@@ -130,11 +130,14 @@ class Drain(Op[Nothing], frozen=True):
 
 @operation("queue.clean", on="queue", answer=Ids)
 class Clean(Op[Ids], frozen=True):
-    """Queue.clean(grace, limit, type). `grace_ms`: only jobs older than this. `limit` 0: no limit."""
+    """Queue.clean(grace, limit, type). `grace_ms`: only jobs older than this. `limit` 0: no limit.
+
+    `waiting` is another name of `wait`.
+    """
 
     grace_ms: int
     limit: int
-    type: Literal["completed", "wait", "active", "paused", "prioritized", "delayed", "failed"] = "completed"
+    type: Literal["completed", "wait", "waiting", "active", "paused", "prioritized", "delayed", "failed"] = "completed"
 
 
 @operation("queue.obliterate", on="queue", answer=Nothing)

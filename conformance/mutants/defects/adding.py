@@ -39,6 +39,17 @@ def ids_by_hundred(damage: Damage) -> None:
     )
 
 
+@mutant("add.ids-with-exponents", kills=("lifecycle.one-state",))
+def ids_with_exponents(damage: Damage) -> None:
+    """Large ids are shortened in lists and sets, such as 300000000 to `3e+08`, so that workers find no such job."""
+    damage.commands(
+        "add*Job",
+        "local id = tonumber(command[#command]) "
+        'if (command[1] == "LPUSH" or command[1] == "ZADD") and id and id >= 1e8 '
+        'then command[#command] = string.format("%.8g", id) end',
+    )
+
+
 @mutant("add.lifo-ignored", kills=("add.lifo",))
 def lifo_ignored(damage: Damage) -> None:
     """`lifo` has no effect."""

@@ -167,7 +167,7 @@ def any_queue_name(damage: Damage) -> None:
     damage.around(QueueBase, "__init__", broken)
 
 
-@mutant("edge.unchecked-queue-name", kills=("edge.queue-names.refused",))
+@mutant("edge.unchecked-queue-name", kills=("edge.queue-names.refused", "edge.queue-names.colon"))
 def unchecked_queue_name(damage: Damage) -> None:
     """A queue is opened under any name, so that its keys are read as those of another queue."""
 

@@ -361,10 +361,29 @@ def keeps_its_end_to_itself(damage: Damage) -> None:
     damage.around(Worker, "emit", broken)
 
 
-@mutant("worker.takes-any-options", kills=("liveness.options-refused",))
+@mutant("worker.takes-any-options", kills=("liveness.options-refused", "stalled.limit.negative"))
 def takes_any_options(damage: Damage) -> None:
     """A worker does not validate its options."""
     damage.replace(worker_module, "check_options", lambda _opts: None)
+
+
+@mutant("worker.complains-of-deferred-failures", kills=("liveness.no-errors.deferred",))
+def complains_of_deferred_failures(damage: Damage) -> None:
+    """A worker that has failed a job for its deferred failure loses it from its books, and reports that as `error`."""
+
+    def broken(fail: Function) -> Function:
+        async def fail_and_complain(
+            runner: JobRunner, job: Job, error: BaseException, slots: Any, span: Any
+        ) -> Job | None:
+            fetched: Job | None = await fail(runner, job, error, slots, span)
+            if job.deferredFailure:
+                damage.witness.note()
+                vars(runner)["_worker"].emit("error", KeyError(job.id))
+            return fetched
+
+        return fail_and_complain
+
+    damage.around(JobRunner, "_fail", broken)
 
 
 @mutant("worker.never-says-paused", kills=("liveness.state",))

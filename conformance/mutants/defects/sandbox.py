@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
+from conformance.reference_impl.errors import SandboxedError
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.workers import sandbox as sandbox_module
 from conformance.reference_impl.workers.sandbox import SandboxProcess
@@ -76,3 +78,25 @@ def no_reason(damage: Damage) -> None:
 def uses_the_dead(damage: Damage) -> None:
     """A worker gives its next job to a process that has ended while it was idle."""
     damage.replace(SandboxProcess, "is_alive", property(lambda _process: True))
+
+
+@mutant("sandbox.unnoticed-end", kills=("sandbox.exit",))
+def unnoticed_end(damage: Damage) -> None:
+    """A worker waits without end for a process that ends before its first message."""
+    heard: set[SandboxProcess] = set()
+
+    def broken(receive: Function) -> Function:
+        async def receive_or_wait(process: SandboxProcess) -> dict[str, Any]:
+            try:
+                message: dict[str, Any] = await receive(process)
+            except SandboxedError:
+                if process not in heard:
+                    damage.witness.note()
+                    await asyncio.Event().wait()
+                raise
+            heard.add(process)
+            return message
+
+        return receive_or_wait
+
+    damage.around(SandboxProcess, "_receive", broken)

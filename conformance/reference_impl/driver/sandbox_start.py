@@ -21,8 +21,10 @@ def start(action: str) -> None:
         # Standard output is free for the processor: its worker must not read it as a message.
         print("a message of the processor", flush=True)
     started = Path(os.environ.get(STARTED, os.devnull))
-    if action == "throw-once":
+    if action in ("throw-once", "exit-once"):
         if not started.exists():
             started.touch()
+            if action == "exit-once":
+                os._exit(3)
             raise StepError("cannot start yet")
         started.unlink()
