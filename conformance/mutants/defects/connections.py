@@ -21,7 +21,10 @@ from conformance.reference_impl.policy import ReconnectPolicy
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.queue_base import QueueBase
 from conformance.reference_impl.workers.fetching import JobFetcher
+from conformance.reference_impl.workers.locks import StalledChecker
 from conformance.reference_impl.workers.worker import Worker
+
+CHECKS_AFTER_CLOSE = 10
 
 
 @mutant("worker.waits-for-the-dead", kills=("connection.silent",))
@@ -49,6 +52,62 @@ def hurries(damage: Damage) -> None:
         return rest
 
     damage.around(Worker, "rest", hasty)
+
+
+@mutant(
+    "worker.checks-on",
+    kills=("liveness.close-connections",),
+    by=("connections/a_closed_worker_never_connects_again",),
+)
+def checks_on(damage: Damage) -> None:
+    """The timer of the stalled check outlives the close of its worker, and connects again."""
+    running: set[asyncio.Task[None]] = set()
+
+    async def go_on(worker: Worker) -> None:
+        for _ in range(CHECKS_AFTER_CLOSE):
+            await asyncio.sleep(worker.opts["stalledInterval"] / 1000)
+            connection = Connection(worker.address)
+            await connection.command("PING")
+            damage.witness.note()
+            await connection.close()
+
+    def broken(stop: Function) -> Function:
+        def stop_others(checker: StalledChecker) -> None:
+            stop(checker)
+            running.add(asyncio.ensure_future(go_on(vars(checker)["_worker"])))
+
+        return stop_others
+
+    damage.around(StalledChecker, "stop", broken)
+
+
+@mutant(
+    "worker.close-stops-at-a-failure",
+    kills=("liveness.close-connections",),
+    by=("connections/a_worker_closes_what_is_left",),
+)
+def close_stops_at_a_failure(damage: Damage) -> None:
+    """A close raises at the first connection that has been lost before, and leaves the next one open."""
+    lost: set[Connection] = set()
+
+    def noting(note: Function) -> Function:
+        def note_loss(connection: Connection, error: BaseException) -> None:
+            lost.add(connection)
+            note(connection, error)
+
+        return note_loss
+
+    def broken(close: Function) -> Function:
+        async def close_or_raise(connection: Connection) -> None:
+            await close(connection)
+            if connection in lost:
+                damage.witness.note()
+                raise ConnectionClosed("Connection reset by peer")
+
+        return close_or_raise
+
+    damage.around(Connection, "_note_loss", noting)
+    damage.around(Connection, "close", broken)
 
 
 @mutant("queue.close-cuts", kills=("liveness.close-calls",))
