@@ -65,24 +65,6 @@ def test_a_closed_worker_never_connects_again(client: Participant) -> None:
     equal(client.tap.opened - opened, 0, "no connection is opened after the close")
 
 
-@scenario("liveness.close-connections", clock="real", slow=True, compare=False)
-def test_a_worker_closes_what_is_left(client: Participant) -> None:
-    """One of its connections has just been lost: the close still ends the other one."""
-    queue = client.queue()
-    job = queue.add("work")
-    of_queue = len(client.tap.connections())
-    worker = client.worker("noop")
-    worker.wait_local("completed", job)
-    waiting = client.tap.wait_for(lambda command: command.name == "BZPOPMIN")
-    client.tap.disconnect(connection=waiting.connection, reset=True)
-    # A close may well report the loss: what counts is what it leaves.
-    with contextlib.suppress(OperationFailed, OperationIndeterminate):
-        worker.close()
-    client.eventually(
-        lambda: len(client.tap.connections()), lambda left: left <= of_queue, "only the queue is connected"
-    )
-
-
 @pytest.mark.parametrize("what", ["worker", "events", "queue"])
 @scenario(
     "connection.paced",

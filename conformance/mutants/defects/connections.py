@@ -81,35 +81,6 @@ def checks_on(damage: Damage) -> None:
     damage.around(StalledChecker, "stop", broken)
 
 
-@mutant(
-    "worker.close-stops-at-a-failure",
-    kills=("liveness.close-connections",),
-    by=("connections/a_worker_closes_what_is_left",),
-)
-def close_stops_at_a_failure(damage: Damage) -> None:
-    """A close raises at the first connection that has been lost before, and leaves the next one open."""
-    lost: set[Connection] = set()
-
-    def noting(note: Function) -> Function:
-        def note_loss(connection: Connection, error: BaseException) -> None:
-            lost.add(connection)
-            note(connection, error)
-
-        return note_loss
-
-    def broken(close: Function) -> Function:
-        async def close_or_raise(connection: Connection) -> None:
-            await close(connection)
-            if connection in lost:
-                damage.witness.note()
-                raise ConnectionClosed("Connection reset by peer")
-
-        return close_or_raise
-
-    damage.around(Connection, "_note_loss", noting)
-    damage.around(Connection, "close", broken)
-
-
 @mutant("queue.close-cuts", kills=("liveness.close-calls",))
 def close_cuts(damage: Damage) -> None:
     """Closing a queue drops the connection, and with it the calls that are under way."""
