@@ -100,8 +100,8 @@ def test_small_stores_are_compared_without_java_or_spark(server: RedisInstance, 
     write(server, prefix, plain_store(prefix))
     words = ["diff", *[f"{server.url}#{prefix}"] * 2]
     code = f"import sys; from conformance.cli.main import main; sys.argv[1:] = {words!r}\ntry:\n main()\n"
-    code += "finally:\n print('pyspark' in sys.modules, 'pandas' in sys.modules)"
+    code += "finally:\n print('pyspark' in sys.modules)"
     environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "False False"
+    assert done.stdout.splitlines()[-1] == "False"
