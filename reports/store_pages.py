@@ -83,17 +83,20 @@ TRIMMED_SHOWN = 5
 
 def print_diff(summary: DiffSummary, console: Console) -> None:
     """Show the outcome, the classes, and one example of each."""
-    console.print(verdict_of(summary), style="bold red" if summary.total else "bold green", highlight=False)
+    console.print(
+        terminal_text(verdict_of(summary)), style="bold red" if summary.total else "bold green", highlight=False
+    )
     if summary.hidden:
         counts = ", ".join(f"{rule} {count:,}" for rule, count in summary.hidden.items())
-        console.print(f"Values hidden by rules: {counts}.", highlight=False)
+        console.print(terminal_text(f"Values hidden by rules: {counts}."), highlight=False)
     if summary.trimmed:
         more = ", …" if len(summary.trimmed) > TRIMMED_SHOWN else ""
         names = ", ".join(map(terminal_line, summary.trimmed[:TRIMMED_SHOWN])) + more
         console.print(
-            f"Events trimmed in {names}: only those of jobs whose first event both sides still have were compared.",
+            terminal_text(
+                f"Events trimmed in {names}: only those of jobs whose first event both sides still have were compared."
+            ),
             highlight=False,
-            markup=False,
         )
     if not summary.total:
         return
@@ -101,7 +104,7 @@ def print_diff(summary: DiffSummary, console: Console) -> None:
     for name, count in summary.by_class.items():
         first = next(example for example in summary.examples if example.class_ == name)
         shown = (f"{first.locator} at {first.key}", first.expected, first.actual)
-        table.add_row(name, f"{count:,}", *map(terminal_text, shown))
+        table.add_row(terminal_text(name), f"{count:,}", *map(terminal_text, shown))
     console.print(table)
 
 
@@ -140,11 +143,13 @@ def _check_case(summary: CheckSummary, name: str) -> JunitCase:
 
 def print_checks(summary: CheckSummary, console: Console) -> None:
     """Show the outcome, and an example of each check that the store breaks."""
-    console.print(check_verdict(summary), style="bold red" if summary.total else "bold green", highlight=False)
+    console.print(
+        terminal_text(check_verdict(summary)), style="bold red" if summary.total else "bold green", highlight=False
+    )
     table = Table("check", "places", "example", "message", box=None, pad_edge=False)
     for name, count in summary.by_check.items():
         first = next(example for example in summary.examples if example.check == name)
-        table.add_row(name, f"{count:,}", terminal_text(first.key), terminal_text(first.message))
+        table.add_row(terminal_text(name), f"{count:,}", terminal_text(first.key), terminal_text(first.message))
     if summary.total:
         console.print(table)
 
@@ -183,5 +188,5 @@ def print_history(result: HistoryResult, console: Console) -> None:
     for check, count in result.by_check.items():
         first = next((finding for finding in result.examples if finding.check == check), None)
         shown = (first.job, first.message) if first else ("", "")
-        table.add_row(check, f"{count:,}", *map(terminal_text, shown))
+        table.add_row(terminal_text(check), f"{count:,}", *map(terminal_text, shown))
     console.print(table)

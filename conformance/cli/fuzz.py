@@ -86,14 +86,16 @@ def _replay_mixed(config: ReplayConfig, file: Path) -> int:
     with open_server(config.redis or None, announce=announce) as server:
         outcome = MixedSession(older, newer, server).replay(content)
     console = Console(highlight=False)
-    console.print(Text(f"{header.feature}: recorded as {header.word} ({header.detail})", style="bold"), soft_wrap=True)
+    console.print(
+        terminal_text(f"{header.feature}: recorded as {header.word} ({header.detail})", style="bold"), soft_wrap=True
+    )
     for number, step in enumerate(content.steps, start=1):
-        console.print(Text(f"{number:3} {step_text(step)}"), soft_wrap=True)
+        console.print(terminal_text(f"{number:3} {step_text(step)}"), soft_wrap=True)
     for line in outcome.lines:
-        console.print(Text(line), soft_wrap=True)
+        console.print(terminal_text(line), soft_wrap=True)
     safe = outcome.harm.word == "nothing"
     said = "no difference" if safe else f"{outcome.harm.word}: {outcome.harm.detail}"
-    console.print(Text(said, style="bold green" if safe else "bold red"), soft_wrap=True)
+    console.print(terminal_text(said, style="bold green" if safe else "bold red"), soft_wrap=True)
     return FIXED if safe else FAILS
 
 

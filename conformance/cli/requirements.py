@@ -118,7 +118,7 @@ def explain(requirement: str | None, prove: bool, everything: bool, node: str, r
     row = _find(load_ledger(), requirement)
     _print_requirement(row, console)
     for claim in _listed_claims(row, requirement):
-        console.print(f"in a run's folder: specification.html#{claim}")
+        console.print(terminal_text(f"in a run's folder: specification.html#{claim}"))
     return _prove(row, console, options) if prove else 0
 
 

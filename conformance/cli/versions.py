@@ -19,7 +19,7 @@ from conformance.gate.options import AnyRedis, ChosenTier, NodeProgram, SingleRe
 from conformance.gate.selection import check_patterns
 from conformance.ledger.loader import load_ledger
 from conformance.options import Option
-from conformance.problems import UsageProblem
+from conformance.problems import UsageProblem, printable
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.report.adoption import render_adoption
 from conformance.report.mixed import MIXED_FORMATS, REPLAYS, write_mixed_pages
@@ -175,7 +175,7 @@ def adopt(config: AdoptConfig, version: str) -> int:
     )
     page = render_adoption(adoption)
     write_text(folder / f"adopt-{newer}.md", page)
-    click.echo(page)
+    click.echo(printable(page))
     return ALIKE if adoption.is_ready else DIFFERENT
 
 
@@ -198,7 +198,8 @@ def mixed(config: MixedConfig, older: str, newer: str) -> int:
     folder = Path(config.out)
     write_mixed_pages(record, folder)
     write_mixed_replays(record, folder / REPLAYS / f"{record.older}-{record.newer}")
-    click.echo(MIXED_FORMATS[config.format](record))
+    render = MIXED_FORMATS[config.format]
+    click.echo(render(record))
     return ALIKE if record.is_safe else DIFFERENT
 
 

@@ -25,7 +25,9 @@ MAKING = frozenset({"Text", "Text.assemble", "Text.from_markup", "Markdown"})
 """Calls that make a block of a text, which may then be shown."""
 DOORS = frozenset({"terminal_text", "terminal_line", "terminal_block", "terminal_parts", "printable"})
 """Calls that escape."""
-RENDERED = frozenset({"render", "compact_json", "requirements_page", "render_version_page", "Table"})
+RENDERED = frozenset(
+    {"render", "compact_json", "requirements_page", "render_version_page", "render_mixed_page", "Table"}
+)
 """Calls that make a whole report, which the tests of hostile texts check, or that show nothing themselves."""
 BLOCKS = re.compile(r"\b(Text|Table|RenderableType|RenderableTable|Panel|Group)\b")
 """Annotations of values whose makers have been checked."""

@@ -21,7 +21,7 @@ from conformance.pages.junit import JunitSuite, junit_check, junit_document
 from conformance.report.speed import print_speed, render_markdown_speed
 from conformance.report.workflow_commands import annotation
 from conformance.speed.records import MeasuredRatio, SpeedReport
-from reports.rendering import print_checks, print_diff, print_history, write_diff_reports
+from reports.store_pages import print_checks, print_diff, print_history, write_diff_reports
 from tests.chaos.test_chaos_hostile import result
 from tests.hostile_texts import HOSTILE, cells_of_rows, harm_in_html, harm_in_terminal, insist_on_xml
 from tests.reports.test_reports_hostile import checks, diff, history

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from conformance.problems import EnvironmentProblem, UsageProblem
 from reports import session
 from reports.session import (
+    SparkSettings,
     _end_start,
     explained_spark,
     says_more_than_an_interruption,
