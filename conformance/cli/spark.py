@@ -1,6 +1,6 @@
-"""`load`, `snapshot`, `diff`, `check` and `history`: the verbs of the Spark pipeline.
+"""`load`, `snapshot`, `diff`, `check` and `history`: the verbs of the pipeline for stores.
 
-The work is done in `reports.verbs`, which is imported only when one of them runs: it needs Spark.
+The work is done in `reports.verbs`, which is imported only when one of them runs: it needs the extra `spark`.
 """
 
 from __future__ import annotations

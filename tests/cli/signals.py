@@ -87,7 +87,7 @@ class Verb:
     @property
     def needs_java(self) -> bool:
         """Whether it starts Spark."""
-        return self.words[0] in {"load", "snapshot", "diff", "check", "history"}
+        return self.words[0] == "load"
 
 
 VERBS = (
