@@ -316,7 +316,7 @@ def _properties(settings: SparkSettings) -> dict[str, str]:
         # The tables of one snapshot are written in one pass, without a sort by table.
         "spark.sql.maxConcurrentOutputFileWriters": "24",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
-        # Executors then read only the tables of a snapshot that a query needs (`reports.snapshot.remote_rows`).
+        # Executors then read only the tables of a snapshot that a query needs (`reports.snapshot.spark_rows`).
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.parquet.compression.codec": "zstd",
         **_FOR_MANY_ROWS,
