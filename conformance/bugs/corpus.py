@@ -62,8 +62,9 @@ class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     upstream's. `harm`: what a user suffers, in one sentence. `visible`: how a test can see it that drives the client
     from outside; `inside` if none can, with the `reason`.
 
-    `requirement`: the row of the ledger that it violates, empty if no row does. `proof`: `releases`, or the name of a
-    mutant that has the same defect; empty if there is none. `select`: the scenarios of the proof, by default all of the
+    `requirement`: the row of the ledger that it violates, empty if no row does. `proof`: `releases`, or the id of the
+    bug of another port that the same commit has fixed in the shared Lua scripts, or the name of a mutant that has the
+    same defect; empty if there is none. `select`: the scenarios of the proof, by default all of the
     requirement. `oracle`: the release to compare with in the proof, by default the kit's own or, for a fix that is
     newer, the release of the fix. `redis`: the server of the proof, if it needs a certain one, such as `cluster:3`.
     """
@@ -95,6 +96,11 @@ class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         return f"https://github.com/{self.repository}/" + (
             f"issues/{number}" if number.isdecimal() else f"commit/{self.commit}"
         )
+
+    @property
+    def is_proven_by_releases(self) -> bool:
+        """Whether releases show it: its own, or those of a port that runs the same scripts."""
+        return self.proof == RELEASES or self.proof.partition("-")[0] in get_args(Port)
 
     @property
     def status(self) -> Status:

@@ -6,7 +6,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from conformance.bugs.corpus import RELEASES, BlindDraw, Bug, Corpus
+from conformance.bugs.corpus import BlindDraw, Bug, Corpus
 
 _HEAD = """# Real bugs
 
@@ -64,7 +64,7 @@ def _table(title: str, name: str, bugs: Sequence[Bug], key: Callable[[Bug], str]
     groups = [(group, [bug for bug in bugs if key(bug) == group]) for group in dict.fromkeys(map(key, bugs))]
     for group, members in [*groups, ("all", bugs)]:
         counts = Counter(bug.status for bug in members)
-        by_releases = sum(bug.proof == RELEASES for bug in members)
+        by_releases = sum(bug.is_proven_by_releases for bug in members)
         numbers = f"{counts['caught']} | {by_releases} | {counts['open']} | {counts['not visible']}"
         lines.append(f"| {group} | {len(members)} | {numbers} | {recall_text(members)} |")
     return "\n".join(lines) + "\n"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
-from conformance.bugs.corpus import RELEASES, Bug
+from conformance.bugs.corpus import RELEASES, Bug, load_corpus
 from conformance.gate.records import Record, ScenarioRecord, Verdict, worst
 from conformance.gate.separate_run import StoredRuns
 from conformance.problems import UsageProblem
@@ -54,6 +54,8 @@ class Prover:
         Raises UsageProblem for a bug without a requirement or without a way to prove it, EnvironmentProblem if a run
         does not end, for example because a release cannot be installed.
         """
+        if same := load_corpus().get(bug.proof):
+            return replace(self.prove(same), bug=bug)
         with_bug, with_fix = clients_of(bug)
         damaged = self._judged(bug, f"{bug.id} with the bug", with_bug)
         if all(judged.verdict != "fail" for judged in damaged.values()):
