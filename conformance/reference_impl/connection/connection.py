@@ -226,8 +226,11 @@ class Connection:
         await self._carrier.disconnect()
 
     async def until_idle(self) -> None:
-        """Wait for the replies to what was sent. Returns at once if the connection is lost."""
-        if self.is_connected:
+        """Wait for the replies to calls under way. Returns at once if the connection is lost, or not yet ready.
+
+        The first calls wait for the version check and the `opening`, which may get no reply at all: a close must not.
+        """
+        if self.is_connected and self._checked and self._opening is None and not self._unprepared:
             await self._idle.wait()
 
     async def close(self) -> None:
@@ -276,6 +279,8 @@ class Connection:
         return reply
 
     def _note_loss(self, error: BaseException) -> None:
+        # Calls that wait for another connection are not to be waited for.
+        self._idle.set()
         if self._watch is not None and not self.closed:
             self._watch.lost(error)
 
