@@ -14,6 +14,7 @@ import msgspec
 from conformance.environment.clients import Launch, Toolchain, oracle_version
 from conformance.environment.drivers import introduced
 from conformance.gate.options import AnyRedis, ChosenTier, NodeProgram
+from conformance.gate.records import without_password
 from conformance.gate.separate_run import kit_hash, start_run
 from conformance.matrix.cell_store import StoredCell, cell_folder, load_cell, store_cell
 from conformance.matrix.cells import Cell, Entrant
@@ -46,7 +47,7 @@ class MatrixConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def settings(self) -> dict[str, str]:
         """The settings of a cell; a stored result is only valid for the same settings."""
-        return {"tier": self.tier, "redis": self.redis, "node": self.node}
+        return {"tier": self.tier, "redis": without_password(self.redis), "node": self.node}
 
 
 @dataclass(frozen=True)

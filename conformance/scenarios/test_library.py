@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from conformance.driver.errors import OperationUnsupported
 from conformance.driver.ops.library import LogLine
 from conformance.participants.expect import between, equal, holds, one_of
 from conformance.participants.handles import ParticipantHandle, QueueHandle, WorkerHandle
@@ -214,10 +215,17 @@ def test_metrics_show_the_connection(client: Participant) -> None:
     """The state of the connection is shown, and attempts to reconnect are counted."""
     worker = client.worker("noop", library=True)
     _connected(client, worker, connected=True)
+    _not_on_a_cluster(client)
     with client.tap.outage():
         _connected(client, worker, connected=False)
         _reaches(client, worker, "bullmq_redis_reconnect_attempts_total")
     _connected(client, worker, connected=True)
+
+
+def _not_on_a_cluster(client: Participant) -> None:
+    """Raise OperationUnsupported on a cluster: a client tries several nodes there, as its Redis library does."""
+    if client.on_cluster:
+        raise OperationUnsupported("open", "attempts to reconnect to a cluster cannot be counted")
 
 
 def _connected(client: Participant, worker: WorkerHandle, *, connected: bool) -> None:
@@ -330,6 +338,7 @@ def test_the_delay_of_a_retry_has_a_maximum(client: Participant) -> None:
 @shared("library.reconnect.schedule")
 def test_pauses_before_reconnecting_are_doubled(client: Participant) -> None:
     """The first attempt comes after about 100 ms, and each pause is twice as long as the last one."""
+    _not_on_a_cluster(client)
     reader = client.events(library=True)
     with client.tap.outage():
         before = client.tap.opened

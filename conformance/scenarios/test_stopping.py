@@ -214,6 +214,11 @@ def test_a_forced_close_during_a_claim_is_no_error(client: Participant) -> None:
     queue, worker = client.queue(), client.worker("noop")
     worker.wait_local("completed", queue.add("before"))
     client.tap.wait_for(lambda command: command.name == "BZPOPMIN")
+    if client.on_cluster:
+        # ioredis waits for the reply of a claim, as long as the node is there.
+        worker.close(force=True, within_ms=8000)
+        equal(worker.errors(), [], "no error is emitted")
+        return
     with client.tap.hold("moveToActive") as barrier:
         queue.add("work")
         claim = barrier.wait()

@@ -91,7 +91,7 @@ def test_chaos_runs_on_the_program_that_is_chosen() -> None:
     with prepare(EnvironmentOptions(redis="container:some/redis"), print, redis="program") as environment:
         assert environment.redis_program.source.startswith("container some/redis; crash points: ")
     with (
-        pytest.raises(UsageProblem, match="cannot start a Redis from 'redis://here'"),
+        pytest.raises(UsageProblem, match="cannot start a Redis from 'redis://here:6379/0'"),
         prepare(EnvironmentOptions(redis="redis://here"), print, redis="program"),
     ):
         pytest.fail("the block must not be entered")

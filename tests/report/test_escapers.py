@@ -116,9 +116,9 @@ def unescaped(package: str) -> Any:
 REMOVED: list[tuple[str, str, Any]] = [
     ("diff", "conformance.pages.terminal.visible", as_it_is),
     ("diff", "conformance.pages.terminal.printable", as_it_is),
-    ("diff", "reports.rendering.terminal_text", as_markup),
-    ("check", "reports.rendering.terminal_text", as_markup),
-    ("history", "reports.rendering.terminal_text", as_markup),
+    ("diff", "reports.store_pages.terminal_text", as_markup),
+    ("check", "reports.store_pages.terminal_text", as_markup),
+    ("history", "reports.store_pages.terminal_text", as_markup),
     ("bench", "conformance.report.speed.terminal_text", as_markup),
     ("chaos", "conformance.pages.terminal.visible", as_it_is),
     ("chaos", "conformance.pages.terminal.printable", as_it_is),

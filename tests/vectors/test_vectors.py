@@ -48,6 +48,7 @@ WITHOUT_VECTORS = {
     "queue.getWorkers": "it asks who is connected",
     "queue.getWorkersCount": "it asks who is connected",
     "job.waitUntilFinished": "it waits for an event",
+    "queue.refuses": "BullMQ has no such rules",
 }
 
 CALLS = kept_calls()

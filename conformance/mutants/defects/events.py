@@ -108,7 +108,9 @@ def exhausted_missing(damage: Damage) -> None:
 def exhausted_always(damage: Damage) -> None:
     """An unrecoverable failure counts as exhausted retries."""
     damage.around(
-        MoveScripts, "_finish_options", lambda healthy: lambda scripts, job: {**healthy(scripts, job), "attempts": 0}
+        MoveScripts,
+        "_finish_options",
+        lambda healthy: lambda scripts, state, job: {**healthy(scripts, state, job), "attempts": 0},
     )
 
 
@@ -248,13 +250,13 @@ def untrimmed(damage: Damage) -> None:
     )
 
 
-@mutant("event.retries-untrimmed", kills=("event.trimmed",), by=("events/retries_trim_the_stream[at-once]",))
+@mutant("event.retries-untrimmed", kills=("event.trimmed",), by=("events/retries_trim_the_stream[0]",))
 def retries_untrimmed(damage: Damage) -> None:
     """A job that is retried at once adds to the event stream without trimming it."""
     _add_without_trimming(damage, "retryJob")
 
 
-@mutant("event.later-retries-untrimmed", kills=("event.trimmed",), by=("events/retries_trim_the_stream[later]",))
+@mutant("event.later-retries-untrimmed", kills=("event.trimmed",), by=("events/retries_trim_the_stream[60000]",))
 def later_retries_untrimmed(damage: Damage) -> None:
     """A job that is put off for a retry adds to the event stream without trimming it."""
     _add_without_trimming(damage, "moveToDelayed")

@@ -330,14 +330,14 @@ def numbers_only_progress(damage: Damage) -> None:
     """Progress is a number, and nothing else is taken."""
 
     def broken(update: Function) -> Function:
-        async def update_progress(job: Job, progress: Any) -> None:
+        async def update_progress(queue: Queue, job_id: str, progress: Any) -> None:
             if not isinstance(parse(getattr(progress, "text", "0")), (int, float)):
                 raise InvalidArgument("progress must be a number")
-            await update(job, progress)
+            await update(queue, job_id, progress)
 
         return update_progress
 
-    damage.around(Job, "updateProgress", broken)
+    damage.around(Queue, "updateJobProgress", broken)
 
 
 @mutant("progress.for-nobody", kills=("progress.missing-job",))

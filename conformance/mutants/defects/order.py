@@ -226,7 +226,9 @@ def short_lock(damage: Damage) -> None:
 
 def _edit_finish(damage: Damage, **options: Any) -> None:
     damage.around(
-        MoveScripts, "_finish_options", lambda healthy: lambda scripts, job: {**healthy(scripts, job), **options}
+        MoveScripts,
+        "_finish_options",
+        lambda healthy: lambda scripts, state, job: {**healthy(scripts, state, job), **options},
     )
 
 

@@ -204,8 +204,8 @@ def first_queue_wins(damage: Damage) -> None:
 
 def _edit_size(damage: Damage, size: Any) -> None:
     def broken(options: Function) -> Function:
-        def finish_options(scripts: MoveScripts, finish: Any) -> dict[str, Any]:
-            return {**options(scripts, finish), "maxMetricsSize": size}
+        def finish_options(scripts: MoveScripts, state: str, job: Any) -> dict[str, Any]:
+            return {**options(scripts, state, job), "maxMetricsSize": size}
 
         return finish_options
 

@@ -40,10 +40,6 @@ async def _update_data(job: Job, args: Json) -> None:
     await job.updateData(raw(args["data_raw"]))
 
 
-async def _update_progress(job: Job, args: Json) -> None:
-    await job.updateProgress(raw(args["value_raw"]))
-
-
 async def _clear_logs(job: Job, args: Json) -> None:
     await job.clearLogs(args.get("keep_logs"))
 
@@ -103,7 +99,6 @@ async def _remove_unprocessed_children(job: Job, _args: Json) -> None:
 
 JOB_OPERATIONS: dict[str, JobOperation] = {
     "updateData": _update_data,
-    "updateProgress": _update_progress,
     "clearLogs": _clear_logs,
     "promote": _promote,
     "changeDelay": _change_delay,
@@ -141,8 +136,17 @@ def job_handlers(handles: ReferenceHandles) -> dict[str, Handler]:
             "count": await Job.addJobLog(_owner(handles.named(name)), args["job"], args["row"], args.get("keep_logs"))
         }
 
+    async def update_progress(name: str | None, args: Json) -> None:
+        """A user of a queue has the id, and one of a worker the job."""
+        handle, value = handles.named(name), raw(args["value_raw"])
+        if isinstance(handle.client, Queue):
+            await handle.client.updateJobProgress(args["job"], value)
+        else:
+            await (await find_job(handle, args["job"])).updateProgress(value)
+
     known = {f"job.{name}": handler(operation) for name, operation in JOB_OPERATIONS.items()}
-    return {**known, "job.log": log, "job.waitUntilFinished": wait_until_finished}
+    own = {"job.log": log, "job.updateProgress": update_progress, "job.waitUntilFinished": wait_until_finished}
+    return {**known, **own}
 
 
 async def _get_next_job(worker: Worker, args: Json, handle: ReferenceHandle) -> Json:

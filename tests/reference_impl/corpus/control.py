@@ -115,6 +115,9 @@ CONTROL_CASES = (
     case("promote-paused", queue(), add(delay=5), add(delay=9, priority=1), do("queue.pause"), do("queue.promoteJobs")),
     case("promote-none", queue(), do("queue.promoteJobs")),
     case("trim-events", *_EVERY_STATE, do("queue.trimEvents", max_length=0), do("queue.trimEvents", max_length=5)),
+    case("publish-event", queue(), do("queue.publishEvent", event_name="greeting", fields={"to": "all"}, max_length=5)),
+    case("prometheus", *_EVERY_STATE, do("queue.exportPrometheusMetrics", variables={"region": "north"})),
+    case("prometheus-when-empty", queue(), do("queue.exportPrometheusMetrics")),
     case("trim-events-when-empty", queue(), do("queue.trimEvents", max_length=0)),
     case(
         "global-concurrency",
