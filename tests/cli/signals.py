@@ -124,9 +124,9 @@ VERBS = (
     Verb("bugs", ("bugs", "prove", "node-4300", "node-4299"), 15, codes=(0, 3)),
     Verb("mutants", ("mutants", "--sample", "4", "--quick", "--jobs", "2"), 15),
     Verb("bench", ("bench", "--client", "reference", "--measure", "claim", "--redis", "{redis}", "--out", "{out}"), 10),
-    Verb("snapshot", ("snapshot", "--redis", "{redis}", "--prefix", THEIRS, "--out", "{out}"), 8),
-    Verb("diff", ("diff", "{redis}#" + THEIRS, "{redis}#" + THEIRS, "--out", "{out}"), 10),
-    Verb("check", ("check", "{redis}#" + THEIRS, "--out", "{out}"), 10),
+    Verb("snapshot", ("snapshot", "--redis", "{redis}", "--prefix", THEIRS, "--out", "{out}"), 3),
+    Verb("diff", ("diff", "{redis}#" + THEIRS, "{redis}#" + THEIRS, "--out", "{out}"), 3),
+    Verb("check", ("check", "{redis}#" + THEIRS, "--out", "{out}"), 3, codes=(0, 1)),
     Verb("history", ("history", "{history}", "--out", "{out}"), 10, codes=(4,)),
 )
 
@@ -317,9 +317,11 @@ def _processes_left(mark: str) -> list[str]:
 
 
 def _files_left(folder: Path) -> Iterator[str]:
-    """In the folder for what is temporary, and in the one where the user stood."""
+    """In the folder for what is temporary, and in the one where the user stood; the index of reports belongs there."""
     yield from (f"folder {path.name}" for path in (folder / "tmp").iterdir())
-    yield from (f"file {path.name}" for path in folder.iterdir() if path.name not in {"tmp", "said", "out"})
+    yield from (
+        f"file {path.name}" for path in folder.iterdir() if path.name not in {"tmp", "said", "out", "index.html"}
+    )
 
 
 def _keys_left(before: Mapping[bytes, Any], server: RedisInstance) -> Iterator[str]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -116,6 +117,7 @@ def test_every_operation_that_the_model_knows_can_come() -> None:
     assert {*JOB_OPS, *QUEUE_OPS} == known - never - loops
 
 
+@pytest.mark.turns(days=3)
 def test_every_legal_pair_of_operation_and_state_is_soon_generated() -> None:
     target, _ = dry_target()
     campaign = Campaign(target, CampaignOptions(600.0, 0, most_rounds=1))

@@ -90,11 +90,13 @@ def of_the_older(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]
     return verdicts("node@5.62.0", tmp_path_factory.mktemp("older"))
 
 
+@pytest.mark.turns(days=3)
 @pytest.mark.parametrize("row", CHANGED)
 def test_an_older_version_fails_what_has_changed(of_the_older: dict[str, set[str]], row: str) -> None:
     assert of_the_older[row] & NOTICED, of_the_older
 
 
+@pytest.mark.turns(days=3)
 def test_the_newer_version_itself_passes(tmp_path: Path) -> None:
     found = verdicts(f"node@{NEWER}", tmp_path)
     assert {row: found[row] for row in CHANGED} == {row: {"pass"} for row in CHANGED}

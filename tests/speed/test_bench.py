@@ -43,6 +43,7 @@ def test_a_slow_client_fails_its_gate_and_what_it_lacks_is_not_declared(tmp_path
     assert document["client"].startswith("limited ")
 
 
+@pytest.mark.turns(days=3)
 def test_a_client_with_a_planted_20_ms_misses_the_limit_of_10_ms(tmp_path: Path) -> None:
     slow = ("--slow", "worker.getNextJob", "--slow-ms", "20")
     measures = ("--rounds", "3", "--measure", "claim", "--measure", "overhead", "--measure", "stalled-check")
