@@ -331,6 +331,9 @@ class ClientSide(asyncio.Protocol):
         """The client has connected."""
         self._transport = cast("asyncio.Transport", transport)
         self._conversation.to_client.connect(self._transport)
+        # A cut may come between the accept and this call, which is a turn of the loop later: the client would wait
+        # forever on a connection whose bytes nothing passes on.
+        self._refuse = self._refuse or self._conversation.is_cut
         if self._refuse:
             # RST is the nearest to a refused connection that a listening port can do.
             self._conversation.cut(reset=True)

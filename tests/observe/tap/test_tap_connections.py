@@ -355,6 +355,22 @@ def test_cutting_what_is_silent_or_held(tap: Tap, redis: Any) -> None:
     eventually(lambda: not tap.connections(), tap.connections)
 
 
+def test_cutting_what_has_just_been_accepted(server: RedisInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The socket belongs to its conversation only a turn of the loop later, and must not stay open for ever."""
+    accepted = Tap._accept
+
+    def cut_at_once(tap: Tap, node: str) -> Any:
+        side = accepted(tap, node)
+        tap._cut(None, reset=True)
+        return side
+
+    monkeypatch.setattr(Tap, "_accept", cut_at_once)
+    with Tap(server.nodes[0]) as tap:
+        with pytest.raises(ConnectionResetError), Wire(tap.address) as wire:
+            wire.ask("PING")
+        eventually(lambda: not tap.connections(), tap.connections)
+
+
 @pytest.fixture
 def other_server(tmp_path: Path) -> Iterator[tuple[int, Path]]:
     """A Redis that listens on a Unix socket and with TLS."""
