@@ -24,6 +24,7 @@ import msgspec
 
 from conformance.driver.errors import (
     DriverError,
+    DriverHung,
     EventTimeout,
     LoopNotHeldBack,
     OperationFailed,
@@ -155,7 +156,12 @@ class LoopWorker(WorkerHandle):
         """Close a loop without a job, and wait until it no longer asks for one: its close may return before that."""
         if not self.caller.pauses_loops:
             self._wait_for_rest(loop)
-        self.caller.call(lifecycle.Close(), handle=loop.handle)
+        try:
+            self.caller.call(lifecycle.Close(), handle=loop.handle)
+        except DriverHung:
+            # A job that the worker took between the last look and its close keeps the close waiting.
+            self._check_held_back(loop, within_ms=0)
+            raise
         self.caller.closed_loops.append(loop.handle)
         try:
             with self.caller.waiting("a closed worker asks for no job", HAND_OVER_MS) as wait:

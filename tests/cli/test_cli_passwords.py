@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conformance.problems import EnvironmentProblem
-from conformance.servers import RedisInstance, open_server
+from conformance.servers import open_server
 from reports.spark_problems import find_java
 from tests.conftest import Missing
 
@@ -43,17 +43,11 @@ WITH_SPARK = frozenset({"load", "snapshot", "diff", "check"})
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """The URL of a Redis that requires the password."""
-    with open_server(None, announce=print) as server:
-        yield _guarded(server)
-        with server.connect() as client:
-            client.auth(PASSWORD)
-            client.config_set("requirepass", "")
-
-
-def _guarded(server: RedisInstance) -> str:
-    with server.connect() as client:
+    # A connection that was open before needs no password: the server can be emptied at the end.
+    with open_server(None, announce=print) as server, server.connect() as client:
         client.config_set("requirepass", PASSWORD)
-    return server.text.replace("://", f"://:{PASSWORD}@")
+        yield server.text.replace("://", f"://:{PASSWORD}@")
+        client.config_set("requirepass", "")
 
 
 def _outputs(words: str, setting: str, address: str, folder: Path) -> dict[str, str]:

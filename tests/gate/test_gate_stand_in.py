@@ -17,6 +17,7 @@ from conformance.gate.decidability import can_count_against, is_decided, why_nev
 from conformance.gate.trial_result import TrialResult
 from conformance.ledger.operations import WORKER_RUN
 from conformance.participants.expect import equal
+from conformance.participants.loop_worker import JobLoop, LoopWorker
 from conformance.participants.marks import ASSIGNMENT, Scenario, handover, scenario
 from conformance.participants.participant import Participant
 from conformance.participants.roles import Assignment
@@ -313,6 +314,22 @@ def test_a_loop_that_cannot_be_held_back_decides_nothing(limited: LimitedBench) 
     )
     assert said(evidence) == ([], "", frozenset())
     assert "took another job while the kit held it back" in evidence.given_up
+
+
+def test_nor_does_one_that_takes_its_job_at_the_moment_of_the_close(
+    limited: LimitedBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the claim comes after the last look for it, and the close then waits for the job."""
+    look = LoopWorker._check_held_back
+    closed: list[JobLoop] = []
+
+    def too_early(worker: LoopWorker, loop: JobLoop, *, within_ms: int) -> None:
+        if loop in closed:
+            look(worker, loop, within_ms=within_ms)
+        closed.append(loop)
+
+    monkeypatch.setattr(LoopWorker, "_check_held_back", too_early)
+    test_a_loop_that_cannot_be_held_back_decides_nothing(limited)
 
 
 # Workers that report nothing.

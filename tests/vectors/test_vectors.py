@@ -42,8 +42,6 @@ WITHOUT_VECTORS = {
         ),
         "BullMQ 5.62.0 has no such method",
     ),
-    "queue.publishEvent": "one command, with the fields of the caller",
-    "queue.exportPrometheusMetrics": "a text about the answers of two other operations",
     "resolve": "an answer to a worker's own loop",
     "queue.getWorkers": "it asks who is connected",
     "queue.getWorkersCount": "it asks who is connected",
