@@ -284,7 +284,7 @@ def _compare_foreign(expected: Snapshot, actual: Snapshot) -> Iterator[Differenc
 
 
 def _compare_relays(expected: Snapshot, actual: Snapshot) -> Iterator[Difference]:
-    """What a relay keeps for all of its processes."""
+    """The state that all processes of a relay share."""
     left, right = (
         {(place, key): value for place, key, value in relay_content(side.prefix, side.unknown)}
         for side in (expected, actual)

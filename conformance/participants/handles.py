@@ -74,7 +74,7 @@ class ParticipantHandle:
         return self.call(library.ScrapeMetrics()).text
 
     def log_lines(self, *messages: str) -> list[library.LogLine]:
-        """What an object opened with `library` has logged; `messages`: only lines with one of these."""
+        """Return the lines that an object opened with `library` has logged; `messages`: only those with such a text."""
         return [line for line in self.call(library.ReadLogs()).lines if not messages or line.message in messages]
 
     def uncaught(self) -> list[str]:

@@ -254,7 +254,7 @@ def _write_array(value: Iterable[Any], pieces: list[str]) -> None:
 def _property_name(key: Any) -> str:
     if isinstance(key, str):
         return joined_surrogates(key)
-    # As in Python's json; the text of a tuple, a date or an object as a key is a mistake that nobody would find.
+    # As in Python's json; the text of a tuple, a date or an object as a key is a mistake that is hard to find.
     if key is None or isinstance(key, (bool, int, float)):
         return stringify(key)
     raise TypeError(f"the keys of an object must be texts or numbers, not {key!r} ({type(key).__name__})")

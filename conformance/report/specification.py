@@ -114,7 +114,7 @@ def _decided(
 def _without_scenario(row: Requirement, disputed: bool) -> tuple[ClaimWord, str]:
     if disputed:
         return "disputed", f"Node.js: {row.oracle}"
-    # A text for readers and a rule for the work on a client are no behaviour of the client, so no driver declares them.
+    # Texts for readers and rules for the work on a client are not its behaviour, so no driver declares them.
     outside = row.status == "client-only" or row.area in ("documentation", "testing", "cluster")
     return ("not declared" if outside else "not decided"), row.reason
 

@@ -123,7 +123,7 @@ _OWNER = {"jobs": "id", "memberships": "job", "dependencies": "parent", "logs": 
 
 
 def _content_of(table: str, row: Any) -> str:
-    """What a row says of its job, whatever uuids are in it; empty if the job is not alone."""
+    """The content of a row of a job, with its uuids masked; empty if the job is not alone."""
     if table == "dependencies" or (table == "jobs" and "parentKey" in row.fields):
         return ""
     if table == "jobs":

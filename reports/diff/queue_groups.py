@@ -93,7 +93,7 @@ class SideRows:
     scope: StoreScope
 
     def single_keys(self) -> Rows:
-        """What a queue has once, without its deduplication keys, and events that belong to no job."""
+        """Rows that a queue has once, without its deduplication keys, and events that belong to no job."""
         found: Rows = []
         for bucket in range(self.folder.buckets):
             tables = [table for table in LOOSE_TABLES if table != DEDUPLICATIONS]

@@ -262,7 +262,8 @@ def carry_out(case: Interruption, room: Room, name: str = "case") -> Aftermath:
                 start_new_session=True,
             )
         late, ended, seconds = _interrupted(program, case, folder / "said")
-        left = (*_processes_left(mark), *_files_left(folder), *containers_of(image), *_keys_left(before, room.server))
+        files = _files_left(folder, finished=late)
+        left = (*_processes_left(mark), *files, *containers_of(image), *_keys_left(before, room.server))
     code = program.returncode if ended else None
     return Aftermath(case, code, late, seconds, (folder / "said").read_text("utf-8", "replace"), left)
 
@@ -316,12 +317,11 @@ def _processes_left(mark: str) -> list[str]:
     return [f"process {pid}: {args}" for pid, args in processes.items()]
 
 
-def _files_left(folder: Path) -> Iterator[str]:
-    """In the folder for what is temporary, and in the one where the user stood; the index of reports belongs there."""
+def _files_left(folder: Path, *, finished: bool) -> Iterator[str]:
+    """Temporary files, and those in the working directory; a finished report has an index there."""
+    expected = {"tmp", "said", "out"} | ({"index.html"} if finished else set())
     yield from (f"folder {path.name}" for path in (folder / "tmp").iterdir())
-    yield from (
-        f"file {path.name}" for path in folder.iterdir() if path.name not in {"tmp", "said", "out", "index.html"}
-    )
+    yield from (f"file {path.name}" for path in folder.iterdir() if path.name not in expected)
 
 
 def _keys_left(before: Mapping[bytes, Any], server: RedisInstance) -> Iterator[str]:

@@ -63,12 +63,23 @@ DEFECTS: Mapping[str, str] = {
 """Planted defects of the newer Node (`newer_node.mjs`), and the rows that fail with them."""
 
 
-NOTICED = {"fail", "warn", "inconclusive"}
-"""Verdicts on a broken client. `inconclusive`: the kit waits in vain, and the machine is busy."""
+NOTICED = {"fail", "warn"}
+"""Verdicts on a broken client."""
+ATTEMPTS = 3
+"""Runs, while the machine is too busy to judge a row of which the kit waits in vain."""
 
 
 def verdicts(client: str, folder: Path, rows: Iterable[str] = CHANGED, command: str = "") -> dict[str, set[str]]:
-    """The verdict of a run on each row, over its scenarios. `command`: of a driver, instead of a client by name."""
+    """The verdicts of a run on each row, over its scenarios. `command`: of a driver, instead of a client by name."""
+    chosen = list(rows)
+    for attempt in range(ATTEMPTS):
+        found = _verdicts_once(client, folder / str(attempt), chosen, command)
+        if not any("inconclusive" in found[row] for row in chosen):
+            break
+    return found
+
+
+def _verdicts_once(client: str, folder: Path, rows: Iterable[str], command: str) -> dict[str, set[str]]:
     words = ["run", "--oracle", NEWER, "--tier", "full", "--jobs", "1", "--out", str(folder)]
     words += [word for row in rows for word in ("--select", row)]
     words += ["--", *command.split()] if command else ["--client", client]

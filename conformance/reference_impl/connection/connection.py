@@ -109,7 +109,7 @@ class Connection:
 
     @property
     def is_single(self) -> bool:
-        """Whether all commands go over one socket, whatever their keys."""
+        """Whether all commands go over one socket, for any key."""
         return self.address.mode != "cluster"
 
     @property

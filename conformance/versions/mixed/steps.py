@@ -102,8 +102,8 @@ def step_text(step: Step) -> str:
     doing, role = fields.pop("do"), fields.pop("role", "")
     name = fields.pop("op", doing)
     arguments = fields.pop("args", {}) | fields
-    told = ", ".join(f"{key}={msgspec.json.encode(value).decode()}" for key, value in arguments.items())
-    return f"{role + ': ' if role else ''}{name}{f'({told})' if told else ''}"
+    listed = ", ".join(f"{key}={msgspec.json.encode(value).decode()}" for key, value in arguments.items())
+    return f"{role + ': ' if role else ''}{name}{f'({listed})' if listed else ''}"
 
 
 def roles_of(steps: Iterable[Step]) -> tuple[str, ...]:
