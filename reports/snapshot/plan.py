@@ -63,6 +63,48 @@ class RedisSource:
         return setting
 
 
+TABLES_OF_QUEUE_KEYS = frozenset(
+    {"memberships", "events", "metas", "markers", "limiters", "stalled_checks", "counters", "metrics"}
+)
+"""Tables that the keys which a queue has once fill alone, so that a queue that is named needs no walk for them."""
+
+TABLES_OF_JOB_KEYS = frozenset({"jobs", "expiries", "unknown"})
+"""Tables that a key named like a job can be a row of: also one of another type, or with a time to live."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The rows that a query asks for; None: all. `containers` only concern those of `memberships`, `ids` of `jobs`.
+
+    Only an outline: rows that do not belong to it may be read too.
+    """
+
+    tables: frozenset[str] | None = None
+    containers: frozenset[str] | None = None
+    ids: frozenset[str] | None = None
+
+    def jobs_alone(self, source: RedisSource) -> frozenset[str] | None:
+        """The ids, if their hashes are all that is asked for: in a known queue they need no search."""
+        return self.ids if self.tables == frozenset({"jobs"}) and source.queue else None
+
+    def needs(self, part: KeyspacePart, source: RedisSource) -> bool:
+        """Whether the part can have rows of the wanted tables."""
+        if self.tables is None:
+            return True
+        if part.kind == "scan":
+            return not (source.queue and self.tables <= TABLES_OF_QUEUE_KEYS)
+        if part.kind == "queue":
+            return bool(self.tables & (TABLES_OF_QUEUE_KEYS | {"schedulers", "expiries", "unknown"}))
+        if part.name == "events":
+            return bool(self.tables & {"events", "expiries"})
+        is_wanted = self.containers is None or part.name in self.containers
+        return "expiries" in self.tables or ("memberships" in self.tables and is_wanted)
+
+    def needs_job_keys(self) -> bool:
+        """Whether keys that are named like jobs have to be read."""
+        return self.tables is None or bool(self.tables & TABLES_OF_JOB_KEYS)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReadPlan:
     """All parts of a store, and into how many buckets its rows go: by its keys and memory, those of others included."""
@@ -79,7 +121,8 @@ class KeyspacePart:
     `scan`: `node` and share `index` of `shares`, or from `first_slot` to `last_slot`, inclusive. `queue`: the keys that
     `queue` has once, and its scheduler records, without the containers cut into slices (`elsewhere`). `slice`: `key`
     from `start` to `stop`, inclusive: ranks, or stream ids in ms. `is_first`: the first slice of its container.
-    `queues` are all queues that have a `queue` part, `expires`: any key of the node has a time to live.
+    `jobs`: the hashes of these `ids` of `queue`. `queues` are all queues that have a `queue` part, `expires`: any key
+    of the node has a time to live, `job_keys`: keys that are named like jobs are read too.
     """
 
     kind: str
@@ -90,6 +133,8 @@ class KeyspacePart:
     first_slot: int = 0
     last_slot: int = -1
     expires: bool = True
+    job_keys: bool = True
+    ids: frozenset[str] = frozenset()
     queues: frozenset[str] = frozenset()
     schedulers: frozenset[str] = frozenset()
     queue: str = ""
@@ -100,11 +145,18 @@ class KeyspacePart:
     elsewhere: frozenset[str] = field(default=frozenset())
 
 
-def plan_reading(source: RedisSource) -> ReadPlan:
-    """Cut the store into parts. Raises redis errors."""
+EVERYTHING = Wanted()
+
+
+def plan_reading(source: RedisSource, wanted: Wanted = EVERYTHING) -> ReadPlan:
+    """Cut what is wanted of the store into parts. Raises redis errors."""
     address = source.address
+    ids = wanted.jobs_alone(source)
     with connect(address) as client:
         taken_ms = _now_ms(client)
+        if ids is not None:
+            part = KeyspacePart(kind="jobs", taken_ms=taken_ms, queue=source.queue, ids=ids)
+            return ReadPlan(parts=[part], buckets=1, keys=len(ids))
         nodes = nodes_of(client, address)
         keyspaces = [replace(_keyspace(address, node), slots=_slots_of(client, address, node)) for node in nodes]
         keys, used_bytes = (sum(getattr(each, what) for each in keyspaces) for what in ("keys", "used_bytes"))
@@ -114,11 +166,12 @@ def plan_reading(source: RedisSource) -> ReadPlan:
         length = SLICE * lots_for(buckets)
         parts = [part for queue in sorted(queues) for part in _queue_parts(client, source.prefix, queue, length)]
     scans = [
-        replace(part, queues=queues, schedulers=schedulers)
+        replace(part, queues=queues, schedulers=schedulers, job_keys=wanted.needs_job_keys())
         for keyspace in keyspaces
         for part in _scan_parts(keyspace, lots_for(buckets))
     ]
-    return ReadPlan(parts=[replace(part, taken_ms=taken_ms) for part in [*scans, *parts]], buckets=buckets, keys=keys)
+    needed = [replace(part, taken_ms=taken_ms) for part in [*scans, *parts] if wanted.needs(part, source)]
+    return ReadPlan(parts=needed, buckets=buckets, keys=keys)
 
 
 def nodes_of(client: Any, address: RedisUrl) -> list[str]:

@@ -64,7 +64,8 @@ def read_share(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBat
         connect_node(address, part.node) as client,
     ):
         pages = _pages_of_jobs(walking, source, part, others)
-        for batch in chain(_job_batches(reading, pages, others), (None,)):
+        batches = _job_batches(reading, pages, others) if part.job_keys else (None for _ in pages)
+        for batch in chain(batches, (None,)):
             if batch is not None:
                 yield batch
             if others:
@@ -80,7 +81,7 @@ def _pages_of_jobs(node: NodeSocket, source: RedisSource, part: KeyspacePart, ot
         fresh = [key for key in dict.fromkeys(keys) if key not in seen]
         seen.update(fresh)
         jobs = _sorted_out(source.prefix, fresh, part, others)
-        if part.expires and (expiring := _expiring(node, jobs.keys)):
+        if part.expires and part.job_keys and (expiring := _expiring(node, jobs.keys)):
             others += expiring
             jobs = jobs.at(place for place, key in enumerate(jobs.keys) if key not in expiring)
         if jobs.keys:
@@ -247,11 +248,19 @@ _MEMBERS_PAGE = 50_000
 
 def read_part(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBatch]:
     """All rows of one part. Raises EnvironmentProblem where Redis cannot be read."""
-    readers = {"scan": read_share, "queue": _read_queue, "slice": _read_slice}
+    readers = {"scan": read_share, "jobs": _read_jobs, "queue": _read_queue, "slice": _read_slice}
     try:
         yield from readers[part.kind](source, part)
     except (RedisError, OSError) as error:
         raise explain(error, source.address, part.node or ", ".join(source.address.nodes)) from error
+
+
+def _read_jobs(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBatch]:
+    """The hashes of the jobs with these ids."""
+    keys = [as_bytes(f"{source.prefix}:{part.queue}:{job}") for job in sorted(part.ids - QUEUE_KEYS.keys())]
+    with connect(source.address) as client:
+        raw = [key for key in read_keys(client, keys) if key.type != "none"]
+    yield assembled(source.prefix, part.taken_ms, raw)
 
 
 def _read_queue(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBatch]:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from redis import Redis
 
 from benchmarks.planted import CHANGES, expected_differences, expected_hidden
 from benchmarks.planted import planted as with_planted
-from benchmarks.stores import fill
+from benchmarks.stores import FIRST_MS, IDLE, fill
 from conformance.cli.verbs import cli
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.problems import EnvironmentProblem, Undecidable, UsageProblem
@@ -48,12 +49,13 @@ from reports.snapshot.format import (
 )
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.rows import batch_of, wide_rows
-from reports.snapshot.source import BullmqSource
+from reports.snapshot.source import BullmqSource, register
 from reports.snapshot.spark_rows import StoredSnapshot, open_stored
 from reports.snapshot.store import in_buckets
 from reports.standalone import standalone_cluster
 from reports.store_pages import write_history_reports
 from reports.verbs.store_readings import demand_both, demand_content
+from tests.docs.blocks import blocks_of
 from tests.observe.snapshot_builders import Zset, job
 from tests.reports.reports_builders import finished_job, kept_here, plain_store, planted, rows_in, saved, write
 from tests.reports.test_reports_failures import manifest
@@ -244,6 +246,70 @@ def test_a_workload_is_the_same_however_it_is_cut(spark: SparkSession) -> None:
     assert cut[0] == cut[1]
     other = sorted(map(repr, jobs_of(spark, msgspec.structs.replace(workload, seed=2), 1).collect()))
     assert other != cut[0]
+
+
+@pytest.mark.turns(days=2)
+def test_a_query_reads_no_more_than_it_asks_for(spark: SparkSession, server: RedisInstance) -> None:
+    """Each question, its answer, and how many hashes and how many containers Redis had to read for it."""
+    prefix, jobs = server.fresh_prefix(), 5_000
+    fill(server, prefix, jobs)
+    with server.connect() as client:
+        client.delete(f"{prefix}:{IDLE}:meta")  # a queue that is not announced is found all the same
+    register(spark)
+    place = {"redis": server.url, "prefix": prefix}
+    of = {
+        table: spark.read.format("bullmq").options(**place, table=table).load()
+        for table in ("", "jobs", "memberships", "events")
+    }
+    questions = {
+        "one job": (of["jobs"].where("queue = 'q' and id = '7'"), 1, (1, 0)),
+        "two jobs": (of["jobs"].where("queue = 'q'").where("id in ('7', '8')"), 2, (2, 0)),
+        "no job: the name of a container": (of["jobs"].where("queue = 'q' and id = 'completed'"), 0, (0, 0)),
+        "a container": (of["memberships"].where("queue = 'q' and container = 'completed'"), jobs, (1, 1)),
+        "waiting jobs": (of["memberships"].where("container = 'wait'"), 8, (2, 9)),
+        "a queue": (of["memberships"].where("queue = 'live'"), 18, (1, 7)),
+        "all events of a job": (of["events"].where("queue = 'q' and job = '7'"), 4, (1, 0)),
+        "everything": (of[""].where("table = 'jobs' or table = 'markers'"), jobs + 22, (jobs + 21, 10)),
+    }
+    found = {}
+    for question, (rows, _, _) in questions.items():
+        with server.connect() as client:
+            client.config_resetstat()
+            answer = rows.count()
+            calls = {name: each["calls"] for name, each in client.info("commandstats").items()}
+        containers = sum(calls.get(f"cmdstat_{name}", 0) for name in ("lrange", "zrange"))
+        found[question] = (answer, (calls.get("cmdstat_hgetall", 0), containers))
+    server.remove_prefix(prefix)
+    assert found == {question: (answer, read) for question, (_, answer, read) in questions.items()}
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "ask-a-store.md"
+
+
+@pytest.mark.turns(days=3)
+def test_the_questions_of_the_page_are_answered(spark: SparkSession, server: RedisInstance, prefix: str) -> None:
+    """The page is executed as it stands, except for the address and the prefix."""
+    fill(server, prefix, 600)
+    with server.connect() as client:
+        client.hset(f"{prefix}:q:lost", mapping={"name": "job", "data": "{}"})
+        client.rpush(f"{prefix}:q:wait", "gone", "1")
+    names: dict[str, Any] = {"spark": spark}
+    answers: dict[str, list[Any]] = {}
+    for block in blocks_of(PAGE):
+        text = block.text.replace("redis://127.0.0.1:6379", server.url).replace('prefix="bull"', f'prefix="{prefix}"')
+        names.pop("answer", None)
+        exec(compile(text, str(PAGE), "exec"), names)  # noqa: S102 - the page is ours
+        if "answer" in names:
+            answers[block.section[-1]] = sorted(tuple(row) for row in names["answer"].collect())
+    # Spark gives moments in the time zone of the machine.
+    minute = datetime.fromtimestamp(FIRST_MS // 60_000 * 60, UTC).astimezone().replace(tzinfo=None)
+    assert list(answers.values()) == [
+        [("live", "no", 2)],
+        [("live", [5, 5, 5], [4, 4, 4]), ("q", [2, 2, 2], [3, 3, 3])],
+        [("q", "gone", None, "wait"), ("q", "lost", True, None)],
+        [("job", 1, 80.0, 80)],
+        [("q", minute, 600, None)],
+    ]
 
 
 def test_a_redis_that_goes_away_leaves_no_snapshot(spark: SparkSession, tmp_path: Path) -> None:
