@@ -1,13 +1,15 @@
 """Snapshots and diffs compared with RedisFullCheck, on the same two stores, and the planted changes that each finds.
 
-    python -m benchmarks.peers_redis [--jobs 1000000] [--full-check CHECKOUT-OR-PROGRAM] [--memory 2g] [--out FOLDER]
-                                    [--times-only]
+    python -m benchmarks.peers_redis [--jobs 1000000] [--mixed] [--rounds 3] [--full-check CHECKOUT-OR-PROGRAM]
+                                    [--memory 2g] [--out FOLDER] [--times-only]
 
-Two Redis servers hold the same finished jobs with all their events. Measured are the commands that users type: the diff
-of the two live stores, the same by replication (`--replicate`), and RedisFullCheck with full values and one round
-(`--comparemode 1 --comparetimes 1`), which is built from a checkout with Go. Then every change of `benchmarks.planted`
-is made in one store: each must be found and located, or counted under the rule that hides it, live and through RDB,
-without any other finding. After they are undone, the stores must be equal again. Ends with 1 if any of this fails.
+Two Redis servers hold the same finished jobs with all their events: uniform ones, or with `--mixed` those of a load
+with flows, priorities, delays, retries and failures. Measured are the commands that users type: the diff of the two
+live stores, the same by replication (`--replicate`), the diff of the two snapshots, and RedisFullCheck with full values
+and one round (`--comparemode 1 --comparetimes 1`), which is built from a checkout with Go. All take turns in every
+round, in the opposite order every second time. Then every change of `benchmarks.planted` is made in one store: each
+must be found and located, or counted under the rule that hides it, in every way and without any other finding. After
+they are undone, the stores must be equal again. Ends with 1 if any of this fails.
 """
 
 from __future__ import annotations
@@ -15,14 +17,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 from typing import Final, NoReturn
@@ -42,21 +46,42 @@ PREFIX: Final = "bull"
 # Five samples a second are enough for a peak that lasts for seconds.
 SAMPLE_S: Final = 0.2
 
-LIVE_BARS: Final = {100_000: 4.0, 1_000_000: 1.0}
-"""By the number of jobs: the largest multiple of RedisFullCheck's time for two live snapshots and the diff."""
+LIVE, REPLICATED, STORED, PEER = "live", "through RDB", "two snapshots", "RedisFullCheck"
 
-RDB_BAR: Final = 0.5
-"""The same through RDB, for a million jobs."""
+TIME_BARS: Final = {
+    100_000: {LIVE: 1.2, REPLICATED: 0.5, STORED: 0.3},
+    1_000_000: {LIVE: 0.6, REPLICATED: 0.35, STORED: 0.14},
+}
+"""By the number of uniform jobs: the largest multiple of RedisFullCheck's time."""
 
-LONGEST_DIFF_S: Final = 12.0
-"""A million jobs against a million, once the snapshots are there."""
+MIXED_BAR: Final = 1.0
+"""The largest multiple of RedisFullCheck's processor time for any way to compare two mixed stores."""
+
+UNIFORM_AMONG_MIXED: Final = 1000
+"""Uniform jobs in a mixed store, for the planted changes."""
+
+MIXED_LOAD: Final = {
+    "queues": 4,
+    "payload": {"distribution": "exponential", "least": 64, "most": 4096},
+    "priority": {"share": 0.1, "levels": 10},
+    "delay": {"share": 0.1, "least": 100, "most": 2000},
+    "lifo": 0.05,
+    "attempts": 3,
+    "backoff": {"type": "fixed", "delay": 20},
+    "failures": {"once": 0.05, "always": 0.01},
+    "flows": {"share": 0.02, "children": 3},
+}
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A finished command. `peak_mb`: the peak resident memory of all its processes together (MB)."""
+    """A finished command.
+
+    `cpu_s`: processor time (s) of all its processes; `peak_mb`: their peak resident memory together (MB).
+    """
 
     seconds: float
+    cpu_s: float
     peak_mb: float
     code: int
     output: str
@@ -64,11 +89,8 @@ class Ran:
 
 @dataclass(frozen=True)
 class Compared:
-    """One way to compare the two stores. `seconds`: the whole command; `diff_s`: the diff of two existing snapshots."""
+    """What one way to compare the two stores found."""
 
-    seconds: float
-    diff_s: float
-    peak_mb: float
     code: int
     found: set[Found]
     hidden: Counter[str]
@@ -93,19 +115,22 @@ def main() -> None:
         full_check = program_of(options.full_check, out) if options.full_check else None
         expected, actual = (stack.enter_context(open_server(None, announce=_say)) for _ in range(2))
         stores = Stores(expected, actual, options.memory, out)
-        fill(expected, PREFIX, options.jobs)
+        if options.mixed:
+            fill_mixed(stores, options.jobs)
+        else:
+            fill(expected, PREFIX, options.jobs)
         # Copied and not filled a second time: times to live and stream ids must be equal.
         copy_store(expected, actual)
-        peer = full_check_run(full_check, stores) if full_check else None
-        equal = {name: way(stores) for name, way in WAYS.items()}
-        _print_times(equal, peer, options.jobs)
+        equal = _found(stores)
+        measured = measure(stores, full_check, options.rounds)
+        _print_times(measured, options.jobs, mixed=options.mixed)
         if options.times_only:
             _end_with(wrong_when_equal(equal))
         with planted(actual, PREFIX, CHANGES):
-            changed = {name: way(stores) for name, way in WAYS.items()}
+            changed = _found(stores)
             seen = full_check_findings(full_check, stores) if full_check else None
         # After undoing, equal stores show that the planted changes were the only cause.
-        undone = {name: way(stores) for name, way in WAYS.items()}
+        undone = _found(stores)
     problems = [*wrong_when_equal(equal), *wrong_with_changes(equal, changed), *wrong_when_equal(undone)]
     if seen is not None:
         print(f"of {len(CHANGES)} changes, RedisFullCheck reports {seen} keys")
@@ -121,45 +146,62 @@ def _end_with(problems: Sequence[str]) -> NoReturn:
     sys.exit(1 if problems else 0)
 
 
-def live(stores: Stores) -> Compared:
-    """One command: both stores are read as they are, and compared."""
-    folder = stores.out / "live"
+def fill_mixed(stores: Stores, jobs: int) -> None:
+    """Fill the expected store with the jobs of a mixed load, all finished, and a few uniform ones."""
+    fill(stores.expected, PREFIX, UNIFORM_AMONG_MIXED)
+    workload = stores.out / "mixed.yaml"
+    workload.write_text(json.dumps({**MIXED_LOAD, "jobs": jobs}), "utf-8")
+    place = ["--redis", stores.expected.url, "--prefix", PREFIX]
+    clients = ["--producer", "reference", "--worker", "reference"]
+    words = _verb("load", "--workload", str(workload), *place, *clients, "--out", str(stores.out / "load"))
+    _succeeded(ran([*words, "--memory", stores.memory]))
+
+
+def _words(way: str, stores: Stores) -> list[str]:
+    """The command of one way to compare the stores. `two snapshots` reads those that `through RDB` has kept."""
     sides = [f"{server.url}#{PREFIX}" for server in (stores.expected, stores.actual)]
-    done = ran(_verb("diff", *sides, "--memory", stores.memory, "--out", str(folder)))
-    return _compared([done], folder)
-
-
-def through_rdb(stores: Stores) -> Compared:
-    """One command: each store sends its RDB file as to a replica. The kept snapshots are then compared again."""
-    folder, again = stores.out / "rdb", stores.out / "rdb-again"
-    sides = [f"{server.url}#{PREFIX}" for server in (stores.expected, stores.actual)]
-    done = ran(_verb("diff", "--replicate", *sides, "--memory", stores.memory, "--out", str(folder)))
-    kept = [str(folder / name) for name in ("expected", "actual")]
-    alone = ran(_verb("diff", *kept, "--memory", stores.memory, "--out", str(again)))
-    return replace(_compared([done], folder), diff_s=alone.seconds)
-
-
-WAYS: Final[dict[str, Callable[[Stores], Compared]]] = {"live": live, "through RDB": through_rdb}
+    kept = [str(stores.out / REPLICATED / name) for name in ("expected", "actual")]
+    words = {LIVE: sides, REPLICATED: ["--replicate", *sides], STORED: kept}[way]
+    return _verb("diff", *words, "--memory", stores.memory, "--out", str(stores.out / way))
 
 
 def _verb(*words: str) -> list[str]:
     return [sys.executable, "-m", "conformance", *words]
 
 
-def _compared(steps: Sequence[Ran], folder: Path) -> Compared:
-    """The output of these commands. Raises EnvironmentProblem if one of them fails."""
-    for step in steps:
-        if step.code not in (0, 1):
-            raise EnvironmentProblem(f"exit {step.code}: {step.output.strip()[-500:]}")
+def _found(stores: Stores) -> dict[str, Compared]:
+    """What each way finds."""
+    return {way: _compared(way, stores) for way in (LIVE, REPLICATED, STORED)}
+
+
+def _compared(way: str, stores: Stores) -> Compared:
+    step = _succeeded(ran(_words(way, stores)))
+    folder = stores.out / way
     rows = pq.read_table(folder / "differences", columns=["class", "key"]).to_pylist()
     return Compared(
-        seconds=sum(step.seconds for step in steps),
-        diff_s=steps[-1].seconds,
-        peak_mb=max(step.peak_mb for step in steps),
-        code=steps[-1].code,
+        code=step.code,
         found={(row["class"], row["key"]) for row in rows},
         hidden=Counter(json.loads((folder / "diff.json").read_text("utf-8"))["hidden"]),
     )
+
+
+def _succeeded(step: Ran) -> Ran:
+    """The same command. Raises EnvironmentProblem if it failed; 1 means that there are differences."""
+    if step.code not in (0, 1):
+        raise EnvironmentProblem(f"exit {step.code}: {step.output.strip()[-500:]}")
+    return step
+
+
+def measure(stores: Stores, full_check: Path | None, rounds: int) -> dict[str, list[Ran]]:
+    """Run every way once per round; every second round in the opposite order, so that none is always the first."""
+    commands = {way: _words(way, stores) for way in (LIVE, REPLICATED, STORED)}
+    if full_check is not None:
+        commands[PEER] = full_check_words(full_check, stores)
+    measured: dict[str, list[Ran]] = {way: [] for way in commands}
+    for number in range(rounds):
+        for way in reversed(commands) if number % 2 else commands:
+            measured[way].append(_succeeded(ran(commands[way])))
+    return measured
 
 
 def wrong_when_equal(compared: dict[str, Compared]) -> list[str]:
@@ -212,36 +254,34 @@ def full_check_words(program: Path, stores: Stores) -> list[str]:
     return [str(program), "--source", source, "--target", target, *limits, *files, "--loglevel", "error"]
 
 
-def full_check_run(program: Path, stores: Stores) -> Ran:
-    """Run it. Raises EnvironmentProblem if it fails."""
-    done = ran(full_check_words(program, stores))
-    if done.code:
-        raise EnvironmentProblem(f"RedisFullCheck ended with {done.code}: {done.output.strip()[-500:]}")
-    return done
-
-
 def full_check_findings(program: Path, stores: Stores) -> int:
     """The number of reported keys; it only searches the second store for keys of the first."""
     result = stores.out / "full-check.txt"
     result.unlink(missing_ok=True)
-    full_check_run(program, stores)
+    _succeeded(ran(full_check_words(program, stores)))
     lines = result.read_text("utf-8", "replace").splitlines() if result.exists() else []
     return len({line.split("\t")[2] for line in lines if line.count("\t") >= 2})
 
 
 def ran(words: Sequence[str]) -> Ran:
-    """Run a command and measure its memory."""
+    """Run a command and measure its processor time and its memory."""
     CONSOLE.print(" ".join(words), style="dim")
-    started, peak, ended = time.monotonic(), [0.0], Event()
+    started, spent_s, peak, ended = time.monotonic(), _children_s(), [0.0], Event()
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         watch = Thread(target=_watch, args=(process.pid, peak, ended))
         watch.start()
         output, _ = process.communicate()
         ended.set()
         watch.join()
-    done = Ran(time.monotonic() - started, peak[0], process.returncode, output)
-    CONSOLE.print(f"  {done.seconds:.1f} s, {done.peak_mb:.0f} MB, exit {done.code}", style="dim")
-    return done
+    seconds, cpu_s = time.monotonic() - started, _children_s() - spent_s
+    CONSOLE.print(f"  {seconds:.1f} s, {cpu_s:.1f} CPU-s, {peak[0]:.0f} MB, exit {process.returncode}", style="dim")
+    return Ran(seconds, cpu_s, peak[0], process.returncode, output)
+
+
+def _children_s() -> float:
+    """Processor time (s) of all processes that this one has waited for, and of theirs."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _watch(pid: int, peak: list[float], ended: Event) -> None:
@@ -261,24 +301,22 @@ def _resident_mb(pid: int) -> float:
     return total / 2**20
 
 
-def _print_times(equal: dict[str, Compared], peer: Ran | None, jobs: int) -> None:
-    table = sessions.verdict_table(f"two stores of {jobs:,} jobs")
-    live_bar, rdb_bar = LIVE_BARS.get(jobs), RDB_BAR if jobs >= 1_000_000 else None
-    for name, bar in (("live", live_bar), ("through RDB", rdb_bar)):
-        one = equal[name]
-        if peer is not None and bar is not None:
-            ratio = one.seconds / peer.seconds
-            measured, wanted, holds = f"{one.seconds:.1f} s, {ratio:.2f} x", f"at most {bar} x", ratio <= bar
-            sessions.verdict_row(table, f"{name} x RedisFullCheck", measured, wanted, holds=holds)
-        else:
-            table.add_row(name, f"{one.seconds:.1f} s", "", "")
-    diff_s = equal["through RDB"].diff_s
-    allowed = LONGEST_DIFF_S * max(1.0, jobs / 1_000_000)
-    sessions.verdict_row(table, "diff of snapshots", f"{diff_s:.1f} s", f"{allowed:.0f} s", holds=diff_s <= allowed)
-    for name, one in equal.items():
-        table.add_row(f"memory of all processes, {name}", f"{one.peak_mb:.0f} MB", "", "")
-    if peer is not None:
-        table.add_row("RedisFullCheck", f"{peer.seconds:.1f} s, {peer.peak_mb:.0f} MB", "", "")
+def _print_times(measured: dict[str, list[Ran]], jobs: int, *, mixed: bool) -> None:
+    kind = "mixed" if mixed else "uniform"
+    table = sessions.verdict_table(f"two stores of {jobs:,} {kind} jobs, medians")
+    for way, runs in measured.items():
+        seconds, cpu_s, peak_mb = (
+            statistics.median(column)
+            for column in zip(*((one.seconds, one.cpu_s, one.peak_mb) for one in runs), strict=True)
+        )
+        table.add_row(way, f"{seconds:.1f} s, {cpu_s:.1f} CPU-s, {peak_mb:.0f} MB", "", "")
+    if PEER in measured:
+        # The time of the mixed store is that of one thread, so that its bar is about processor time.
+        what, bars = ("cpu_s", dict.fromkeys(measured, MIXED_BAR)) if mixed else ("seconds", TIME_BARS.get(jobs, {}))
+        for way in measured.keys() & bars.keys() - {PEER}:
+            ratio = sessions.ratio(*([getattr(one, what) for one in measured[name]] for name in (way, PEER)))
+            wanted = f"at most {bars[way]} x of its {what}"
+            sessions.verdict_row(table, f"{way} x {PEER}", f"{ratio:.2f}", wanted, holds=ratio <= bars[way])
     Console(file=sys.stdout).print(table)
     print(f"load of the machine (1 min): {os.getloadavg()[0]:.1f}", flush=True)
 
@@ -290,6 +328,8 @@ def _say(line: str) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=sessions.positive, default=100_000, help="jobs per store (%(default)s)")
+    parser.add_argument("--mixed", action="store_true", help="jobs of a mixed load instead of uniform ones")
+    parser.add_argument("--rounds", type=sessions.positive, default=3, help="measurements of each way (%(default)s)")
     parser.add_argument("--full-check", type=Path, default=None, help="RedisFullCheck: its program, or a checkout")
     parser.add_argument("--times-only", action="store_true", help="measure, and plant nothing")
     parser.add_argument("--memory", default="2g", help="of Spark's driver (%(default)s)")
