@@ -67,6 +67,19 @@ def test_anything_else_does_not_catch_it(with_bug: Verdict, with_fix: Verdict | 
     assert stage.results == []
 
 
+def test_a_run_that_is_too_busy_to_decide_is_repeated(stage: Stage) -> None:
+    busy: dict[str, Verdict] = {"add/x": "inconclusive"}
+    stage.results = [busy, {"add/x": "fail"}, busy, busy, {"add/x": "pass"}]
+    assert stage.prover.prove(PROVABLE).holds
+    assert stage.results == []
+
+
+def test_a_machine_that_stays_too_busy_proves_nothing(stage: Stage) -> None:
+    stage.results = [{"add/x": "inconclusive"}] * 3
+    proof = stage.prover.prove(PROVABLE)
+    assert (proof.holds, proof.with_bug) == (False, "inconclusive")
+
+
 def test_the_redis_of_a_row_is_used(stage: Stage) -> None:
     stage.results = [{"cluster/x": "pass"}]
     stage.prover.prove(bug(requirement=ROW, redis="cluster:3"))
