@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any, TypeAlias
 
 import pytest
 from pyspark.sql import SparkSession
+from redis import Redis
 
+from benchmarks.sessions import slow_proxy
 from benchmarks.stores import copy_store
 from conformance.servers import RedisInstance, open_server
 from reports.diff.comparison import compare_snapshots
@@ -25,6 +28,10 @@ from reports.store_address import StoreAddress
 from tests.reports.reports_builders import rows_in
 
 Act: TypeAlias = Callable[[Any, str], object]
+ROUND_TRIP_S = 1.5
+LONGEST_DIFFERENCE_S = 30.0
+"""As long as a lock lasts: so much later, a countdown would be another one under any rule."""
+
 ADDED = 1_700_000_000_000
 DAY_MS = 86_400_000
 NOON = ADDED + 43_200_000
@@ -39,6 +46,19 @@ class Damage:
     act: Act
     key: str = ""
     rule: str = ""
+
+
+def many_more(client: Any, base: str) -> None:
+    """A hundred thousand finished jobs, later than all others."""
+    pipe = client.pipeline(transaction=False)
+    for number in range(1_001, 101_001):
+        usual = {"name": "n", "data": "{}", "opts": "{}", "delay": 0, "priority": 0, "ats": 1, "atm": 1}
+        times = {"timestamp": ADDED + number, "processedOn": NOON, "finishedOn": NOON + number}
+        pipe.hset(f"{base}{number}", mapping={**usual, **times, "returnvalue": "null"})
+        pipe.zadd(f"{base}completed", {str(number): NOON + number})
+        pipe.xadd(f"{base}events", {"event": "added", "jobId": number, "name": "n"}, id=f"{ADDED + number}-0")
+        if not number % 1_000:
+            pipe.execute()
 
 
 def mixed_store(client: Any, base: str) -> None:
@@ -258,22 +278,23 @@ def damaged(client: Any, base: str, all_damages: list[Damage]) -> Iterator[None]
                 client.restore(base + name, ends_ms, content, absttl=ends_ms > 0)
 
 
-@pytest.fixture(scope="module")
-def pair() -> Iterator[tuple[RedisInstance, RedisInstance]]:
+@contextmanager
+def two_servers(*writers: Callable[[Any, str], None]) -> Iterator[tuple[RedisInstance, RedisInstance]]:
     """Two servers with the same store."""
     with open_server(None, announce=lambda _: None) as first, open_server(None, announce=lambda _: None) as second:
         with first.connect() as client:
-            mixed_store(client, "bull:q:")
+            for write in writers:
+                write(client, "bull:q:")
         copy_store(first, second)
         yield first, second
 
 
-def kept(server: RedisInstance, folder: Path, *, replicate: bool) -> SnapshotFolder:
+def kept(url: str, folder: Path, *, replicate: bool) -> SnapshotFolder:
     """A snapshot of a live store, or of the RDB file that it sends."""
     folder.mkdir(parents=True)
-    with server.connect() as client:
+    with Redis.from_url(url) as client:
         client.config_set("repl-diskless-sync-delay", 0)
-    address = StoreAddress(text=f"{server.url}#bull", replicate=replicate)
+    address = StoreAddress(text=f"{url}#bull", replicate=replicate)
     return open_snapshot_folder(address.read(folder_at(folder / "kept"), folder))
 
 
@@ -287,7 +308,7 @@ def outcome(sides: list[SnapshotFolder], out: Folder, place: Distribution | None
 
 
 def read_both(pair: tuple[RedisInstance, RedisInstance], folder: Path, *, replicate: bool) -> list[SnapshotFolder]:
-    return [kept(server, folder / str(number), replicate=replicate) for number, server in enumerate(pair)]
+    return [kept(server.url, folder / str(number), replicate=replicate) for number, server in enumerate(pair)]
 
 
 def test_there_are_eighty_damages_of_different_names() -> None:
@@ -301,20 +322,49 @@ def _timeless(row: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize(
+    "writers",
+    [
+        pytest.param([mixed_store], id="small"),
+        pytest.param([mixed_store, many_more], id="among-100000", marks=pytest.mark.turns(days=7)),
+    ],
+)
 def test_every_damage_is_found_or_counted_however_the_store_is_read(
-    pair: tuple[RedisInstance, RedisInstance], spark: SparkSession, tmp_path: Path
+    writers: list[Callable[[Any, str], None]], spark: SparkSession, tmp_path: Path
 ) -> None:
     everything = damages()
-    with pair[1].connect() as client, damaged(client, "bull:q:", everything):
-        live, replica = (read_both(pair, tmp_path / str(way), replicate=way) for way in (False, True))
+    with two_servers(*writers) as pair:
+        with pair[1].connect() as client, damaged(client, "bull:q:", everything):
+            live, replica = (read_both(pair, tmp_path / str(way), replicate=way) for way in (False, True))
+        undone = {way: read_both(pair, tmp_path / f"undone-{way}", replicate=way) for way in (False, True)}
     found = outcome(live, folder_at(tmp_path / "live"))
+    _demand(everything, found)
+    assert set(map(_timeless, outcome(replica, folder_at(tmp_path / "replica"))[0])) == set(map(_timeless, found[0]))
+    assert outcome(live, folder_at(tmp_path / "processes"), InProcesses()) == found
+    assert outcome(live, folder_at(tmp_path / "spark"), OnSpark(spark)) == found
+    for way, sides in undone.items():
+        assert outcome(sides, folder_at(tmp_path / f"same-{way}"))[0] == []
+
+
+@pytest.mark.turns(days=7)
+def test_a_store_that_takes_half_a_minute_to_read_gives_the_same_result(tmp_path: Path) -> None:
+    """Times to live run down meanwhile; compared are the moments at which they end."""
+    everything = damages()
+    with two_servers(mixed_store) as pair, ExitStack() as stack:
+        host, _, port = pair[1].nodes[0].rpartition(":")
+        slow = f"redis://{host}:{stack.enter_context(slow_proxy(host, int(port), ROUND_TRIP_S))}"
+        started = monotonic()
+        same = [kept(url, tmp_path / f"same-{side}", replicate=False) for side, url in enumerate((pair[0].url, slow))]
+        assert monotonic() - started > LONGEST_DIFFERENCE_S, "read too fast to show anything"
+        with pair[1].connect() as client, damaged(client, "bull:q:", everything):
+            found = outcome([same[0], kept(slow, tmp_path / "damaged", replicate=False)], folder_at(tmp_path / "found"))
+    assert outcome(same, folder_at(tmp_path / "none"))[0] == []
+    _demand(everything, found)
+
+
+def _demand(everything: Sequence[Damage], found: Outcome) -> None:
+    """Every damage is found or counted, and nothing else is found."""
     keys = {row[6] for row in found[0]}
     assert [damage.what for damage in everything if damage.key and damage.key not in keys] == []
     assert [damage.what for damage in everything if damage.rule and not found[1][damage.rule]] == []
     assert keys - {damage.key for damage in everything} <= {"q:marker", "q:completed", "q:events"}, "nothing else"
-    assert set(map(_timeless, outcome(replica, folder_at(tmp_path / "replica"))[0])) == set(map(_timeless, found[0]))
-    assert outcome(live, folder_at(tmp_path / "processes"), InProcesses()) == found
-    assert outcome(live, folder_at(tmp_path / "spark"), OnSpark(spark)) == found
-    for replicate in (False, True):
-        undone = read_both(pair, tmp_path / f"undone-{replicate}", replicate=replicate)
-        assert outcome(undone, folder_at(tmp_path / f"same-{replicate}"))[0] == []
