@@ -31,7 +31,7 @@ promise. Single answers can still have owners."""
 KEY_NAMES = frozenset({"identity.prefix", "traffic.one-slot.*"})
 """Locators of rows about the names of keys."""
 
-OPENED_TO = {"flow": "flow.add", "events": EVENTS_READ}
+OPENED_TO = {"flow": "flow.add", "events": EVENTS_READ, "relay": "relay.subscribe"}
 """The operation for which a handle of this role is opened."""
 
 _ID_FIELDS = frozenset({"child", "children", "id", "ids", "job", "job_id", "jobId", "jobs", "parent"})

@@ -18,6 +18,7 @@ from conformance.participants.transcript import KitAct, RecordedCall
 ALWAYS_RUNNING = {
     **dict.fromkeys(("lockDuration", "lockRenewTime", "stalledInterval", "runRetryDelay", "duration", "ttl", "ms"), 1),
     **dict.fromkeys(("duration_ms", "expire_ms", "ttl_ms", "maximumRateLimitDelay"), 1),
+    **dict.fromkeys(("leaseDuration", "retain_ms"), 1),
     "drainDelay": 1000,
 }
 """Arguments of operations that are such times, with their unit in ms."""

@@ -17,6 +17,7 @@ import './operations/getters.mjs';
 import './operations/handles.mjs';
 import './operations/jobs.mjs';
 import './operations/queues.mjs';
+import './operations/relays.mjs';
 import { declaredOperations, operations } from './operations/registry.mjs';
 import './operations/schedulers.mjs';
 import './operations/workers.mjs';

@@ -15,6 +15,12 @@ const SCRIPT_ERRORS = new Map([
   [-11, 'scheduler-collision'],
 ]);
 
+/** Errors of a relay (src/classes/relay-errors.ts): no such node, and a layout of another version. */
+const RELAY_ERRORS = new Map([
+  [-3, 'other'],
+  [-6, 'other'],
+]);
+
 const CONNECTION_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EHOSTUNREACH']);
 const CONNECTION_NAMES = new Set(['MaxRetriesPerRequestError', 'ClusterAllFailedError', 'AbortError']);
 const CONNECTION_TEXT = /Connection is closed|Stream isn't writeable|ECONNREFUSED|ECONNRESET/i;
@@ -55,6 +61,10 @@ export function messageOf(error) {
 export function errorCode(error) {
   if (error instanceof Refusal) {
     return error.refusal;
+  }
+  // Its codes are numbers of their own: all but these are about arguments.
+  if (error?.name === 'RelayError') {
+    return RELAY_ERRORS.get(error.code) ?? 'invalid-argument';
   }
   // The code before the text: texts differ between versions of BullMQ, the numbers do not.
   if (SCRIPT_ERRORS.has(error?.code)) {

@@ -19,6 +19,8 @@ export class Handle {
     this.claimed = new Map();
     /** Jobs of processor `ask` that wait for `resolve`: by id, the oldest first. */
     this.asked = new Map();
+    /** Subscriptions of a relay, the oldest first. */
+    this.subscriptions = [];
   }
 
   /** Close as the client's user would. */

@@ -1,6 +1,6 @@
 // From the arguments of `open` to a BullMQ object that is connected and listened to.
 
-import { FlowProducer, Queue, QueueEvents, Worker, ioredis } from './bullmq.mjs';
+import { FlowProducer, Queue, QueueEvents, Worker, bullmq, ioredis } from './bullmq.mjs';
 import { clock } from './clock.mjs';
 import { Refusal, messageOf } from './errors.mjs';
 import { Handle, abandonInTime, handles, sharedClients } from './handles.mjs';
@@ -76,7 +76,7 @@ export async function openHandle(name, args) {
 async function connect(handle, args) {
   const connection = connectionFor(handle, args.redis);
   const options = { ...args.options, prefix: args.prefix, connection };
-  const open = { queue: openQueue, worker: openWorker, events: openEvents, flow: openFlow }[args.role];
+  const open = { queue: openQueue, worker: openWorker, events: openEvents, flow: openFlow, relay: openRelay }[args.role];
   if (!open) {
     throw new Refusal('invalid-argument', `no such role: ${args.role}`);
   }
@@ -112,6 +112,16 @@ async function openFlow(handle, args, options) {
   if (!options.skipWaitingForReady) {
     await handle.object.waitUntilReady();
   }
+}
+
+async function openRelay(handle, args, options) {
+  handle.object = new bullmq.Relay(options);
+  listenForErrors(handle, args);
+  const relay = handle.object;
+  relay.on('recovered', () => sendEvent(handle, 'recovered'));
+  relay.on('swept', nodes => sendEvent(handle, 'swept', { nodes }));
+  relay.on('lag', unread => sendEvent(handle, 'lag', { unread }));
+  await relay.waitUntilReady();
 }
 
 async function openWorker(handle, args, options) {

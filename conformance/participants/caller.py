@@ -399,8 +399,10 @@ def missing_declaration(opened: lifecycle.Open, ready: Ready) -> str:
     if opened.role == "worker":
         style = {"manual": "manual-worker", "sandboxed": "sandbox"}.get(opened.processor or "", "managed-worker")
         return "" if style in ready.capabilities else f"the capability {style}"
-    if opened.role == "flow":
-        return "" if any(name.startswith("flow.") for name in ready.ops) else "any operation of a flow"
+    if opened.role in {"flow", "relay"}:
+        return (
+            "" if any(name.startswith(f"{opened.role}.") for name in ready.ops) else f"any operation of a {opened.role}"
+        )
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Queue, worker, events and flow objects of a participant, with the operations that scenarios use.
+"""Queue, worker, events, flow and relay objects of a participant, with the operations that scenarios use.
 
 Each method is one operation of the driver protocol, documented in `conformance/driver/ops`.
 """
@@ -13,9 +13,9 @@ import msgspec
 
 from conformance.driver.errors import DriverHung, EventTimeout, OperationIndeterminate, OperationUnsupported
 from conformance.driver.messages import DriverEvent
-from conformance.driver.ops import Op, flow, job, library, lifecycle, queue, worker
+from conformance.driver.ops import Op, flow, job, library, lifecycle, queue, relay, worker
 from conformance.driver.ops.base import JobView
-from conformance.driver.ops.lifecycle import JobEvent, QueueEvent
+from conformance.driver.ops.lifecycle import JobEvent, MessageEvent, QueueEvent
 from conformance.findings import Timing
 from conformance.participants.caller import Caller, json_text
 from conformance.participants.expect import Mismatch
@@ -392,6 +392,28 @@ class FlowHandle(ParticipantHandle):
     def get(self, job_id: str, *, queue: str = "q", depth: int = 10, max_children: int = 20) -> flow.FlowNode | None:
         """FlowProducer.getFlow below a job."""
         return self.call(flow.GetFlow(job=job_id, queue=queue, depth=depth, max_children=max_children)).flow
+
+
+class RelayHandle(ParticipantHandle):
+    """A node of a relay."""
+
+    def subscribe(self, pattern: str) -> None:
+        """Relay.subscribe; messages are read with `next_message`."""
+        self.call(relay.Subscribe(pattern=pattern))
+
+    def publish(self, topic: str, data: Any = None, *, retain_ms: int = 0) -> tuple[int, int]:
+        """Relay.publish; returns how many nodes, and how many of their subscriptions, it is for."""
+        answer = self.call(relay.Publish(topic=topic, data_raw=json_text(data), retain_ms=retain_ms))
+        return answer.nodes, answer.endpoints
+
+    def next_message(self) -> MessageEvent:
+        """The next message that any listener of this node gets."""
+        event = self._wait({"message"}, "a listener of the relay gets a message", 8000)
+        return msgspec.convert(event.args, MessageEvent)
+
+    def wait_local(self, name: str) -> DriverEvent:
+        """The relay's own event (`recovered`, `swept`, `lag`)."""
+        return self._wait({name}, f"the relay reports {name}", 8000)
 
 
 def _never_closed(within_ms: int, seen: object) -> Mismatch:

@@ -15,7 +15,14 @@ from conformance.driver.errors import INVALID, OperationFailed
 from conformance.driver.ops.lifecycle import Role
 from conformance.participants.caller import Caller
 from conformance.participants.expect import Mismatch, record_check, value_text
-from conformance.participants.handles import EventsHandle, FlowHandle, ParticipantHandle, QueueHandle, WorkerHandle
+from conformance.participants.handles import (
+    EventsHandle,
+    FlowHandle,
+    ParticipantHandle,
+    QueueHandle,
+    RelayHandle,
+    WorkerHandle,
+)
 from conformance.participants.loop_worker import LoopWorker
 from conformance.participants.names import Names
 from conformance.participants.pending import Pending
@@ -31,7 +38,7 @@ POLLS_OF_WAIT = 20
 
 
 class Participant(Caller):
-    """The entry point of scenarios: opens queues, workers, event readers and flows of one client on one prefix."""
+    """The entry point of scenarios: opens the objects of one client (queues, workers, …) on one prefix."""
 
     uses_loop_workers = False
     """Whether loops emulate manual workers: on both sides, if the client under test has no manual workers."""
@@ -58,6 +65,10 @@ class Participant(Caller):
     def flow(self) -> FlowHandle:
         """A FlowProducer."""
         return FlowHandle(self, "", self.open("flow", ""))
+
+    def relay(self, **options: Any) -> RelayHandle:
+        """A node of a relay; `options` are BullMQ's RelayOptions. Its `redis` has the keys `relay:…`."""
+        return RelayHandle(self, "", self.open("relay", "", **options))
 
     def opening(
         self, role: Role, processor: str | None = None, *, queue: str = "q", **options: Any

@@ -126,7 +126,7 @@ class RedisView:
             "hash": self.hash,
             "set": self.set_members,
             "zset": self.zset,
-            "stream": lambda _name: self.stamped_events(),
+            "stream": self.stamped_events,
         }
         kind = self.type(name)
         return read[kind](name) if kind in read else None
@@ -216,13 +216,13 @@ class RedisView:
         """The event stream, oldest first, each entry as its fields in order."""
         return [fields for _, fields in self.stamped_events()]
 
-    def stamped_events(self) -> list[tuple[int, dict[str, str]]]:
-        """The event stream, oldest first, each entry with the time at which Redis wrote it (Unix ms)."""
-        entries = self._redis.xrange(self._at("events"))
+    def stamped_events(self, name: str = "events") -> list[tuple[int, dict[str, str]]]:
+        """A stream, oldest first, each entry with the time at which Redis wrote it (Unix ms)."""
+        entries = self._redis.xrange(self._at(name))
         read = [
             (text(stamp), {text(field): text(value) for field, value in fields.items()}) for stamp, fields in entries
         ]
-        return [(int(stamp.partition("-")[0]), fields) for stamp, fields in self._seen("events", "stream", read)]
+        return [(int(stamp.partition("-")[0]), fields) for stamp, fields in self._seen(name, "stream", read)]
 
     def event_names(self) -> list[str]:
         """Names of the stream's entries, oldest first."""
@@ -281,6 +281,11 @@ class RedisView:
         """ZADD, for example to put a job where it would be after earlier jobs."""
         self._report("ZADD", self.key(name), str(score), member)
         self._redis.zadd(self._at(name), {member if name == REPEAT else self._job(member): score})
+
+    def expire_in(self, name: str, ttl_ms: int) -> None:
+        """PEXPIRE, as the owner of a key that ends with it would."""
+        self._report("PEXPIRE", self.key(name), str(ttl_ms))
+        self._redis.pexpire(self._at(name), ttl_ms)
 
     @contextmanager
     def claiming_nothing(self) -> Iterator[None]:

@@ -86,8 +86,8 @@ def older(version: str) -> list[str]:
 def operations_without_a_method() -> set[str]:
     """The table of `README.md`, which has a row for each role of a handle."""
     table = (FOLDER / "README.md").read_text("utf-8").partition("has no method:")[2].partition("Declared, but")[0]
-    rows = re.findall(r"^\| (queue|job|worker|flow) \| (.*) \|$", table, re.MULTILINE)
-    assert [role for role, _ in rows] == ["queue", "job", "worker", "flow"]
+    rows = re.findall(r"^\| (queue|job|worker|flow|relay) \| (.*) \|$", table, re.MULTILINE)
+    assert [role for role, _ in rows] == ["queue", "job", "worker", "flow", "relay"]
     return {f"{role}.{name}" for role, names in rows for name in re.findall(r"`(\w+)`", names)}
 
 

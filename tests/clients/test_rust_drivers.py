@@ -55,7 +55,7 @@ def read_toml(name: str, file: str) -> dict[str, Any]:
 
 def test_every_operation_is_declared_or_its_page_says_why_not(name: str) -> None:
     page = (client_folders()[name] / "README.md").read_text("utf-8")
-    rows = re.findall(r"^\| (queue|job|flow|worker) \| (.*) \|$", page, re.MULTILINE)
+    rows = re.findall(r"^\| (queue|job|flow|worker|relay) \| (.*) \|$", page, re.MULTILINE)
     missing = {f"{role}.{op}" for role, ops in rows for op in re.findall(r"`([a-z]\w+)`", ops)}
     assert declared_in_source(name) | missing == set(REGISTRY) - LIBRARY_OPERATIONS
     assert declared_in_source(name) & missing == set()

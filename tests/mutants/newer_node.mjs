@@ -1,12 +1,20 @@
 // The oracle's own driver with one planted defect in something that BullMQ 5.62.0, and so the reference, does not have.
 
 const harness = process.env.BULLMQ_CONFORMANCE_HARNESS;
-const { bullmq } = await import(`${harness}/bullmq.mjs`);
-const { Job, Queue, UnrecoverableError, Worker } = bullmq;
+const { bullmq, ioredis } = await import(`${harness}/bullmq.mjs`);
+const { Job, Queue, Relay, UnrecoverableError, Worker } = bullmq;
 
 /** Replace a method; `make` gets the healthy one. */
 function change(owner, name, make) {
   owner.prototype[name] = make(owner.prototype[name]);
+}
+
+/** Change the text of the scripts whose names start so. */
+function changeScript(name, from, to) {
+  change(ioredis.Redis, 'defineCommand', define => function (command, definition) {
+    const changed = command.startsWith(name) ? definition.lua.replace(from, to) : definition.lua;
+    return define.call(this, command, { ...definition, lua: changed });
+  });
 }
 
 const DEFECTS = {
@@ -40,6 +48,48 @@ const DEFECTS = {
   'locks.lost-in-silence': () =>
     change(Worker, 'emit', emit => function (name, ...args) {
       return name === 'lockRenewalFailed' ? false : emit.call(this, name, ...args);
+    }),
+  'relay.delivers-twice': () =>
+    change(Relay, 'deliver', deliver => function (...args) {
+      deliver.apply(this, args);
+      deliver.apply(this, args);
+    }),
+  'relay.star-without-end': () =>
+    change(Relay, 'subscribe', subscribe => function (pattern, listener) {
+      return subscribe.call(this, pattern.replace(/\*$/, '>'), listener);
+    }),
+  'relay.repairs-topics': () =>
+    change(Relay, 'publish', publish => function (topic, ...args) {
+      return publish.call(this, topic.replaceAll(' ', '-'), ...args);
+    }),
+  'relay.one-namespace': () =>
+    change(Relay, 'start', start => function () {
+      this.backend.baseKey = this.backend.namespaceKey('default');
+      this.backend.nodesKey = `${this.backend.baseKey}:nodes`;
+      return start.call(this);
+    }),
+  'relay.any-layout': () => change(Relay, 'register', register => function () { return register.call(this).catch(() => {}); }),
+  'relay.endless-inbox': () =>
+    changeScript('relayPublish', 'rcall("XTRIM", inboxKey, "MAXLEN", nodeMaxLen - 1)', '0'),
+  'relay.behind-in-silence': () =>
+    change(Relay, 'emit', emit => function (name, ...args) { return name !== 'lag' && emit.call(this, name, ...args); }),
+  'relay.endless-keys': () =>
+    changeScript('relay', 'rcall("PEXPIREAT", routingKeys[i], nodesUntil)', 'rcall("PERSIST", routingKeys[i])'),
+  'relay.recovers-alone': () =>
+    change(Relay, 'recover', () => async function () {
+      await this.register();
+      this.emit('recovered');
+    }),
+  'relay.sweeps-no-index': () => changeScript('relaySweep', 'pruneRelayNodes(baseKey, 100)', ''),
+  'relay.retained-unmarked': () =>
+    change(Relay, 'deliver', deliver => function (endpoint, message) {
+      return deliver.call(this, endpoint, { ...message, retained: false });
+    }),
+  'relay.never-unsubscribes': () => change(Relay, 'removeEndpoint', () => async () => {}),
+  'relay.counts-patterns': () =>
+    change(Relay, 'getCounts', counts => async function () {
+      const found = await counts.call(this);
+      return { ...found, subscriptions: found.patterns };
     }),
 };
 

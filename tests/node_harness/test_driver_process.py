@@ -21,6 +21,7 @@ Open = Callable[..., LineClient]
 NEWER_ONLY = {
     *("job.removeDeduplicationKey", "queue.getMeta", "queue.removeOrphanedJobs"),
     *("worker.cancelJob", "worker.cancelAllJobs"),
+    *(name for name, op in REGISTRY.items() if op.on == "relay"),
 }
 """Methods that came after 5.62.0; it has `removeDeduplicationKey` on Queue alone."""
 

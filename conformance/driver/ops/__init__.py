@@ -2,10 +2,10 @@
 
 import msgspec
 
-from conformance.driver.ops import flow, job, library, lifecycle, queue, worker
+from conformance.driver.ops import flow, job, library, lifecycle, queue, relay, worker
 from conformance.driver.ops.base import REGISTRY, Op
 
-__all__ = ["REGISTRY", "Op", "flow", "job", "library", "lifecycle", "queue", "worker"]
+__all__ = ["REGISTRY", "Op", "flow", "job", "library", "lifecycle", "queue", "relay", "worker"]
 
 
 def _build_all() -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from conformance.driver.ops.base import JobView, Nothing, Op, operation
 
-Role = Literal["queue", "worker", "events", "flow"]
+Role = Literal["queue", "worker", "events", "flow", "relay"]
 ConnectionForm = Literal["options", "url", "client"]
 Processor = Literal["manual", "ask", "noop", "echo", "sleep", "fail", "throw", "progress", "steps", "sandboxed"]
 """The processor of a worker.
@@ -35,11 +35,11 @@ the first one throws an Error) or `exit-once` (only the first one ends, with cod
 class Open(Op[Nothing], frozen=True):
     """Create a client object under the handle of the call. Answer once it is connected and ready.
 
-    `options` are BullMQ's own option names (QueueOptions, WorkerOptions, QueueEventsOptions) without `connection` and
-    `prefix`. `processor` and `processor_args` are for role worker only. A worker of processor `manual` must not start
-    its loop, its stalled check or its lock renewal; others start immediately unless `options.autorun` is false.
-    For role flow, `queue` is ignored: the queue names are in the flow. `unheard` (a capability): no listener for
-    `error` is added, as users forget to do.
+    `options` are BullMQ's own option names (QueueOptions, WorkerOptions, QueueEventsOptions, RelayOptions) without
+    `connection` and `prefix`. `processor` and `processor_args` are for role worker only. A worker of processor `manual`
+    must not start its loop, its stalled check or its lock renewal; others start immediately unless `options.autorun` is
+    false. For roles flow and relay, `queue` is ignored: the queue names are in the flow, and a relay has none.
+    `unheard` (a capability): no listener for `error` is added, as users forget to do.
 
     `library` (capability `library`; queue, worker and events): with all rules of the written specification for a
     library: checks and limits of jobs, its cap and spread of back-off, its pauses before reconnecting; metrics and logs
@@ -129,6 +129,29 @@ class QueueEvent(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, Any]
 
 
+class MessageEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments of a relay's `message`. `pattern`: of the subscription that got it; `ts`: its publishing (Unix ms)."""
+
+    pattern: str
+    topic: str
+    data_raw: str
+    mid: str
+    ts: float
+    retained: bool
+
+
+class SweptEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments of a relay's `swept`: the nodes that it removed."""
+
+    nodes: list[str]
+
+
+class LagEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments of a relay's `lag`: the number of its unread messages."""
+
+    unread: int
+
+
 EVENT_ARGS: dict[str, type[Any]] = {
     "job": JobEvent,
     "active": JobIdEvent,
@@ -147,5 +170,9 @@ EVENT_ARGS: dict[str, type[Any]] = {
     "error": ErrorEvent,
     "uncaught": ErrorEvent,
     "queue-event": QueueEvent,
+    "message": MessageEvent,
+    "swept": SweptEvent,
+    "recovered": Nothing,
+    "lag": LagEvent,
 }
 """Arguments of every event that the kit knows. Other events stay unchecked: a driver may be newer than the kit."""

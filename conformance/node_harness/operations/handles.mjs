@@ -8,7 +8,7 @@ import { define, nothing } from './registry.mjs';
 
 
 define('open', null, null, (handle, args, call) => openHandle(call.handle, args).then(nothing));
-define('close', ['queue', 'worker', 'events', 'flow'], null, async (handle, a) => {
+define('close', ['queue', 'worker', 'events', 'flow', 'relay'], null, async (handle, a) => {
   await handle.close(a.force ?? false);
   handles.delete(handle.name);
   return {};
