@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -22,12 +23,12 @@ from conformance.options import Option
 from conformance.problems import UsageProblem, printable
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.report.adoption import render_adoption
-from conformance.report.mixed import MIXED_FORMATS, REPLAYS, write_mixed_pages
+from conformance.report.mixed import MIXED_FORMATS, REPLAYS, read_mixed_record, write_mixed_pages
 from conformance.report.output import write_text
 from conformance.report.versions import VERSION_FORMATS, write_version_pages
 from conformance.servers import open_server
-from conformance.upstream.declarations import read_declarations
-from conformance.upstream.manifest import RawScript, extract_scripts
+from conformance.upstream.declarations import read_declarations, read_defaults
+from conformance.upstream.manifest import RawScript, extract_scripts, sha1
 from conformance.upstream.node import NodeBinary, find_node
 from conformance.upstream.package import ensure_bullmq
 from conformance.upstream.registry import exact_version, is_version, published_versions
@@ -40,9 +41,21 @@ from conformance.versions.adoption import (
     undescribed_scripts,
     verdicts_of,
 )
-from conformance.versions.changes import VersionDiff
+from conformance.versions.changes import Effect, VersionDiff
 from conformance.versions.comparison import Comparison, ScriptReader
 from conformance.versions.declared_names import without_row
+from conformance.versions.effects import (
+    declared_changes,
+    default_changes,
+    features_needed,
+    judged_effects,
+    with_option_features,
+    written_changes,
+)
+from conformance.versions.mixed.features import Feature, all_features
+from conformance.versions.mixed.observation import observe
+from conformance.versions.mixed.probes import default_features
+from conformance.versions.mixed.record import MixedRecord
 from conformance.versions.mixed.replay import write_mixed_replays
 from conformance.versions.mixed.session import MixedSession, chosen_features
 from conformance.versions.pair_runner import PairRunner
@@ -50,6 +63,8 @@ from conformance.versions.pair_runner import PairRunner
 ALIKE, DIFFERENT, UNDECIDED = 0, 1, 4
 RUNS = "runs"
 """Folder below `--out` for the runs."""
+MIXED = "mixed"
+"""Folder below `--out` for the results of `versions mixed`."""
 
 
 @click.group()
@@ -74,6 +89,9 @@ class DifferenceConfig(ComparisonConfig, frozen=True, kw_only=True):
     """The options of `versions diff`."""
 
     releases: Annotated[bool, Option("Find the release of each change as well: dozens of shorter runs.")] = False
+    effects: Annotated[
+        bool, Option("Run each written change with both releases on one queue, unless --out has the result.")
+    ] = False
     select: Annotated[Sequence[str], Option("Glob over requirement ids, areas or scenario ids; repeatable.")] = ()
 
 
@@ -121,14 +139,22 @@ def diff(config: DifferenceConfig, older: str, newer: str) -> int:
     differs in the decided scenarios, and some are undecided.
     """
     check_patterns(config.select)
-    difference = _compared(config, older, newer, config.select, releases=config.releases)
+    difference = _compared(
+        config,
+        older,
+        newer,
+        config.select,
+        releases=config.releases,
+        written=WrittenChanges(config, run=config.effects) if config.effects or not config.select else None,
+    )
     click.echo(VERSION_FORMATS[config.format].render(difference))
     return exit_code(difference)
 
 
 def exit_code(difference: VersionDiff) -> int:
     """Return the exit code of `versions diff`: two versions are alike only if every scenario was decided."""
-    if difference.changes or difference.scripts or difference.declared_gone or difference.declared_new:
+    declared = difference.declared_gone or difference.declared_new
+    if difference.changes or difference.scripts or declared or difference.effects:
         return DIFFERENT
     return UNDECIDED if difference.undecided or not difference.scenarios else ALIKE
 
@@ -160,7 +186,8 @@ def adopt(config: AdoptConfig, version: str) -> int:
         node=config.node,
         select=config.select,
     )
-    difference = _compared(comparing, older, newer, config.select, releases=False)
+    written = None if config.select else WrittenChanges(comparing)
+    difference = _compared(comparing, older, newer, config.select, releases=False, written=written)
     adoption = Adoption(
         version=newer,
         older=older,
@@ -219,8 +246,65 @@ def bisect(config: BisectConfig, row: str) -> int:
     return UNDECIDED if difference.undecided or any(change.unknown for change in difference.changes) else ALIKE
 
 
+@dataclass(frozen=True)
+class WrittenChanges:
+    """Observes the writes of both releases, and their effects on a shared queue.
+
+    `run`: run the features that show a change and whose result is not in the folder of `--out`.
+    """
+
+    config: ComparisonConfig
+    run: bool = False
+
+    def effects(self, older: str, newer: str) -> list[Effect] | None:
+        """Observe both releases; None on a cluster. Raises EnvironmentProblem if one cannot be started."""
+        toolchain = find_toolchain(self.config.node, announce)
+        roots = [ensure_bullmq(toolchain.node, version, announce=announce).root for version in (older, newer)]
+        types = [read_declarations(root) for root in roots]
+        names = {
+            sha1(script.text): name for root in roots for name, script in extract_scripts(toolchain.node, root).items()
+        }
+        launches = [toolchain.launch(f"node@{version}") for version in (older, newer)]
+        announce(f"observing what {older} and {newer} write")
+        with open_server(self.config.redis or None, announce=announce) as server:
+            if server.mode == "cluster":
+                announce("no effects: two releases are only run on a single Redis")
+                return None
+            session = MixedSession(launches[0], launches[1], server)
+            observed = observe(session, [*all_features(), *default_features()], names)
+            defaults = [read_defaults(toolchain.node, root) for root in roots]
+            changes = [*declared_changes(*types), *default_changes(*defaults), *written_changes(observed)]
+            changes, made = with_option_features(changes, *types)
+            record = self._record(session, older, newer, features_needed(changes, made))
+        return judged_effects(changes, record, f"{MIXED}/{REPLAYS}/{older}-{newer}")
+
+    def _record(self, session: MixedSession, older: str, newer: str, needed: Sequence[Feature]) -> MixedRecord | None:
+        """The stored results of `versions mixed`, with those of the features that have none."""
+        folder = Path(self.config.out) / MIXED
+        path = folder / f"{older}-{newer}.json"
+        stored = read_mixed_record(path) if self.config.out and path.exists() else None
+        known = {row.feature for row in stored.rows} if stored is not None else set()
+        missing = [feature for feature in needed if feature.name not in known]
+        if not self.run or not missing:
+            return stored
+        announce(f"running {len(missing)} features with both releases on one queue")
+        record = session.compare(missing)
+        if stored is not None:
+            record = msgspec.structs.replace(stored, rows=[*stored.rows, *record.rows])
+        if self.config.out:
+            write_mixed_pages(record, folder)
+            write_mixed_replays(record, folder / REPLAYS / f"{older}-{newer}")
+        return record
+
+
 def _compared(
-    config: ComparisonConfig, older: str, newer: str, select: Sequence[str], *, releases: bool
+    config: ComparisonConfig,
+    older: str,
+    newer: str,
+    select: Sequence[str],
+    *,
+    releases: bool,
+    written: WrittenChanges | None = None,
 ) -> VersionDiff:
     """Compare two versions, and write the pages if --out names a folder."""
     with ExitStack() as stack:
@@ -245,6 +329,7 @@ def _compared(
             newer=last,
             select=select,
             releases=_between(published_versions(found_node), first, last) if releases else (),
+            effects=partial(written.effects, first, last) if written is not None else None,
         )
         difference = comparison.compare()
         if config.out:

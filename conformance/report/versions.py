@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,17 @@ from conformance.compact_json import compact_json
 from conformance.pages.text import clip, count, moment, visible
 from conformance.problems import UsageProblem
 from conformance.report.output import write_text
-from conformance.versions.changes import Aspect, Change, ScriptCall, ScriptChange, VersionDiff, by_requirement
+from conformance.versions.changes import (
+    Aspect,
+    Change,
+    Effect,
+    EffectHarm,
+    ScriptCall,
+    ScriptChange,
+    VersionDiff,
+    by_requirement,
+)
+from conformance.versions.mixed.judging import WORDS
 
 ASPECTS: Mapping[Aspect, str] = {
     "together": "On one queue, both versions at once",
@@ -50,6 +60,8 @@ _SENTENCES: Mapping[str, str] = {
 }
 """What a change of a kind says; every other kind gives both values."""
 
+_HARMS: Sequence[str] = WORDS
+"""The words for what happens on a shared queue, the mildest first."""
 _CODE = re.compile(r"[`|\n]")
 
 
@@ -117,6 +129,7 @@ def _page(found: VersionDiff) -> Iterator[str]:
     yield from _methods(found)
     yield from _declared(found)
     yield from _declared_otherwise(found)
+    yield from _effects(found)
     yield from _undecided(found)
     yield from _advice(found)
 
@@ -124,6 +137,7 @@ def _page(found: VersionDiff) -> Iterator[str]:
 def _heading(found: VersionDiff) -> Iterator[str]:
     selected = "".join(f" --select {pattern}" for pattern in found.selected)
     searched = " --releases" if found.releases else ""
+    searched += " --effects" if any(effect.word for effect in found.effects or ()) else ""
     tier = "" if found.tier == "core" else f" --tier {found.tier}"
     yield f"# BullMQ {found.older} → {found.newer}"
     yield ""
@@ -236,6 +250,59 @@ def _declared_otherwise(found: VersionDiff) -> Iterator[str]:
         yield from ("", "Options of another type:", "", "| option | type in the newer release |", "|---|---|")
         for name, text in found.declared_otherwise.items():
             yield f"| {_code(name)} | {_value(text)} |"
+
+
+def _effects(found: VersionDiff) -> Iterator[str]:
+    """What is written otherwise: first what does harm."""
+    if not found.effects:
+        return
+    yield from ("", "## Changes in what is written, and their effects on a shared queue", "")
+    yield "Observed while each release ran the features of `versions mixed`; a word is of both on one queue."
+    tried = [effect for effect in found.effects if effect.word]
+    if tried:
+        yield from ("", "| what | change | while both share a queue |", "|---|---|---|")
+    for effect in sorted(tried, key=_harm, reverse=True):
+        yield f"| {effect.subject} {_code(effect.name)} | {_change_of(effect)} | {_word_of(effect)} |"
+    for reason, effects in _untried(found.effects).items():
+        yield from ("", f"Not tried, {_plain(reason)}: {', '.join(_names_of(effects))}.")
+
+
+def _untried(effects: Iterable[Effect]) -> Mapping[str, list[Effect]]:
+    """The changes without a word, by the reason."""
+    found: dict[str, list[Effect]] = {}
+    for effect in effects:
+        if not effect.word:
+            found.setdefault(effect.untried, []).append(effect)
+    return found
+
+
+def _names_of(effects: Iterable[Effect]) -> Iterator[str]:
+    """The changes with their names; several names of one type together."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for effect in effects:
+        owner, dot, name = effect.name.partition(".")
+        found.setdefault((effect.subject, owner, _change_of(effect)), []).append(dot + name)
+    for (subject, owner, change), names in found.items():
+        yield f"{subject} {', '.join(map(_code, [owner + names[0], *names[1:]]))} ({change})"
+
+
+def _harm(effect: Effect) -> int:
+    return _HARMS.index(effect.word)
+
+
+def _change_of(effect: Effect) -> str:
+    return f"{_value(effect.before)} → {_value(effect.after)}" if effect.change == "changed" else effect.change
+
+
+def _word_of(effect: Effect) -> str:
+    if effect.word == _HARMS[0]:
+        return f"nothing ({count(len(effect.features), 'feature')})"
+    return "; ".join(map(_harm_text, effect.harms))
+
+
+def _harm_text(harm: EffectHarm) -> str:
+    links = ", ".join(f"[{number}]({file})" for number, file in enumerate(harm.replays, start=1))
+    return f"**{harm.word}** in {_plain(harm.feature)} (replay {links})"
 
 
 def _undecided(found: VersionDiff) -> Iterator[str]:

@@ -1,16 +1,22 @@
-"""Options, methods and events that a bullmq package declares in its TypeScript types."""
+"""Options, methods and events that a bullmq package declares in its types, and the defaults of its objects."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from conformance.problems import EnvironmentProblem
+from conformance.upstream.node import NodeBinary
+from conformance.upstream.package import HARNESS
 
+_DEFAULTS_TIMEOUT_S: Final = 60
 _FOLDERS: Final = ("interfaces", "types", "classes")
 _CLASSES: Final = (
     *("QueueBase", "QueueGetters", "Queue", "Worker", "Job", "FlowProducer", "JobScheduler"),
@@ -68,6 +74,21 @@ def read_declarations(root: Path) -> Declarations:
             f"{home} has no TypeScript declarations of bullmq", hint="remove the folder, and retry"
         )
     return found
+
+
+def read_defaults(node: NodeBinary, root: Path) -> dict[str, dict[str, Any]]:
+    """The options of new objects (`WorkerOptions`, ...) for which the user has given none, by name.
+
+    Raises EnvironmentProblem if the package in the folder `root` cannot be loaded.
+    """
+    command = [str(node.path), str(HARNESS / "defaults.mjs"), str(root)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_DEFAULTS_TIMEOUT_S, check=True)
+        return msgspec.json.decode(done.stdout, type=dict[str, dict[str, Any]])
+    except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
+        raise EnvironmentProblem(
+            f"the defaults of the package below {root} cannot be read: {error}", hint="remove the folder, and retry"
+        ) from error
 
 
 @dataclass(frozen=True)

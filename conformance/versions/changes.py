@@ -88,6 +88,39 @@ class ScriptChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     unknown: str = ""
 
 
+Subject = Literal["option", "method", "default", "value", "key", "field", "event", "script key", "script argument"]
+"""What users or releases write. `default`: a value that an object has without options; `value`: in Redis or a call."""
+
+EffectChange = Literal["new", "gone", "changed"]
+
+
+class EffectHarm(msgspec.Struct, frozen=True, kw_only=True):
+    """A feature of `versions mixed` that harms jobs: its worst word, and its replay files as a page links them."""
+
+    feature: str
+    word: str
+    replays: list[str]
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A change in what is written, and what it does to jobs while both releases share a queue.
+
+    `before`, `after`: JSON of a default or a value. `features`: of `versions mixed`, those that use or show it. `word`:
+    as there, of the worst of these features; empty if none was run, and `untried` is the reason. `harms`: of features
+    whose harm no change explains better, which fewer features show; the worst first.
+    """
+
+    subject: Subject
+    name: str
+    change: EffectChange
+    before: str = ""
+    after: str = ""
+    features: list[str] = []
+    word: str = ""
+    harms: list[EffectHarm] = []
+    untried: str = ""
+
+
 class VersionDiff(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a comparison, which every page is computed from.
 
@@ -96,7 +129,7 @@ class VersionDiff(msgspec.Struct, frozen=True, kw_only=True):
     scripts that are called as before and whose text is another. `methods_gone`, `methods_new`: operations of the driver
     protocol that only one of them has. `declared_gone`, `declared_new`: options, methods and events that only the types
     of one of them declare, as `Type.name`; `declared_otherwise`: options whose type is another, with the new type.
-    `compared_ms`: Unix ms.
+    `effects`: of what is written otherwise, None if it was not observed. `compared_ms`: Unix ms.
     """
 
     kind: Literal["bullmq-version-diff"] = "bullmq-version-diff"
@@ -117,6 +150,7 @@ class VersionDiff(msgspec.Struct, frozen=True, kw_only=True):
     declared_gone: list[str] = []
     declared_new: list[str] = []
     declared_otherwise: dict[str, str] = {}
+    effects: list[Effect] | None = None
     compared_ms: int
 
 

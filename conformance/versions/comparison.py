@@ -22,6 +22,7 @@ from conformance.versions.bisection import BisectionResult, find_releases
 from conformance.versions.changes import (
     Change,
     ChangeContext,
+    Effect,
     Side,
     Sign,
     VersionDiff,
@@ -60,6 +61,7 @@ class Comparison:
     newer: str
     select: Sequence[str] = ()
     releases: Sequence[str] = ()
+    effects: Callable[[], list[Effect] | None] | None = None
 
     def compare(self) -> VersionDiff:
         """Run, compare and, if wanted, search. Raises EnvironmentProblem if a run fails or a package is unavailable."""
@@ -112,6 +114,7 @@ class Comparison:
                 for name, text in sorted(types_after.options.items())
                 if types_before.options.get(name, text) != text
             },
+            effects=self.effects() if self.effects is not None else None,
             compared_ms=time.time_ns() // 1_000_000,
         )
 

@@ -150,6 +150,28 @@ def _forgets_replacement(message: Message) -> None:
         message["hide"] = "dn:"
 
 
+def _opens_with(**options: Any) -> Callable[[Message], None]:
+    """Workers have other defaults."""
+
+    def rewrite(message: Message) -> None:
+        if message["op"] == "open" and message["args"].get("role") == "worker":
+            message["args"]["options"] = {**options, **message["args"].get("options", {})}
+
+    return rewrite
+
+
+def _adds_option(message: Message) -> None:
+    if message["op"] == "queue.add":
+        message["args"].setdefault("opts", {})["brandNew"] = 1
+
+
+WRITERS: Final[Mapping[str, Skew]] = {
+    "longer-locks": Skew("plain jobs", "nothing", rewrite=_opens_with(lockDuration=45_000)),
+    "writes-an-option": Skew("plain jobs", "nothing", rewrite=_adds_option),
+    "parks-elsewhere": Skew("pause", "lost", **_renames("paused", "parked")),
+}
+"""Releases that write something otherwise, whether or not jobs are harmed."""
+
 SKEWS: Final[Mapping[str, Skew]] = {
     "pause-parks-elsewhere": Skew("pause", "lost", **_renames("paused", "parked")),
     "priorities-elsewhere": Skew("priority", "lost", **_renames("prioritized", "priorities")),
@@ -267,7 +289,7 @@ def main(name: str, version: str) -> None:
     environment = {**os.environ, **launch.environment}
     pipe = subprocess.PIPE
     with subprocess.Popen(launch.command, stdin=pipe, stdout=pipe, text=True, env=environment) as driver:
-        Proxy(SKEWS[name], driver).run()
+        Proxy({**WRITERS, **SKEWS}[name], driver).run()
 
 
 if __name__ == "__main__":

@@ -394,7 +394,7 @@ def _deduplicating() -> Iterator[Feature]:
             _add("adder", "3", **postponed),
             _DRAIN,
         ),
-        ">=6",
+        ">=6.7",
     )
     yield Feature("deduplication by its former name", _while_waiting({"debounce": {"id": "d"}}))
 

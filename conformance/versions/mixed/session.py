@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -85,7 +85,7 @@ class MixedSession:
         with ExitStack() as stack:
             stages: SimpleQueue[Stage] = SimpleQueue()
             for _ in range(self.pairs):
-                stages.put(self._stage(stack))
+                stages.put(self.stage(stack))
             first = stages.get()
             versions = {side: _version(driver) for side, driver in first.drivers.items()}
             stages.put(first)
@@ -106,7 +106,7 @@ class MixedSession:
         header = content.header
         feature = Feature(header.feature, content.steps, options=header.options)
         with ExitStack() as stack:
-            runs = FeatureRuns(self._stage(stack), feature)
+            runs = FeatureRuns(self.stage(stack), feature)
             roles = roles_of(content.steps)
             cast = {role: NEWER if role in header.roles else OLDER for role in roles}
             alone = Alone(*(runs.run(dict.fromkeys(roles, side)) for side in (OLDER, NEWER)))
@@ -117,7 +117,8 @@ class MixedSession:
             ]
             return MixedReplayOutcome(runs.judged(cast, alone), tuple(shown))
 
-    def _stage(self, stack: ExitStack) -> Stage:
+    def stage(self, stack: ExitStack, fresh_prefix: Callable[[], str] | None = None) -> Stage:
+        """Start a pair of drivers, which end with the stack. Raises what `compare` raises."""
         drivers = {OLDER: RestartableDriver(self.older, 0), NEWER: RestartableDriver(self.newer, 0)}
         for driver in drivers.values():
             stack.callback(driver.close)
@@ -129,7 +130,7 @@ class MixedSession:
                 )
         redis = self.server.connect()
         stack.callback(redis.close)
-        return Stage(drivers, self.server.for_drivers, redis, self.server.fresh_prefix, self.stopped)
+        return Stage(drivers, self.server.for_drivers, redis, fresh_prefix or self.server.fresh_prefix, self.stopped)
 
     def _rows(self, stages: SimpleQueue[Stage], features: Sequence[Feature]) -> list[Row]:
         """The rows of all features; an interruption ends after the runs that are under way."""
