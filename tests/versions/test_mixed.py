@@ -18,12 +18,14 @@ from conformance.protocol.versions import SUPPORTED_ORACLES
 from conformance.report.mixed import read_mixed_record, render_mixed_page
 from conformance.servers import RedisInstance, open_server
 from conformance.versions.mixed.features import all_features
+from conformance.versions.mixed.judging import Alone, Word, judge
 from conformance.versions.mixed.record import MixedRecord
 from conformance.versions.mixed.replay import write_mixed_replays
 from conformance.versions.mixed.session import MixedSession, casts, chosen_features
+from conformance.versions.mixed.stage import Delivery, FeatureOutcome
 from conformance.versions.mixed.steps import roles_of
 
-from .skews import SKEWS, Skew
+from .skews import LATER_SKEWS, SKEWS, Skew
 
 PAGES = Path(__file__).parents[2] / "docs" / "reference" / "versions" / "mixed"
 LEAST_NAMED = 11
@@ -51,9 +53,11 @@ def _compared(older: Launch, newer: Launch, server: RedisInstance, feature: str)
     return MixedSession(older, newer, server, pairs=1).compare(chosen_features([feature]))
 
 
-@pytest.mark.parametrize("name", SKEWS)
+@pytest.mark.parametrize(
+    "name", [*SKEWS, *(pytest.param(name, marks=pytest.mark.turns(days=3)) for name in LATER_SKEWS)]
+)
 def test_a_planted_skew_is_named_with_its_word(name: str, toolchain: Toolchain, server: RedisInstance) -> None:
-    skew = SKEWS[name]
+    skew = {**SKEWS, **LATER_SKEWS}[name]
     sound = toolchain.launch(f"node@{skew.made_from}")
     row = _compared(sound, _skewed(name, skew), server, skew.feature).rows[0]
     assert row.worst == skew.word, {column: (cell.word, cell.detail) for column, cell in row.cells.items()}
@@ -64,7 +68,7 @@ def test_enough_skews_are_planted() -> None:
     assert sum(skew.made_from != "5.62.0" for skew in SKEWS.values()) >= len(("two", "newer than 5.62"))
 
 
-@pytest.mark.parametrize("feature", sorted({skew.feature for skew in SKEWS.values()}))
+@pytest.mark.parametrize("feature", sorted({skew.feature for skew in (*SKEWS.values(), *LATER_SKEWS.values())}))
 def test_a_release_shares_its_queues_with_itself(feature: str, toolchain: Toolchain, server: RedisInstance) -> None:
     launch = toolchain.launch("node@6.7.0")
     row = _compared(launch, launch, server, feature).rows[0]
@@ -99,6 +103,27 @@ def test_a_committed_page_is_made_from_its_record_and_has_its_replay_files(path:
 def test_three_pairs_of_releases_are_committed() -> None:
     pairs = list(combinations(SUPPORTED_ORACLES, 2))
     assert {path.stem for path in PAGES.glob("*.json")} == {f"{older}-{newer}" for older, newer in pairs}
+
+
+def _handed(*places: tuple[str, int, int]) -> FeatureOutcome:
+    """Jobs that were handed out, each with the time (ms) and the step."""
+    return FeatureOutcome(deliveries=tuple(Delivery(job, "worker", at_ms, step) for job, at_ms, step in places))
+
+
+@pytest.mark.parametrize(
+    ("places", "word"),
+    [
+        ([("a", 0, 2), ("b", 20_000, 4)], "nothing"),
+        ([("a", 0, 2), ("b", 0, 2)], "early"),
+        ([("a", 0, 2), ("b", 10_000, 4)], "early"),
+        ([("b", 0, 2), ("a", 20_000, 4)], "late"),
+        ([("a", 0, 2), ("b", 20_000, 5)], "nothing"),
+    ],
+    ids=["as alone", "both at one step", "before its time", "changed places", "a step later"],
+)
+def test_a_job_that_is_run_against_a_limit_is_early(places: list[tuple[str, int, int]], word: Word) -> None:
+    alone = _handed(("a", 0, 2), ("b", 20_000, 4))
+    assert judge(_handed(*places), Alone(alone, alone), {}).word == word
 
 
 def test_roles_are_given_to_both_in_every_way() -> None:

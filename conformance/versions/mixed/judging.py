@@ -12,14 +12,17 @@ from typing import Literal, get_args
 
 from conformance.versions.mixed.stage import FeatureOutcome
 
-Word = Literal["nothing", "other order", "late", "refused", "twice", "lost"]
-"""What happens to jobs while both versions share a queue. `refused`: a call fails that the older version makes."""
+Word = Literal["nothing", "other order", "early", "late", "refused", "twice", "lost"]
+"""What happens to jobs while both versions share a queue. `refused`: a call fails that the older version makes.
+
+`early`: a job is run although a pause, a limit or a delay forbids it.
+"""
 
 WORDS: tuple[Word, ...] = get_args(Word)
 """The mildest first."""
 
 EARLY_ENOUGH_MS = 500
-"""A job that is handed out this much later than by any version alone is late."""
+"""A job that is handed out this much later (earlier) than by any version alone is late (early)."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ def _all(mixed: FeatureOutcome, alone: Alone, added_by: Mapping[str, str]) -> It
     yield from _found(mixed, alone)
     yield from _order(mixed, alone)
     yield from _late(mixed, alone)
+    yield from _early(mixed, alone)
 
 
 def _refused(mixed: FeatureOutcome, alone: Alone) -> Iterator[Harm]:
@@ -117,6 +121,31 @@ def _late(mixed: FeatureOutcome, alone: Alone) -> Iterator[Harm]:
     for job, at_ms in _times_of(mixed).items():
         if job in latest and at_ms > latest[job] + EARLY_ENOUGH_MS:
             yield Harm("late", f"job {job} is run {at_ms - latest[job]} ms later")
+
+
+def _early(mixed: FeatureOutcome, alone: Alone) -> Iterator[Harm]:
+    """More jobs are handed out up to a step, or one much earlier, than by any version alone."""
+    for step in sorted({delivery.step for delivery in mixed.deliveries}):
+        most = max(_handed_out(other, step) for other in alone)
+        if _handed_out(mixed, step) > most:
+            yield Harm("early", f"at step {step}, {_jobs(_handed_out(mixed, step))} run instead of {most}")
+    firsts = [_first_times(other) for other in alone]
+    for job, at_ms in _first_times(mixed).items():
+        if all(job in times and at_ms + EARLY_ENOUGH_MS < times[job] for times in firsts):
+            earliest = min(times[job] for times in firsts)
+            yield Harm("early", f"job {job} is run {earliest - at_ms} ms earlier")
+
+
+def _handed_out(outcome: FeatureOutcome, step: int) -> int:
+    return sum(delivery.step <= step for delivery in outcome.deliveries)
+
+
+def _first_times(outcome: FeatureOutcome) -> dict[str, int]:
+    return {delivery.job: delivery.at_ms for delivery in reversed(outcome.deliveries)}
+
+
+def _jobs(number: int) -> str:
+    return "1 job has been" if number == 1 else f"{number} jobs have been"
 
 
 def _times_of(outcome: FeatureOutcome) -> dict[str, int]:

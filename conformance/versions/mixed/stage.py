@@ -58,11 +58,15 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Delivery:
-    """A job that was handed to a worker. `at_ms`: since the start; of loops, only what is too late is counted."""
+    """A job that was handed to a worker. `at_ms`: since the start; of loops, only what is too late is counted.
+
+    `step`: the number of the step, 0 for those of a loop.
+    """
 
     job: str
     role: str
     at_ms: int
+    step: int = 0
 
 
 @dataclass(frozen=True)
@@ -270,7 +274,7 @@ class _Run:
             self._call(role, "worker", op)
             return
         self.held[role] = job.id
-        self.deliveries.append(Delivery(job.name, role, self.clock.now_ms() - self._started))
+        self.deliveries.append(Delivery(job.name, role, self.clock.now_ms() - self._started, self.number))
 
     def _finish(self, step: Finish) -> None:
         job = self.held.pop(step.role, None)
