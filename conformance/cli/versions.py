@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -168,6 +169,7 @@ def adopt(config: AdoptConfig, version: str) -> int:
     Lists what has changed since the newest supported release before it, declared names without a row, rows that need a
     range, and scripts to describe. Exit codes: 0 it is ready, 1 something is left, 2 wrong usage, 3 environment.
     """
+    began = time.monotonic()
     node = find_node(config.node or None)
     newer = exact_version(node, version)
     older = exact_version(node, config.since) if config.since else nearest_supported(newer)
@@ -199,6 +201,7 @@ def adopt(config: AdoptConfig, version: str) -> int:
         difference=difference,
         without_row=without_row(read_declarations(package.root)),
         undescribed=undescribed_scripts(difference, extract_scripts(node, package.root)),
+        took_s=time.monotonic() - began,
     )
     page = render_adoption(adoption)
     write_text(folder / f"adopt-{newer}.md", page)

@@ -22,7 +22,8 @@ def _page(found: Adoption) -> Iterator[str]:
     verdicts = ", ".join(f"{number} {verdict}" for verdict, number in found.verdicts.items())
     yield f"{state} Compared with {found.older}; scenarios with {found.version} on both sides: {verdicts}."
     yield ""
-    yield f"Package: {count(found.files, 'file')}, SHA-256 `{found.sha256}`."
+    took = count(round(found.took_s / 60), "minute")
+    yield f"The list took {took}. Package: {count(found.files, 'file')}, SHA-256 `{found.sha256}`."
     yield from _names(
         "Rows that need a range",
         "A scenario of the row does not hold on this release: give it a range, and write its sibling.",

@@ -28,7 +28,8 @@ class Adoption:
     `sha256`: of all files of its package. `verdicts`: of its scenarios, run with itself as client. `ranges`: rows with
     a scenario that does not hold on it, with these scenarios. `broken`: scenarios that failed, with the reason.
     `difference`: from the release `older`. `without_row`: declared names that are neither used nor left out for a
-    reason. `undescribed`: scripts that the kit's table describes wrongly or not at all, with the reason.
+    reason. `undescribed`: scripts that the kit's table describes wrongly or not at all, with the reason. `took_s`:
+    seconds of this call, without the runs that an earlier one has left.
     """
 
     version: str
@@ -41,6 +42,7 @@ class Adoption:
     difference: VersionDiff
     without_row: list[str]
     undescribed: Mapping[str, str]
+    took_s: float = 0
 
     @property
     def is_ready(self) -> bool:
@@ -106,4 +108,6 @@ def undescribed_scripts(difference: VersionDiff, scripts: Mapping[str, RawScript
             found[change.name] = "is not in the table"
         elif len(described.keys) != script.keys:
             found[change.name] = f"takes {script.keys} KEYS, and the table says {len(described.keys)}"
+        elif change.after is not None and change.after.args > len(described.args) and not described.more:
+            found[change.name] = f"reads {change.after.args} ARGV, and the table says {len(described.args)}"
     return found

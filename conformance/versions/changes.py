@@ -27,6 +27,7 @@ answers, in how scripts are called, or in a step of a scenario that does not com
 Side = Literal["older", "newer"]
 
 _UNDECIDED = ("inconclusive", "error", "changed", "unchecked", "unsupported")
+_OPERATION = re.compile(r"\b[a-z]+\.[a-zA-Z]+\b")
 _CHANGING = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d{5,}")
 """Ids and times, which differ between runs."""
 
@@ -182,9 +183,19 @@ def signs_by_scenario(records: Iterable[ScenarioRecord], states: Side) -> dict[s
     }
 
 
-def undecided(records: Iterable[ScenarioRecord]) -> dict[str, str]:
-    """The undecided scenarios, with reasons."""
-    return {record.id: record.reason or record.verdict for record in records if _is_undecided(record)}
+def undecided(records: Iterable[ScenarioRecord], ops: Collection[str]) -> dict[str, str]:
+    """The undecided scenarios, with reasons, but for those about operations that neither version has.
+
+    `ops`: the operations that at least one has.
+    """
+    open_ones = (record for record in records if _is_undecided(record) and not _is_for_others(record, ops))
+    return {record.id: record.reason or record.verdict for record in open_ones}
+
+
+def _is_for_others(record: ScenarioRecord, ops: Collection[str]) -> bool:
+    """Whether a scenario is only about operations of other clients, such as the logs of a library."""
+    named = _OPERATION.findall(record.reason)
+    return record.verdict == "unsupported" and bool(named) and not any(op in ops for op in named)
 
 
 def _is_undecided(record: ScenarioRecord) -> bool:
@@ -193,10 +204,14 @@ def _is_undecided(record: ScenarioRecord) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeContext:
-    """The two ledgers that provide the wording, and the scenarios that run with two clients on one queue."""
+    """The two ledgers that provide the wording, and the scenarios that run with two clients on one queue.
+
+    `versions`: the older and the newer one. Values that are the same but for their numbers are not a change.
+    """
 
     older: Ledger
     newer: Ledger
+    versions: tuple[str, str] = ("", "")
     shared: Collection[str] = ()
 
 
@@ -205,8 +220,15 @@ def changes_of(records: Iterable[ScenarioRecord], states: Side, context: ChangeC
     met: dict[Sign, list[tuple[Finding, ScenarioRecord]]] = {}
     for record in records:
         for finding in record.findings:
-            met.setdefault(sign_of(finding, states), []).append((finding, record))
+            if not _names_versions(finding, context.versions, states):
+                met.setdefault(sign_of(finding, states), []).append((finding, record))
     return {sign: _change(sign, found, context) for sign, found in met.items()}
+
+
+def _names_versions(finding: Finding, versions: tuple[str, str], states: Side) -> bool:
+    """Whether both values are the same text about the version that has it."""
+    stated, other = versions if states == "older" else reversed(versions)
+    return bool(stated) and stated in finding.expected and finding.expected.replace(stated, other) == finding.actual
 
 
 def _change(sign: Sign, met: list[tuple[Finding, ScenarioRecord]], context: ChangeContext) -> Change:

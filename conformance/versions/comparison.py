@@ -84,12 +84,18 @@ class Comparison:
 
     def _changes(self, result: PairResult, states: Side) -> dict[Sign, Change]:
         shared = {name for name, made in all_scenarios() if made.style != "differential"}
-        context = ChangeContext(older=load_ledger(self.older), newer=load_ledger(self.newer), shared=shared)
+        context = ChangeContext(
+            older=load_ledger(self.older),
+            newer=load_ledger(self.newer),
+            versions=(self.older, self.newer),
+            shared=shared,
+        )
         return changes_of(result.scenarios, states, context)
 
     def _record(self, forward: PairResult, backward: PairResult | None, changes: list[Change]) -> VersionDiff:
         scenarios = [*forward.scenarios, *(backward.scenarios if backward else ())]
-        open_ones = undecided(scenarios)
+        results = [forward, *([backward] if backward else [])]
+        open_ones = undecided(scenarios, frozenset().union(*(found.oracle_ops | found.client_ops for found in results)))
         before, after = self.scripts(self.older), self.scripts(self.newer)
         types_before, types_after = self.types(self.older), self.types(self.newer)
         declared_before, declared_after = types_before.names, types_after.names

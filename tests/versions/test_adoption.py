@@ -42,8 +42,11 @@ DIFFERENCE = VersionDiff(
     scenarios=3,
     changes=[],
     scripts=[
-        ScriptChange(name=name, before=None, after=ScriptCall(keys=1, args=1))
-        for name in ("brandNew", "getCounts", "getState")
+        *(
+            ScriptChange(name=name, before=None, after=ScriptCall(keys=1, args=1))
+            for name in ("brandNew", "getCounts", "getState")
+        ),
+        ScriptChange(name="extendLock", before=None, after=ScriptCall(keys=2, args=9)),
     ],
     compared_ms=0,
 )
@@ -54,6 +57,7 @@ def test_every_kind_of_work_is_on_the_page() -> None:
         "brandNew": RawScript(keys=1, text=""),
         "getCounts": RawScript(keys=1, text=""),
         "getState": RawScript(keys=99, text=""),
+        "extendLock": RawScript(keys=2, text=""),
     }
     names = without_row(Declarations(options={"JobsOptions.brandNew": "boolean"}, methods={"Queue.add"}))
     found = Adoption(
@@ -67,6 +71,7 @@ def test_every_kind_of_work_is_on_the_page() -> None:
         difference=DIFFERENCE,
         without_row=names,
         undescribed=undescribed_scripts(DIFFERENCE, scripts),
+        took_s=686,
     )
     page = render_adoption(found)
     assert not found.is_ready
@@ -77,6 +82,8 @@ def test_every_kind_of_work_is_on_the_page() -> None:
         "- `JobsOptions.brandNew`",
         "- `brandNew`: is not in the table",
         "- `getState`: takes 99 KEYS, and the table says 8",
+        "- `extendLock`: reads 9 ARGV, and the table says 3",
+        "The list took 11 minutes.",
     ):
         assert line in page
     assert "- `getCounts`: takes" not in page

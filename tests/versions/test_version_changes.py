@@ -6,7 +6,7 @@ import pytest
 
 from conformance.findings import Finding
 from conformance.ledger.loader import load_ledger
-from conformance.versions.changes import ChangeContext, changes_of, sign_of, signs_by_scenario, undecided
+from conformance.versions.changes import ChangeContext, Side, changes_of, sign_of, signs_by_scenario, undecided
 from tests.report.sample_runs import finding, scenario
 
 TOLD = ChangeContext(older=load_ledger("5.62.0"), newer=load_ledger("6.7.0"), shared={"interop/handed"})
@@ -70,6 +70,32 @@ def test_a_scenario_that_was_not_decided_shows_nothing_and_is_named() -> None:
     records = [
         scenario("pause/open", "inconclusive", ROW, reason="the machine was too busy"),
         scenario("pause/same", "pass", ROW),
+        scenario("library/logs", "unsupported", ROW, reason="the driver declares none of them: logs.read"),
+        scenario("meta/new", "unsupported", ROW, reason="the driver declares none of them: queue.getMeta"),
     ]
-    assert signs_by_scenario(records, "older") == {"pause/open": None, "pause/same": set()}
-    assert undecided(records) == {"pause/open": "the machine was too busy"}
+    assert signs_by_scenario(records, "older") == {
+        "pause/open": None,
+        "pause/same": set(),
+        "library/logs": None,
+        "meta/new": None,
+    }
+    # Neither version has logs, and one has the other call.
+    assert undecided(records, {"queue.getMeta"}) == {
+        "pause/open": "the machine was too busy",
+        "meta/new": "the driver declares none of them: queue.getMeta",
+    }
+
+
+@pytest.mark.parametrize(
+    ("states", "before", "after", "number"),
+    [
+        ("older", "bullmq:5.62.0", "bullmq:6.7.0", 0),
+        ("newer", "bullmq:6.7.0", "bullmq:5.62.0", 0),
+        ("older", "bullmq:5.62.0", "bullmq:5.62.0-x", 1),
+        ("older", "5.62.0 jobs", "6.7.0 events", 1),
+    ],
+)
+def test_the_name_of_a_version_is_no_change(states: Side, before: str, after: str, number: int) -> None:
+    record = scenario("meta/x", "fail", ROW, findings=[finding(ROW, "meta.version", before, after)])
+    context = ChangeContext(older=TOLD.older, newer=TOLD.newer, versions=("5.62.0", "6.7.0"))
+    assert len(changes_of([record], states, context)) == number
