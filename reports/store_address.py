@@ -21,11 +21,15 @@ from reports.snapshot.store import save
 
 @dataclass(frozen=True, kw_only=True)
 class StoreAddress:
-    """One side of a comparison. `queue` empty: every queue. `replicate`: fetch the RDB file of a live Redis."""
+    """One side of a comparison. `queue` empty: every queue. `replicate`: fetch the RDB file of a live Redis.
+
+    `keys_per_s`: how fast a live Redis may be read; 0: no limit.
+    """
 
     text: str
     queue: str = ""
     replicate: bool = False
+    keys_per_s: float = 0
 
     @property
     def source(self) -> RedisSource | RdbSource | None:
@@ -34,7 +38,7 @@ class StoreAddress:
         if is_elsewhere(self.text):
             return None
         if "://" in self.text or place.startswith("env:"):
-            return RedisSource(redis=place, prefix=prefix or "bull", queue=self.queue)
+            return RedisSource(redis=place, prefix=prefix or "bull", queue=self.queue, keys_per_s=self.keys_per_s)
         if Path(place).is_file():
             return RdbSource(files=[Path(place)], prefix=prefix or "bull", queue=self.queue)
         return None
@@ -76,9 +80,11 @@ def replicated(source: RedisSource, folder: Path) -> RdbSource:
     return RdbSource(files=files, prefix=source.prefix, queue=source.queue, database=address.db, name=address.text)
 
 
-def store_addresses(*texts: str, queue: str = "", replicate: bool = False) -> tuple[StoreAddress, ...]:
+def store_addresses(
+    *texts: str, queue: str = "", replicate: bool = False, keys_per_s: float = 0
+) -> tuple[StoreAddress, ...]:
     """Parse addresses. Raises UsageProblem for --replicate without a live Redis."""
-    stores = tuple(StoreAddress(text=text, queue=queue, replicate=replicate) for text in texts)
+    stores = tuple(StoreAddress(text=text, queue=queue, replicate=replicate, keys_per_s=keys_per_s) for text in texts)
     if replicate and not any(isinstance(store.source, RedisSource) for store in stores):
         raise UsageProblem("--replicate needs a live Redis", hint="leave it out, or give redis://host:port")
     return stores

@@ -13,8 +13,9 @@ from rich.table import Table
 from conformance.pages.junit import JunitCase, JunitSuite, junit_check, junit_document
 from conformance.pages.page import html_page, markdown_text
 from conformance.pages.terminal import terminal_line, terminal_text
-from reports.diff.checks import JOB_CHECKS, STORE_CHECKS
-from reports.diff.summary import CheckSummary, DiffSummary
+from reports.check.store_check import ALL_CHECKS
+from reports.check.summary import CheckSummary
+from reports.diff.summary import DiffSummary
 from reports.diff.values import DIFFERENCE_CLASSES
 from reports.history import HistoryResult
 
@@ -110,15 +111,13 @@ def print_diff(summary: DiffSummary, console: Console) -> None:
 
 CHECK_PAGE = "check.html"
 CHECK_FILE = "check.json"
-CHECK_NAMES = tuple(check.name for check in (*JOB_CHECKS, *STORE_CHECKS))
+CHECK_NAMES = tuple(dict.fromkeys(check.name for check in ALL_CHECKS))
 
 
 def write_check_reports(folder: Path, summary: CheckSummary) -> list[Path]:
     """Write a page, `check.json`, `junit.xml` with a test case for every check, and the index; returns their paths."""
     written = {
-        CHECK_PAGE: html_page(
-            "reports", "check.html", summary=summary, verdict=check_verdict(summary), checks=CHECK_NAMES
-        ),
+        CHECK_PAGE: html_page("reports", "check.html", summary=summary, verdict=check_verdict(summary), age=age_text),
         CHECK_FILE: msgspec.json.format(msgspec.json.encode(summary), indent=1).decode() + "\n",
         "junit.xml": junit_text("check", (_check_case(summary, name) for name in CHECK_NAMES)),
     }
@@ -129,29 +128,59 @@ def write_check_reports(folder: Path, summary: CheckSummary) -> list[Path]:
 
 def check_verdict(summary: CheckSummary) -> str:
     """The outcome in one line."""
-    sound = f"Sound: {summary.jobs:,} jobs and what belongs to them pass all {len(CHECK_NAMES)} checks."
-    return f"{summary.total:,} places break a check." if summary.total else sound
+    warnings = summary.total - summary.damages
+    beside = f" {warnings:,} {'warning' if warnings == 1 else 'warnings'}." if warnings else ""
+    if summary.damages:
+        places = "place breaks" if summary.damages == 1 else "places break"
+        return f"{summary.damages:,} {places} a check.{beside}"
+    return f"Sound: {summary.jobs:,} jobs and what belongs to them pass all {len(CHECK_NAMES)} checks.{beside}"
 
 
 def _check_case(summary: CheckSummary, name: str) -> JunitCase:
+    damages = {cause.cause for cause in summary.causes if cause.level == "damage"}
     lines = [
         f"{example.key} {example.locator}: {example.message}" for example in summary.examples if example.check == name
     ]
-    failure = f"{summary.by_check[name]} places" if name in summary.by_check else ""
+    is_damage = any(example.cause in damages for example in summary.examples if example.check == name)
+    failure = f"{summary.by_check[name]} places" if is_damage else ""
     return junit_check(name, failure=failure, details="\n".join(lines))
 
 
 def print_checks(summary: CheckSummary, console: Console) -> None:
-    """Show the outcome, and an example of each check that the store breaks."""
-    console.print(
-        terminal_text(check_verdict(summary)), style="bold red" if summary.total else "bold green", highlight=False
-    )
-    table = Table("check", "places", "example", "message", box=None, pad_edge=False)
-    for name, count in summary.by_check.items():
-        first = next(example for example in summary.examples if example.check == name)
-        table.add_row(terminal_text(name), f"{count:,}", terminal_text(first.key), terminal_text(first.message))
-    if summary.total:
-        console.print(table)
+    """Show the outcome, and for each cause its number, its age, an example and its repair."""
+    style = "bold red" if summary.damages else "bold yellow" if summary.total else "bold green"
+    console.print(terminal_text(check_verdict(summary)), style=style, highlight=False)
+    for found in summary.causes:
+        first = found.examples[0]
+        more = f" (and {found.more:,} that were read once)" if found.more else ""
+        console.print()
+        console.print(
+            terminal_text(f"{found.count:,} {found.cause}{more}{age_text(found.age_ms, ' for ')}: {found.what}"),
+            style="red" if found.level == "damage" else "yellow",
+            highlight=False,
+        )
+        console.print(terminal_text(f"  example: {first.key}: {first.message}"), highlight=False)
+        console.print(terminal_text(f"  why: {found.why}"), highlight=False)
+        for call in found.repair:
+            console.print(terminal_text(f"  repair: {call}"), highlight=False)
+    if summary.looks > 1:
+        console.print(
+            terminal_text(
+                f"Read {summary.looks} times; {summary.fleeting:,} places looked wrong once and did not stay."
+            ),
+            highlight=False,
+        )
+
+
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
+
+
+def age_text(age_ms: int | None, before: str = "") -> str:
+    """An age in its largest unit, after some words; empty if it is not known."""
+    if age_ms is None:
+        return ""
+    size, unit = next(((size, unit) for size, unit in _UNITS if age_ms >= size), (1, "ms"))
+    return f"{before}{age_ms // size} {unit}"
 
 
 HISTORY_FILE = "history.json"

@@ -24,13 +24,16 @@ LATEST_MS = 4_100_000_000_000
 class ViolationDetail:
     """The place, the key and the message of a violation; the check adds the rest of the finding.
 
-    `severity`: only if it differs from that of the check.
+    `severity`: only if it differs from that of the check. `other`: the key of another job that it is about, such as a
+    child. `since_ms`: since when it must have been so, Unix ms, if the store shows it.
     """
 
     where: str
     key: str
     message: str
     severity: Severity | None = None
+    other: str = ""
+    since_ms: float | None = None
 
 
 class SnapshotView:

@@ -16,7 +16,7 @@ from conformance.checkers.base import (
     is_plausible_ms,
 )
 from conformance.observe.keyspace import split_key
-from conformance.observe.tables import Job, as_number, parsed_json
+from conformance.observe.tables import Dependency, Job, as_number, parsed_json
 from conformance.protocol.states import DELAY_FACTOR, LIST_CONTAINERS, PRIORITY_FACTOR
 
 REQUIRED = ("name", "data", "opts", "timestamp", "delay", "priority")
@@ -312,7 +312,8 @@ def _one_dependency_kind(view: SnapshotView) -> Iterator[ViolationDetail]:
     for (queue, parent, child), found in sorted(kinds.items()):
         if len(found) > 1:
             message = f"the child {child} is {' and '.join(sorted(found))}"
-            yield ViolationDetail(where=f"dependency.{min(found)}", key=f"{queue}:{parent}", message=message)
+            where = f"dependency.{min(found)}"
+            yield ViolationDetail(where=where, key=f"{queue}:{parent}", message=message, other=child)
 
 
 def _pending_children(view: SnapshotView) -> Iterator[ViolationDetail]:
@@ -323,11 +324,16 @@ def _pending_children(view: SnapshotView) -> Iterator[ViolationDetail]:
             continue
         if (queue, child) not in view.jobs:
             message = f"the pending child {row.child} does not exist"
-            yield ViolationDetail(where="dependency.pending", key=f"{row.queue}:{row.parent}", message=message)
+            yield _pending(row, message)
         # A failed child stays pending by default (no option says otherwise), so `failed` is allowed here.
         elif "completed" in view.states.get((queue, child), []):
             message = f"the pending child {row.child} has completed"
-            yield ViolationDetail(where="dependency.pending", key=f"{row.queue}:{row.parent}", message=message)
+            yield _pending(row, message)
+
+
+def _pending(row: Dependency, message: str) -> ViolationDetail:
+    key = f"{row.queue}:{row.parent}"
+    return ViolationDetail(where="dependency.pending", key=key, message=message, other=row.child)
 
 
 def _waits_for_something(view: SnapshotView) -> Iterator[ViolationDetail]:

@@ -8,7 +8,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import msgspec
 from packaging.version import Version
 
-from conformance.checkers.base import InvariantCheck, SnapshotView, ViolationDetail, has_chosen_timestamp
+from conformance.checkers.base import (
+    InvariantCheck,
+    SnapshotView,
+    ViolationDetail,
+    has_chosen_timestamp,
+    is_plausible_ms,
+)
 from conformance.checkers.jobs import FIELD_CHECKS, FLOW_CHECKS, STATE_CHECKS
 from conformance.checkers.queues import QUEUE_CHECKS
 from conformance.findings import Finding
@@ -39,11 +45,12 @@ def _added_in_time(view: SnapshotView) -> Iterator[ViolationDetail]:
     for key, added_ms in sorted(first.items()):
         job = view.jobs.get(key)
         timestamp = job.number("timestamp") if job is not None else None
-        if job is None or timestamp is None or has_chosen_timestamp(job):
+        # A timestamp in another unit is reported as such.
+        if job is None or not is_plausible_ms(timestamp) or timestamp is None or has_chosen_timestamp(job):
             continue
         if abs(timestamp - added_ms) > ADDED_TOLERANCE_MS:
             message = f"timestamp {timestamp:.0f}, and the job was added at {added_ms}"
-            yield ViolationDetail(where="job.timestamp", key=":".join(key), message=message)
+            yield ViolationDetail(where="job.timestamp", key=":".join(key), message=message, since_ms=added_ms)
 
 
 def _deduplication_ttl(view: SnapshotView) -> Iterator[ViolationDetail]:
@@ -146,13 +153,13 @@ def _without_number(found: Finding) -> Finding:
 
 def judged(snapshot: Snapshot, checks: Sequence[InvariantCheck[SnapshotView]]) -> Iterator[Finding]:
     """Every finding of those of these checks that hold for the version of BullMQ that wrote the snapshot."""
-    view, version = SnapshotView(snapshot), _written_by(snapshot)
+    view, version = SnapshotView(snapshot), written_by(snapshot)
     for check in checks:
         if in_range(version, check.bullmq):
             yield from map(_without_number, check.run(view))
 
 
-def _written_by(snapshot: Snapshot) -> str:
+def written_by(snapshot: Snapshot) -> str:
     """The newest version of BullMQ that has opened one of the queues; the requirements' own where none is noted.
 
     Node notes its name and version in a queue's `meta`; the official Python client does not.

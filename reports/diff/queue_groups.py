@@ -145,15 +145,30 @@ class SideRows:
         """Jobs that represent all others of their queue, queue by queue."""
         for queue, number in sorted(self.facts.largest.items()):
             yield queue, [("jobs", Job(queue=queue, id=str(number), fields={}))]
+        members = self._members(self.facts.firsts.values())
         for place, first in sorted(self.facts.firsts.items()):
-            yield place[0], self.membership(place, first)
+            yield place[0], members.get((*place, first.key), [])
+
+    def _members(self, firsts: Iterable[FirstMember]) -> Mapping[tuple[str, str, int], Rows]:
+        """The rows of members by queue, container and number; each bucket is read once."""
+        by_bucket: defaultdict[int, set[int]] = defaultdict(set)
+        for first in firsts:
+            by_bucket[first.bucket].add(first.key)
+        found: dict[tuple[str, str, int], Rows] = {}
+        for bucket, keys in by_bucket.items():
+            wanted = np.array(sorted(keys), np.uint64)
+            rows = with_tables(self.folder.rows_of_jobs(bucket, wanted, ["memberships"]))
+            numbers = numbers_of([(row.queue, row.job) for _, row in rows]).tolist()
+            for number, (table, row) in zip(numbers, rows, strict=True):
+                # Only a list can hold a job twice: then the first one counts.
+                known = found.setdefault((row.queue, row.container, number), [(table, row)])
+                if (row.position or 0) < (known[0][1].position or 0):
+                    known[:] = [(table, row)]
+        return found
 
     def membership(self, place: QueueContainer, first: FirstMember) -> Rows:
         """The row of a member."""
-        key = np.array([first.key], np.uint64)
-        rows = with_tables(self.folder.rows_of_jobs(first.bucket, key, ["memberships"]))
-        here = [pair for pair in rows if (pair[1].queue, pair[1].container) == place]
-        return [min(here, key=lambda pair: pair[1].position or 0)] if here else []
+        return self._members([first]).get((*place, first.key), [])
 
 
 def shared_groups(side: SideRows, *, has_settings: bool = True) -> dict[GroupKey, Rows]:

@@ -12,7 +12,6 @@ import msgspec
 from reports.diff.snapshot_comparison import SnapshotComparison, trimmed_queues
 from reports.diff.tally import LEVELS, DifferenceTally
 from reports.diff.values import DIFFERENCE_CLASSES, DIFFERENCE_COLUMNS, readable
-from reports.snapshot.format import SnapshotFolder
 
 MOST_ROLLUP_LINES = 2000
 """Lines of the roll-up in a report. If there are more, they are left out; the counts above them still sum."""
@@ -78,47 +77,6 @@ def summarise(comparison: SnapshotComparison, found: DifferenceTally) -> DiffSum
         trimmed=trimmed_queues(comparison),
         switched_off=list(comparison.switched_off),
         hidden=found.hidden_by_rule(),
-    )
-
-
-class BrokenExample(msgspec.Struct, frozen=True, kw_only=True):
-    """A place at which a store breaks a check. `locator`: which part of the key."""
-
-    check: str
-    severity: str
-    key: str
-    locator: str
-    message: str
-
-
-class CheckSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The places of one store that break a check, counted by check, with examples of each."""
-
-    snapshot: str
-    jobs: int
-    total: int
-    by_check: dict[str, int]
-    examples: list[BrokenExample]
-
-
-def summarise_checks(kept: SnapshotFolder, found: DifferenceTally) -> CheckSummary:
-    """The outcome as reports have it."""
-    return CheckSummary(
-        snapshot=kept.name,
-        jobs=kept.manifest.jobs,
-        total=found.total,
-        by_check=dict(sorted(found.counts.items())),
-        examples=[
-            BrokenExample(
-                check=row["kind"],
-                severity=row["severity"],
-                key=readable(row["key"]),
-                locator=readable(row["field"]),
-                message=readable(row["actual"]),
-            )
-            for _, rows in sorted(found.examples.items())
-            for row in rows
-        ],
     )
 
 

@@ -45,11 +45,16 @@ SCAN_COUNT = 5000
 
 @dataclass(frozen=True, kw_only=True)
 class RedisSource:
-    """A live store to read. `queue` empty: every queue under the prefix."""
+    """A live store to read. `queue` empty: every queue under the prefix.
+
+    `keys_per_s`: how many keys all readers together may read, in small pieces (a tenth of a key for each element of a
+    list, a sorted set or a stream); 0: as fast as possible.
+    """
 
     redis: str
     prefix: str
     queue: str = ""
+    keys_per_s: float = 0
 
     @property
     def address(self) -> RedisUrl:

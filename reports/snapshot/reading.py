@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -16,7 +16,9 @@ from conformance.observe.keyspace import RawKey, is_reserved
 from conformance.observe.reader import GONE_TTL, read_keys
 from conformance.protocol.states import LIST_CONTAINERS, QUEUE_KEYS
 from conformance.servers.connection import connect, connect_node, explain
+from reports.distribution import processors
 from reports.snapshot.hashes import hashes_of
+from reports.snapshot.pace import Pace
 from reports.snapshot.plan import (
     SCAN_COUNT,
     KeyspacePart,
@@ -90,14 +92,20 @@ def _pages_of_jobs(node: NodeSocket, source: RedisSource, part: KeyspacePart, ot
 
 def _scan_pages(node: NodeSocket, source: RedisSource, part: KeyspacePart) -> Iterator[list[bytes]]:
     """Pages of keys, to the very end of the share."""
-    return (_pages_of_slots if part.last_slot >= 0 else _pages_of_share)(node, scan_words(source), part)
+    pages = _pages_of_slots if part.last_slot >= 0 else _pages_of_share
+    pace = pace_of(source)
+    for keys in pages(node, scan_words(source), part, page_sizes(source).keys):
+        pace.take(len(keys))
+        yield keys
 
 
-def _pages_of_slots(node: NodeSocket, words: Sequence[bytes], part: KeyspacePart) -> Iterator[list[bytes]]:
+def _pages_of_slots(
+    node: NodeSocket, words: Sequence[bytes], part: KeyspacePart, at_once: int
+) -> Iterator[list[bytes]]:
     """Pages of the keys in a range of slots; SCAN walks through one slot after the other."""
     cursor = part.first_slot
     while True:
-        after, keys = _scanned(node, words, cursor, SCAN_COUNT)
+        after, keys = _scanned(node, words, cursor, at_once)
         if not in_slots(after, part):
             yield of_slots(keys, part)
             return
@@ -113,13 +121,15 @@ def _scanned(node: NodeSocket, words: Sequence[bytes], cursor: int, count: int) 
     return int(reply[0]), reply[1]
 
 
-def _pages_of_share(node: NodeSocket, words: Sequence[bytes], part: KeyspacePart) -> Iterator[list[bytes]]:
+def _pages_of_share(
+    node: NodeSocket, words: Sequence[bytes], part: KeyspacePart, at_once: int
+) -> Iterator[list[bytes]]:
     """Pages of the keys whose cursors have the same low bits.
 
     SCAN walks until it has collected enough, and may so run into the next share. Then the same step is taken again with
     half the count; with a count of 1 it ends with the first bucket that holds a key, and its cursor shows whose it is.
     """
-    cursor, count = part.index, SCAN_COUNT
+    cursor, count = part.index, at_once
     while True:
         after, keys = _scanned(node, words, cursor, count)
         if in_share(after, part):
@@ -242,8 +252,31 @@ def _for_each(command: bytes, keys: Sequence[bytes]) -> bytes:
     return b"".join([command % (len(key), key) for key in keys])
 
 
-_STREAM_PAGE = 5000
-_MEMBERS_PAGE = 50_000
+@dataclass(frozen=True, kw_only=True)
+class PageSizes:
+    """How much one command reads: keys of SCAN, elements of a list or a sorted set, entries of a stream."""
+
+    keys: int
+    members: int
+    events: int
+
+
+FAST = PageSizes(keys=SCAN_COUNT, members=50_000, events=5000)
+GENTLE = PageSizes(keys=500, members=5000, events=1000)
+"""Each command takes Redis less than a millisecond or two, so that other clients hardly wait."""
+
+ELEMENT_SHARE = 0.1
+"""What an element counts of a key."""
+
+
+def page_sizes(source: RedisSource) -> PageSizes:
+    """Small pages for a store whose clients must not wait."""
+    return GENTLE if source.keys_per_s else FAST
+
+
+def pace_of(source: RedisSource) -> Pace:
+    """The share of one reader in the limit of all."""
+    return Pace(source.keys_per_s / processors())
 
 
 def read_part(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBatch]:
@@ -286,9 +319,10 @@ def _read_slice(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBa
     with connect(source.address) as client:
         if part.name == "events":
             with NodeSocket(source.address, node_of(client, source.address, key)) as node:
-                yield from (event_batch(part.queue, page) for page in _stream_pages(node, as_bytes(key), part))
+                pages = _stream_pages(node, as_bytes(key), part, page_sizes(source).events)
+                yield from _paced((event_batch(part.queue, page) for page in pages), source)
         else:
-            yield from _member_pages(client, key, part)
+            yield from _paced(_member_pages(client, key, part, page_sizes(source).members), source)
         ttl: Any = client.pttl(key)
         empty = RawKey(key=key, type=QUEUE_KEYS[part.name], value=[], ttl_ms=ttl)
         expiring = _with_moments_by_node([empty], client, source) if ttl >= 0 and part.is_first else []
@@ -296,11 +330,18 @@ def _read_slice(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBa
         yield assembled(source.prefix, part.taken_ms, expiring)
 
 
-def _member_pages(client: Any, key: str, part: KeyspacePart) -> Iterator[pa.RecordBatch]:
+def _paced(batches: Iterator[pa.RecordBatch], source: RedisSource) -> Iterator[pa.RecordBatch]:
+    pace = pace_of(source)
+    for batch in batches:
+        pace.take(batch.num_rows * ELEMENT_SHARE)
+        yield batch
+
+
+def _member_pages(client: Any, key: str, part: KeyspacePart, at_once: int) -> Iterator[pa.RecordBatch]:
     """The members from the first to the last of the part, a page at a time; an open end is the end of the container."""
     start = part.start
     while part.stop == -1 or start <= part.stop:
-        stop = start + _MEMBERS_PAGE - 1 if part.stop == -1 else min(part.stop, start + _MEMBERS_PAGE - 1)
+        stop = start + at_once - 1 if part.stop == -1 else min(part.stop, start + at_once - 1)
         batch = _member_batch(client, key, replace(part, start=start, stop=stop))
         if batch.num_rows:
             yield batch
@@ -324,12 +365,12 @@ def _member_batch(client: Any, key: str, part: KeyspacePart) -> pa.RecordBatch:
     return batch_with(count, {**repeated, **known, "id": texts(members)})
 
 
-def _stream_pages(node: NodeSocket, key: bytes, part: KeyspacePart) -> Iterator[StreamEntries]:
+def _stream_pages(node: NodeSocket, key: bytes, part: KeyspacePart, at_once: int) -> Iterator[StreamEntries]:
     """The entries from the first to the last of the part, a page at a time; an open end is the end of the stream."""
     start = b"%d-0" % part.start
     stop = b"+" if part.stop == -1 else b"%d-18446744073709551615" % part.stop
     while True:
-        node.ask(to_resp((b"XRANGE", key, start, stop, b"COUNT", b"%d" % _STREAM_PAGE)))
+        node.ask(to_resp((b"XRANGE", key, start, stop, b"COUNT", b"%d" % at_once)))
         page = entries_of(node.replies())
         if not len(page.ids):
             return

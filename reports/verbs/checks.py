@@ -8,14 +8,17 @@ from rich.console import Console
 
 from conformance.environment.prepare import announce
 from conformance.problems import Undecidable
-from reports.diff.store_check import check_snapshot
-from reports.diff.summary import summarise_checks
+from reports.check.looks import look_again
+from reports.check.server_facts import store_facts
+from reports.check.store_check import check_snapshot
+from reports.check.summary import summarise_checks
 from reports.distribution import end_processes
 from reports.history import check_jobs, has_jobs, header_of, result_of
 from reports.options import CheckConfig, HistoryConfig
 from reports.progress import shown
 from reports.snapshot.folders import folder_at
 from reports.snapshot.format import open_snapshot_folder
+from reports.snapshot.plan import RedisSource
 from reports.store_address import store_addresses
 from reports.store_pages import print_checks, print_history, write_check_reports, write_history_reports
 from reports.verbs.places import place_of
@@ -24,20 +27,25 @@ from reports.verbs.store_readings import demand_content, output_folder, store_re
 
 def check_store(config: CheckConfig, store: str) -> int:
     """Check one store, print the outcome, write reports; returns the exit code. Raises Problems."""
-    stores = store_addresses(store, queue=config.queue)
-    stores[0].prove()
+    (address,) = store_addresses(store, queue=config.queue, keys_per_s=config.max_rate)
+    address.prove()
+    source = address.source
+    live = source if isinstance(source, RedisSource) else None
     out = None if config.out is None else folder_at(config.out)
     with output_folder(out) as reports:
-        with place_of(config) as place, store_readings(stores, ("snapshot",), reports.out, place) as kept:
-            summary = summarise_checks(kept[0], check_snapshot(kept[0], config.queue, place, shown))
+        with place_of(config) as place, store_readings([address], ("snapshot",), reports.out, place) as kept:
+            facts = None if live is None else store_facts(live)
+            found = check_snapshot(kept[0], config.queue, place, shown, facts)
+            again = None if live is None else look_again(live, found, settle_ms=config.settle_ms)
+            summary = summarise_checks(kept[0].name, kept[0].manifest, found.tally, again)
             if not summary.total:
                 demand_content(config.queue, kept[0].manifest)
         # Written first: the terminal may be gone, or refuse the text.
         written = write_check_reports(reports.local, summary) if out is not None else ()
         print_checks(summary, Console())
-        for address in reports.addresses_of(written):
-            announce(address)
-    return 1 if summary.total else 0
+        for name in reports.addresses_of(written):
+            announce(name)
+    return 1 if summary.damages else 0
 
 
 def check_history(config: HistoryConfig, history: Path) -> int:

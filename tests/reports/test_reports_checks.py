@@ -10,9 +10,9 @@ import pytest
 
 from conformance.observe.tables import Snapshot
 from conformance.servers import RedisInstance
+from reports.check.store_check import check_snapshot
 from reports.diff.checks import JOB_CHECKS, broken_jobs, broken_queue, judged
 from reports.diff.digest_prefilter import JobDigests
-from reports.diff.store_check import check_snapshot
 from reports.diff.values import DiffSide, readable
 from reports.snapshot.folders import folder_at
 from reports.snapshot.format import open_snapshot_folder
@@ -127,7 +127,7 @@ def kinds_in_groups(store: dict[str, Any], ttls: dict[str, int], server: RedisIn
             client.hset(f"{prefix}:{name}", "timestamp", str(int(time.time() * 1000)))
     save(RedisSource(redis=server.url, prefix=prefix), folder_at(folder))
     server.remove_prefix(prefix)
-    return set(check_snapshot(open_snapshot_folder(folder_at(folder))).counts)
+    return set(check_snapshot(open_snapshot_folder(folder_at(folder))).tally.by_check)
 
 
 @pytest.mark.parametrize("waiting", [{"q:wait": ["1", "kept"]}, {"q:paused": ["1", "kept"], "q:meta": {"paused": "1"}}])

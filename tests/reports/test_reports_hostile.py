@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from reports.diff.summary import BrokenExample, CheckSummary, DiffExample, DiffSummary
+from reports.check.summary import BrokenExample, CauseFound, CheckSummary
+from reports.diff.summary import DiffExample, DiffSummary
 from reports.history import HistoryResult, JobFinding
 from reports.store_pages import (
     print_checks,
@@ -53,8 +54,11 @@ def diff(text: str) -> DiffSummary:
 
 
 def checks(text: str) -> CheckSummary:
-    example = BrokenExample(check="locks", severity="breaks-others", key=text, locator=text, message=text)
-    return CheckSummary(snapshot="A", jobs=1, total=1, by_check={"locks": 1}, examples=[example])
+    example = BrokenExample(check="locks", severity="breaks-others", key=text, locator=text, message=text, cause="lock")
+    found = CauseFound(cause="lock", level="damage", count=1, examples=[example], what=text, why=text, repair=[text])
+    return CheckSummary(
+        snapshot=text, jobs=1, total=1, damages=1, by_check={"locks": 1}, examples=[example], causes=[found]
+    )
 
 
 def history(text: str) -> HistoryResult:

@@ -13,9 +13,8 @@ import pytest
 from rich.console import Console
 
 from reports.charts import latency_chart, rates, search_chart
+from reports.check.summary import BrokenExample, CauseFound, CheckSummary
 from reports.diff.summary import (
-    BrokenExample,
-    CheckSummary,
     DiffExample,
     DiffSummary,
     RollupLine,
@@ -167,10 +166,33 @@ def test_what_rules_hide_is_in_every_report(tmp_path: Path, capsys: pytest.Captu
 
 def check_summary(total: int) -> CheckSummary:
     example = BrokenExample(
-        check="locks", severity="breaks-others", key="q:<b>", locator="lock", message="a lock on no active job"
+        check="locks",
+        severity="breaks-others",
+        key="q:<b>",
+        locator="lock",
+        message="a lock on no active job",
+        cause="lock-of-another-state",
     )
-    by_check = {"locks": total} if total else {}
-    return CheckSummary(snapshot="A", jobs=7, total=total, by_check=by_check, examples=[example] if total else [])
+    found = CauseFound(
+        cause=example.cause,
+        level="damage",
+        count=total,
+        what="a lock",
+        why="kept",
+        repair=["DEL b:q:1:lock"],
+        since_ms=1,
+        age_ms=7_200_000,
+        examples=[example],
+    )
+    return CheckSummary(
+        snapshot="A",
+        jobs=7,
+        total=total,
+        damages=total,
+        by_check={"locks": total} if total else {},
+        examples=[example] if total else [],
+        causes=[found] if total else [],
+    )
 
 
 @pytest.mark.parametrize(("total", "verdict"), [(0, "Sound: 7 jobs"), (2, "2 places break a check.")])
@@ -180,7 +202,8 @@ def test_a_check_has_a_page_that_the_index_lists(tmp_path: Path, total: int, ver
     paths = {path.name: path.read_text() for path in write_check_reports(folder, check_summary(total))}
     page = paths["check.html"]
     assert verdict in page
-    assert f'<th scope="row">locks</th><td class="number">{total}</td>' in page
+    for shown in ('<th scope="row">lock-of-another-state</th>', "<code>DEL b:q:1:lock</code>", ">2 h</td>"):
+        assert (shown in page) == bool(total)
     assert ("q:&lt;b&gt;" in page) == bool(total)
     assert "run/check.html" in paths["index.html"]
 

@@ -287,7 +287,7 @@ def test_shares_and_slices_read_every_key_once(
     monkeypatch.setattr(planning, "SMALLEST_TO_SHARE", 100)
     monkeypatch.setattr(planning, "SMALLEST_TO_SLICE", 50)
     monkeypatch.setattr(planning, "SLICE", 70)
-    monkeypatch.setattr(reading, "_MEMBERS_PAGE", 30)
+    monkeypatch.setattr(reading, "FAST", replace(reading.FAST, members=30))
     numbers = [str(number) for number in range(3000)]
     store: dict[str, Any] = {f"q:{number}": job() for number in numbers}
     half = len(numbers) // 2
@@ -308,7 +308,7 @@ def test_shares_and_slices_read_every_key_once(
 def test_the_nodes_of_a_cluster_are_cut_into_shares_that_read_every_key_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """By cursors where the server on PATH is older than 7.4, by slots where it is not."""
     monkeypatch.setattr(planning, "SMALLEST_TO_SHARE", 100)
-    monkeypatch.setattr(reading, "SCAN_COUNT", 40)
+    monkeypatch.setattr(reading, "FAST", replace(reading.FAST, keys=40))
     with open_server("cluster:3", announce=lambda _: None) as cluster:
         for queue in (f"{{q-{number}}}" for number in range(25)):
             jobs = {f"{queue}:{number}": job() for number in range(60)}
@@ -351,11 +351,9 @@ def test_ranges_of_slots_read_every_key_once(keys: set[bytes], shares: int) -> N
     # Ranges begin at slots that hold keys, and right behind them, so that others end with them.
     owned = sorted({slot_of(key) + more for key in keys for more in (0, 1)})
     node: Any = SlottedNode(keys)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "SCAN_COUNT", 3)
-        ranges = list(planning.slot_edges(owned, shares))
-        parts = [KeyspacePart(kind="scan", taken_ms=0, first_slot=first, last_slot=last) for first, last in ranges]
-        read = [key for part in parts for page in reading._pages_of_slots(node, (), part) for key in page]
+    ranges = list(planning.slot_edges(owned, shares))
+    parts = [KeyspacePart(kind="scan", taken_ms=0, first_slot=first, last_slot=last) for first, last in ranges]
+    read = [key for part in parts for page in reading._pages_of_slots(node, (), part, 3) for key in page]
     assert sorted(read) == sorted(keys)
     assert [slot for first, last in ranges for slot in range(first, last + 1)] == list(range(SLOTS))
 
@@ -388,7 +386,7 @@ def test_a_long_event_stream_is_cut_by_time_and_stays_in_order(
 ) -> None:
     monkeypatch.setattr(planning, "SMALLEST_TO_SLICE", 10)
     monkeypatch.setattr(planning, "SLICE", 10)
-    monkeypatch.setattr(reading, "_STREAM_PAGE", 4)
+    monkeypatch.setattr(reading, "FAST", replace(reading.FAST, events=4))
     with server.connect() as client:
         client.hset(f"{prefix}:q:meta", mapping={"version": "x"})
         for number in range(55):
@@ -493,7 +491,7 @@ def test_more_buckets_do_not_make_smaller_files(
     server: RedisInstance, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot_store, "ROWS_AT_A_TIME", 50)
-    monkeypatch.setattr(reading, "SCAN_COUNT", 20)
+    monkeypatch.setattr(reading, "FAST", replace(reading.FAST, keys=20))
     monkeypatch.setattr("reports.snapshot.format.BUCKETS_OF_A_LOT", 2)
     write(server, prefix, store(prefix))
     rows_of_a_file = []

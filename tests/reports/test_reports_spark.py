@@ -28,10 +28,11 @@ from conformance.cli.verbs import cli
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.problems import EnvironmentProblem, Undecidable, UsageProblem
 from conformance.servers import RedisInstance, open_server
+from reports.check.store_check import check_snapshot
+from reports.check.summary import summarise_checks
 from reports.diff.comparison import compare_snapshots
 from reports.diff.snapshot_comparison import SnapshotComparison
-from reports.diff.store_check import check_snapshot
-from reports.diff.summary import DiffSummary, summarise, summarise_checks
+from reports.diff.summary import DiffSummary, summarise
 from reports.diff.values import DIFFERENCE_CLASSES
 from reports.distribution import Distribution, InProcesses, InThreads
 from reports.history import HistoryResult, check_jobs, result_of
@@ -192,7 +193,7 @@ def test_a_store_is_checked_by_itself(server: RedisInstance, prefix: str, tmp_pa
     del keys["q:active"], keys["q:id"]
     write(server, prefix, keys)
     stored = kept_here(RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path / "out"))
-    summary = summarise_checks(stored, check_snapshot(stored))
+    summary = summarise_checks(stored.name, stored.manifest, check_snapshot(stored).tally)
     broken = {(example.check, example.key) for example in summary.examples}
     assert broken >= {
         ("finish-scores", "q:13"),
@@ -206,12 +207,12 @@ def test_a_store_is_checked_by_itself(server: RedisInstance, prefix: str, tmp_pa
     }
     assert not {key for _, key in broken} & {"q:1", "q:2", "q:3", "q:4"}
     assert (summary.total, summary.by_check["locks"]) == (sum(summary.by_check.values()), 6)
-    assert summarise_checks(stored, check_snapshot(stored, place=InProcesses())) == summary
+    assert summarise_checks(stored.name, stored.manifest, check_snapshot(stored, place=InProcesses()).tally) == summary
 
 
 def test_a_wrong_prefix_is_a_store_without_queues(server: RedisInstance, prefix: str, tmp_path: Path) -> None:
     stored = kept_here(RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path / "out"))
-    assert check_snapshot(stored).total == 0
+    assert check_snapshot(stored).tally.total == 0
     wanted = SnapshotComparison(expected=stored, actual=stored, folder=folder_at(tmp_path / "differences"))
     assert summarised(wanted).total == 0
     with pytest.raises(Undecidable, match="there is no queue in the store"):
@@ -227,7 +228,7 @@ def test_a_healthy_queue_with_a_deduplicated_job_passes_the_checks(
     keys |= {"q:de:x": "kept", "q:meta": {"opts.maxLenEvents": "10000", "version": "bullmq:5.62.0"}}
     write(server, prefix, keys)
     stored = kept_here(RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path / "out"))
-    assert check_snapshot(stored).counts == {}
+    assert check_snapshot(stored).tally.counts == {}
 
 
 def test_a_workload_is_the_same_however_it_is_cut(spark: SparkSession) -> None:

@@ -1,0 +1,116 @@
+"""Suspicious places of a store with their causes, and how many there are of each. No Spark."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from packaging.version import Version
+
+from conformance.checkers.base import InvariantCheck, ViolationDetail, is_plausible_ms
+from conformance.checkers.causes import cause_of
+from conformance.checkers.jobs import TIMES
+from conformance.checkers.production import StoreView
+from conformance.protocol.versions import in_range
+from reports.diff.checks import written_by
+
+MOST_KEPT = 2000
+"""Suspicions of each cause that are kept, and read again in a live store; the others are only counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspicion:
+    """A place that breaks a check.
+
+    `key`: the queue and the rest of the key, or the whole key of something foreign. `other`: the key of another job
+    that it is about. `since_ms`: since when it must have been so, Unix ms; `not_before_ms`: the last time in the job's
+    own fields; None if the store does not show it.
+    """
+
+    cause: str
+    check: str
+    place: str
+    severity: str
+    key: str
+    message: str
+    other: str = ""
+    since_ms: float | None = None
+    not_before_ms: float | None = None
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """The same in every look at the same damage."""
+        return self.cause, self.key, self.place, self.other
+
+
+@dataclass(kw_only=True)
+class SuspicionTally:
+    """Counts by cause and by check, and some suspicions of each cause, in the order of their keys."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    by_check: Counter[str] = field(default_factory=Counter)
+    kept: defaultdict[str, list[Suspicion]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, found: Iterable[Suspicion]) -> None:
+        """Count suspicions."""
+        by_cause: defaultdict[str, list[Suspicion]] = defaultdict(list)
+        for suspicion in found:
+            by_cause[suspicion.cause].append(suspicion)
+            self.by_check[suspicion.check] += 1
+        for cause, listed in by_cause.items():
+            self.counts[cause] += len(listed)
+            self._keep(cause, listed)
+
+    def merge(self, other: SuspicionTally) -> None:
+        """Count everything that another part of the store has."""
+        self.counts += other.counts
+        self.by_check += other.by_check
+        for cause, listed in other.kept.items():
+            self._keep(cause, listed)
+
+    def _keep(self, cause: str, listed: Iterable[Suspicion]) -> None:
+        self.kept[cause] = heapq.nsmallest(MOST_KEPT, [*self.kept[cause], *listed], key=lambda found: found.identity)
+
+    @property
+    def total(self) -> int:
+        """The number of suspicions."""
+        return self.counts.total()
+
+    @property
+    def all_kept(self) -> list[Suspicion]:
+        """The kept ones of all causes."""
+        return [suspicion for _, listed in sorted(self.kept.items()) for suspicion in listed]
+
+
+def suspicions(view: StoreView, checks: Sequence[InvariantCheck[Any]]) -> Iterator[Suspicion]:
+    """Everything that breaks one of these checks, of those that hold for the version of BullMQ that wrote the store."""
+    version = str(Version(written_by(view.snapshot)))
+    for check in checks:
+        if in_range(version, check.bullmq):
+            for detail in check.predicate(view):
+                yield _suspicion(check, detail, view)
+
+
+def _suspicion(check: InvariantCheck[Any], detail: ViolationDetail, view: StoreView) -> Suspicion:
+    return Suspicion(
+        cause=cause_of(check.name, detail.where, detail.message).name,
+        check=check.name,
+        place=detail.where,
+        severity=detail.severity or check.severity,
+        key=detail.key,
+        message=detail.message,
+        other=detail.other,
+        since_ms=detail.since_ms,
+        not_before_ms=_last_time(view, detail.key),
+    )
+
+
+def _last_time(view: StoreView, key: str) -> float | None:
+    """The last time in the fields of a job: then a client still changed it."""
+    queue, _, name = key.partition(":")
+    job = view.jobs.get((queue, name))
+    times = [job.number(time) for time in TIMES] if job is not None else []
+    return max((time for time in times if time is not None and is_plausible_ms(time)), default=None)
