@@ -27,6 +27,7 @@ MODULES_OF_VERBS: Mapping[str, str] = {
     "snapshot": "spark",
     "diff": "spark",
     "check": "spark",
+    "watch": "watch",
     "history": "spark",
     "chaos": "chaos",
 }

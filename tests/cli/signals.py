@@ -127,6 +127,7 @@ VERBS = (
     Verb("snapshot", ("snapshot", "--redis", "{redis}", "--prefix", THEIRS, "--out", "{out}"), 3),
     Verb("diff", ("diff", "{redis}#" + THEIRS, "{redis}#" + THEIRS, "--out", "{out}"), 3),
     Verb("check", ("check", "{redis}#" + THEIRS, "--out", "{out}"), 3, codes=(0, 1)),
+    Verb("watch", ("watch", "{redis}#" + THEIRS, "--for", "60s"), 20),
     Verb("history", ("history", "{history}", "--out", "{out}"), 10, codes=(4,)),
 )
 
