@@ -27,8 +27,8 @@ MODULES_OF_VERBS: Mapping[str, str] = {
     "snapshot": "spark",
     "diff": "spark",
     "check": "spark",
-    "watch": "watch",
     "history": "spark",
+    "watch": "watch",
     "chaos": "chaos",
 }
 """The module of `conformance.cli` that defines each verb, in the order of the help."""
