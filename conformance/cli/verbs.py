@@ -23,6 +23,7 @@ MODULES_OF_VERBS: Mapping[str, str] = {
     "bugs": "bugs",
     "mutants": "mutants",
     "bench": "bench",
+    "permissions": "permissions",
     "load": "spark",
     "snapshot": "spark",
     "diff": "spark",

@@ -51,6 +51,8 @@ EXTENSIONS = 5
 """A deadline is extended at most this often by the driver's CPU starvation since the last extension."""
 LEAST_EXTENSION_MS = 100
 """Less starvation than this does not explain a missing answer."""
+NEEDED_BY_ALL = frozenset({"open", "close", "reset", "clock", "raw-data", "cluster"})
+"""Operations and capabilities without which a driver that counts only others could not be checked."""
 LOG_LINES = 20
 LARGEST_ID_STEP = 9
 
@@ -149,6 +151,16 @@ class DriverSession(ABC):
         if self._ready is None:
             raise self._broken(HandshakeFailed("the handshake is not done"))
         return self._ready
+
+    def restrict(self, names: Collection[str]) -> None:
+        """Count only these operations and capabilities as declared, and those that every check needs; empty: all."""
+        if names:
+            counting = {*names, *NEEDED_BY_ALL}
+            self._ready = msgspec.structs.replace(
+                self.ready,
+                ops=[op for op in self.ready.ops if op in counting],
+                capabilities=[name for name in self.ready.capabilities if name in counting],
+            )
 
     @property
     def alive(self) -> bool:

@@ -36,7 +36,8 @@ class Launch:
     """How a driver is started: a command (never through a shell) and variables added to the environment.
 
     `packages`: chosen versions of the client's libraries. `named`: whether the kit knows the client by name; then the
-    name and `packages` are enough to start it again.
+    name and `packages` are enough to start it again. `declares`: the only operations and capabilities of the driver
+    that count as declared; empty: all.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Launch:
     environment: dict[str, str] = field(default_factory=dict)
     packages: list[str] = field(default_factory=list)
     named: bool = False
+    declares: list[str] = field(default_factory=list)
 
     @property
     def text(self) -> str:

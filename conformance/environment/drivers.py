@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import msgspec
 
 from conformance.driver.breakdowns import Breakdowns
 from conformance.driver.connection import DriverConnection
@@ -52,6 +54,7 @@ class RestartableDriver:
                 log_file=self.log_file,
                 breakdowns=self.breakdowns,
             )
+            self.connection.restrict(self.launch.declares)
         return self.connection
 
     def handshake(self) -> Ready:
@@ -113,6 +116,10 @@ class TapPoint:
     reason: str = ""
     program: ServerBinary | None = None
     """The program for a private Redis of the participant, if there is one."""
+
+    def logging_in(self, user: str, password: str) -> TapPoint:
+        """The same point for a participant with a login of its own."""
+        return replace(self, address=msgspec.structs.replace(self.address, username=user, password=password))
 
     def start_scenario(self) -> None:
         """Remove all disturbances and recorded traffic of the last scenario."""

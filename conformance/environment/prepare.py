@@ -43,15 +43,17 @@ class EnvironmentOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The requirements of a verb.
 
     `client`: the client under test by name, "" for none; `command`: the command of its driver instead of a name;
-    `packages`: versions of the client's libraries, such as `redis==7.4.1`, instead of its own choice. `oracle`: the
-    version of bullmq to compare with, "" for the pinned one. `partner`: the second client of hand-overs, by name or by
-    the command of its driver, "" for the oracle. `redis` and `node`: the user's settings, "" for the default of this
-    machine. `seed`: for all random choices.
+    `packages`: versions of the client's libraries, such as `redis==7.4.1`, instead of its own choice. `declare`: the
+    only operations and capabilities of its driver that count, empty for all. `oracle`: the version of bullmq to compare
+    with, "" for the pinned one. `partner`: the second client of hand-overs, by name or by the command of its driver, ""
+    for the oracle. `redis` and `node`: the user's settings, "" for the default of this machine. `seed`: for all random
+    choices.
     """
 
     client: str = ""
     command: Sequence[str] = ()
     packages: Sequence[str] = ()
+    declare: Sequence[str] = ()
     oracle: str = ""
     partner: str = ""
     redis: str = ""
@@ -170,6 +172,7 @@ def prepare(
     # Before Redis: the installation by npm may take minutes, during which a started Redis would be idle.
     toolchain = find_toolchain(options.node, announce, options.oracle)
     client = toolchain.launch(options.client, options.command, options.packages) if options.client else NO_CLIENT
+    client = replace(client, declares=list(options.declare))
     watch.lap("package")
     with _program(options.redis, announce) if redis == "program" else _server(options.redis, announce) as found:
         watch.lap("redis")

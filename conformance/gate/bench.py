@@ -34,7 +34,8 @@ class Bench:
     it performs operations that the client's driver lacks; started on demand. `scripts`: texts of the official scripts
     by name, by which the taps recognise similar scripts. `waits`: outcomes of the waits of all scenarios.
     `oracle_version`: the version that scenarios and script calls are checked against. `partner`: replaces the oracle as
-    second client in hand-overs, if given.
+    second client in hand-overs, if given. `client_login`: user and password of the client under test alone, if it has
+    its own.
     """
 
     server: RedisInstance
@@ -45,11 +46,14 @@ class Bench:
     waits: WaitHistory = field(default_factory=WaitHistory)
     oracle_version: str = BULLMQ_VERSION
     partner: RestartableDriver | None = None
+    client_login: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
         # The kit's own connection passes no tap, so that disturbances of a scenario never hurt the observer.
         self.redis = self.server.connect()
         self.taps = {role: place_tap(self.server, self.scripts) for role in self._by_role}
+        if self.client_login is not None:
+            self.taps["client"] = self.taps["client"].logging_in(*self.client_login)
 
     @property
     def _by_role(self) -> dict[Role, RestartableDriver]:
@@ -231,9 +235,10 @@ class BenchPlan:
     logs: str = ""
     oracle_version: str = BULLMQ_VERSION
     partner: Launch | None = None
+    client_login: tuple[str, str] | None = None
 
     @staticmethod
-    def of(environment: Environment, logs: str = "") -> BenchPlan:
+    def of(environment: Environment, logs: str = "", client_login: tuple[str, str] | None = None) -> BenchPlan:
         """Return the plan for a prepared environment."""
         return BenchPlan(
             server=environment.server,
@@ -244,6 +249,7 @@ class BenchPlan:
             logs=logs,
             oracle_version=environment.toolchain.package.version,
             partner=environment.partner,
+            client_login=client_login,
         )
 
     def encode(self) -> str:
@@ -267,6 +273,7 @@ class BenchPlan:
             RestartableDriver(self.oracle, self.seed),
             oracle_version=self.oracle_version,
             partner=given.get("partner") or partner,
+            client_login=self.client_login,
         )
 
 

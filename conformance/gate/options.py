@@ -15,11 +15,12 @@ from conformance.environment.clients import client_folders
 from conformance.environment.prepare import EnvironmentOptions
 from conformance.gate.client_language import FILE, language_file, language_text
 from conformance.gate.known_failures import list_for, list_name
-from conformance.gate.records import Level, redacted
+from conformance.gate.records import HIDDEN, Level, redacted
 from conformance.options import Option, duration_ms, option_words, options_of
 from conformance.participants.marks import Tier
 from conformance.problems import UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
+from conformance.servers.setting import from_environment
 
 COMMAND_FLAG = "--client-command"
 """How `pytest conformance/` is given the command of a driver; `bullmq-conformance run` takes it after `--`."""
@@ -58,6 +59,13 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
     client: ClientName = "reference"
     command: Sequence[str] = ()
     packages: Packages = ()
+    declare: Annotated[
+        Sequence[str],
+        Option("Operation or capability of the driver that counts as declared, instead of all; repeatable."),
+    ] = ()
+    client_user: Annotated[
+        str, Option("Redis user of the client alone: USER:PASSWORD, or env:VARIABLE.", metavar="USER:PASSWORD")
+    ] = ""
     oracle: OracleVersion = ""
     partner: PartnerClient = ""
     redis: AnyRedis = ""
@@ -128,6 +136,15 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
         return list_for(Path(self.write_known), self.oracle_version, "--write-known") if self.write_known else None
 
     @property
+    def client_login(self) -> tuple[str, str] | None:
+        """User and password of the client alone, if it has its own. Raises UsageProblem without a colon."""
+        text = from_environment(self.client_user)
+        user, colon, password = text.partition(":")
+        if text and not (user and colon and password):
+            raise UsageProblem("invalid --client-user: not USER:PASSWORD", hint="as in --client-user env:CLIENT_USER")
+        return (user, password) if text else None
+
+    @property
     def is_narrowed(self) -> bool:
         """Whether the options leave out scenarios of the tier."""
         return bool(self.select or self.profile or self.handovers) or self.level != "MAY"
@@ -141,6 +158,7 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
 def recorded(config: RunConfig) -> dict[str, Any]:
     """The options that differ from their defaults, for the header of the run file; passwords are left out."""
     given = {option.name: getattr(config, option.name) for option in options_of(RunConfig)}
+    given["client_user"] = HIDDEN if given["client_user"] else ""
     return {
         option.name: redacted(given[option.name]) if option.repeatable else redacted([str(given[option.name])])[0]
         for option in options_of(RunConfig)

@@ -149,6 +149,7 @@ class GatePlugin:
         # Checked at the start: an invalid option must not cost the time of a set-up.
         check_names(config.no_rule)
         check_demands(config)
+        self._client_login = config.client_login
         self._reproduction = config.reproduction_text
         file = load_known_file(config.known_path, load_ledger())
         self.known, self.unsteady = file.known, file.unsteady
@@ -332,7 +333,7 @@ class GatePlugin:
     # Setting up.
 
     def _bench_plan(self) -> BenchPlan:
-        return BenchPlan.of(self._prepared(), logs_folder(self.config))
+        return BenchPlan.of(self._prepared(), logs_folder(self.config), self._client_login)
 
     @cached_property
     def _stop_rule(self) -> StopRule:

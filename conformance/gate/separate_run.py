@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 30
 """Time for a terminated run to clean up."""
 
 KIT_PARTS = ("*.py", "*.mjs", "*.yaml", "*.toml", "*.txt", "*.json", "*.jsonl")
-ABOUT_RUNS = frozenset({"bugs", "report", "cli", "matrix", "versions"})
+ABOUT_RUNS = frozenset({"bugs", "report", "cli", "matrix", "permissions", "versions"})
 """Rooms that start runs or show them, and do not affect results."""
 
 RunEnding = Literal["run", "broken", "time-out"]

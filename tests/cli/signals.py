@@ -124,6 +124,7 @@ VERBS = (
     Verb("bugs", ("bugs", "prove", "node-4300", "node-4299"), 15, codes=(0, 3)),
     Verb("mutants", ("mutants", "--sample", "4", "--quick", "--jobs", "2"), 15),
     Verb("bench", ("bench", "--client", "reference", "--measure", "claim", "--redis", "{redis}", "--out", "{out}"), 10),
+    Verb("permissions", ("permissions", "--tier", "smoke", "--out", "{out}"), 15),
     Verb("snapshot", ("snapshot", "--redis", "{redis}", "--prefix", THEIRS, "--out", "{out}"), 3),
     Verb("diff", ("diff", "{redis}#" + THEIRS, "{redis}#" + THEIRS, "--out", "{out}"), 3),
     Verb("check", ("check", "{redis}#" + THEIRS, "--out", "{out}"), 3, codes=(0, 1)),
