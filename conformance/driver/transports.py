@@ -9,6 +9,7 @@ import queue
 import shlex
 import signal
 import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -19,6 +20,7 @@ from typing import IO, BinaryIO, Protocol, Self
 
 from conformance.driver.breakdowns import Breakdowns
 from conformance.driver.connection import HANDSHAKE_DEADLINE_MS, LOG_LINES, DriverSession
+from conformance.driver.descendants import Descendants
 from conformance.driver.errors import (
     ConnectionClosed,
     DriverBroken,
@@ -29,6 +31,7 @@ from conformance.driver.errors import (
 )
 from conformance.driver.messages import MAX_LINE_BYTES, excerpt
 from conformance.driver.serve import END_OF_STACKS
+from conformance.pages.terminal import terminal_line
 
 CAPACITY_LINES = 200
 COPIED_BYTES = 10_000_000
@@ -66,6 +69,7 @@ class ChildProcess(DriverSession):
         command: Sequence[str],
         process: subprocess.Popen[bytes],
         log: DriverLog,
+        descendants: Descendants,
         *,
         seed: int,
         breakdowns: Breakdowns | None = None,
@@ -73,6 +77,7 @@ class ChildProcess(DriverSession):
         super().__init__(shlex.join(command), seed=seed, breakdowns=breakdowns)
         self.command = list(command)
         self._process = process
+        self._descendants = descendants
         self._log = log
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._ended_by_kit = False
@@ -101,11 +106,11 @@ class ChildProcess(DriverSession):
         `env` is added to the kit's own environment. `log_file` gets a copy of the driver's stderr. `breakdowns`: the
         record of earlier processes of this driver. Raises DriverBroken.
         """
-        process = _spawn(command, env, cwd)
+        descendants = Descendants()
+        process = _spawn(command, {**(env or {}), **descendants.variables}, cwd)
         assert process.stderr is not None
-        connection = cls(
-            command, process, DriverLog(process.stderr, copy_to=log_file), seed=seed, breakdowns=breakdowns
-        )
+        log = DriverLog(process.stderr, copy_to=log_file)
+        connection = cls(command, process, log, descendants, seed=seed, breakdowns=breakdowns)
         try:
             connection._shake_hands(handshake_deadline_ms)
         except BaseException:
@@ -140,6 +145,7 @@ class ChildProcess(DriverSession):
         """
         # Set first: otherwise the reading thread would report the end of stdout as a crash.
         self._ended_by_kit = True
+        self._descendants.note(self._process.pid)
         self._outbox.put(None)
         try:
             self._process.wait(CLOSE_SECONDS)
@@ -150,13 +156,23 @@ class ChildProcess(DriverSession):
         return exited
 
     def kill(self) -> None:
-        """Kill the driver and all processes that it started (SIGKILL to the process group)."""
+        """Kill the driver and all processes that it started (SIGKILL), also those that left its session.
+
+        A process that cannot be ended is named on stderr.
+        """
         self._ended_by_kit = True
+        if self._process.poll() is None:
+            self._descendants.note(self._process.pid)
         # The group can outlive its leader (a wrapper such as npx), so it is killed even if the leader has ended.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         # Reaps the process; SIGKILL cannot be ignored, so this returns soon.
         self._process.wait()
+        for left in self._descendants.end():
+            print(
+                terminal_line(f"the driver {self.label} has left {left}, which cannot be ended: end it by hand"),
+                file=sys.stderr,
+            )
         _LIVING.discard(self)
         self._outbox.put(None)
         self._mailbox.break_with(self._broken(ConnectionClosed()))
@@ -227,14 +243,14 @@ class ChildProcess(DriverSession):
                 stdin.flush()
 
 
-def _spawn(command: Sequence[str], env: Mapping[str, str] | None, cwd: Path | str | None) -> subprocess.Popen[bytes]:
+def _spawn(command: Sequence[str], env: Mapping[str, str], cwd: Path | str | None) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             list(command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **(env or {})},
+            env={**os.environ, **env},
             cwd=cwd,
             start_new_session=True,  # Ctrl-C only reaches the kit, and the kit can kill the whole group
         )
