@@ -55,8 +55,8 @@ def ran(start: float, end: float, outcome: str = "complete", job: str = "1", nam
 def script(at: float, what: str, token: str, job: str = "1", **fields: Any) -> ScriptLine:
     claimed = job if what == "moveToActive" else ""
     own = "" if claimed else job
-    values: dict[str, Any] = {"sent_ms": at - 0.5, "job": own, "claimed": claimed, **fields}
-    return ScriptLine(at_ms=at, process="w", script=what, queue="q", token=token, **values)
+    values: dict[str, Any] = {"process": "w", "sent_ms": at - 0.5, "job": own, "claimed": claimed, **fields}
+    return ScriptLine(at_ms=at, script=what, queue="q", token=token, **values)
 
 
 def completed_life(at: float = 10, job: str = "1", name: str = "a", **options: Any) -> list[HistoryLine]:

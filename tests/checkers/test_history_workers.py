@@ -71,6 +71,15 @@ def test_a_worker_that_has_a_reason_not_to_ask(excuse: list[HistoryLine]) -> Non
     assert not problems("progress", [*lines, *excuse])
 
 
+def test_the_result_of_a_job_that_was_in_hand_is_not_a_question_for_more() -> None:
+    hurt = fault(1000, HEALED, "network.half-open", **SLEEPER)
+    ends = RunEnded(at_ms=HEALED + 10, process="sleeper", queue="q", job="9", name="n9", token="s", outcome="complete")
+    sent = script(HEALED + 20, "moveToFinished", "s", "9", process="sleeper")
+    lines = [*busy_others(45), *hurt, start(HEALED - 50, "sleeper", "9", "s"), ends, sent]
+    assert "sleeper did not ask for a job of q" in problems("progress", lines)
+    assert not problems("progress", [*lines, claim(HEALED + 3000, "sleeper")])
+
+
 def test_without_work_a_worker_need_not_ask() -> None:
     hurt = fault(1000, HEALED, "network.outage-worker", **SLEEPER)
     assert not problems("progress", [*busy_others(jobs=5), *hurt])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
@@ -48,13 +49,14 @@ class WorkerResumption:
 
     def late(self, window: FaultWindow, statistics: CheckStatistics) -> Iterator[HistoryFinding]:
         """Findings about workers that a fault touched, and that did not ask for jobs within its bound."""
-        evidence, healed_ms = self._evidence, window.ended_ms
+        evidence = self._evidence
         patience_ms = self._bound_ms(window)
         for process, queue in self._handles if patience_ms else ():
+            place = (process, queue)
+            healed_ms = self._free_ms(place, window.ended_ms)
             # CPU time that it had to wait for is added to the bound.
             waited_ms = evidence.waited_ms(process, healed_ms, healed_ms + patience_ms)
             until_ms = healed_ms + patience_ms + waited_ms
-            place = (process, queue)
             if not window.hurts(process) or not self._is_expected(window, place, until_ms):
                 continue
             statistics.seen["workers judged alone"] += 1
@@ -73,6 +75,14 @@ class WorkerResumption:
         if window.fault.startswith(MOVING):
             return patience_ms
         return min(patience_ms, self._evidence.bounds.resume_ms)
+
+    def _free_ms(self, place: tuple[str, str], healed_ms: float) -> float:
+        """When the worker has also sent the results of the jobs that it had in hand as the fault was healed.
+
+        These calls ask for the next job as well, but show nothing about the wait of an idle worker.
+        """
+        ends = [end for start, end in self._runs[place] if start <= healed_ms < end < math.inf]
+        return max(ends) + ENDS_WITHIN_MS if ends else healed_ms
 
     def _is_expected(self, window: FaultWindow, place: tuple[str, str], until_ms: float) -> bool:
         """Whether the worker was open all the time, no other fault touched it, and the tap recorded the whole time."""
