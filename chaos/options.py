@@ -26,10 +26,10 @@ TELLING = (
     "worker.kill-reconnected",
     "redis.oom",
     "redis.script-flush",
-    "redis.flushall",
-    "network.truncate",
     "network.outage-worker",
     "network.half-open",
+    "redis.flushall",
+    "network.truncate",
     "redis.away-20s",
 )
 """Faults that show what most clients do wrong. In the default campaign they come first, after the workload alone and

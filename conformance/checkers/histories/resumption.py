@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -31,16 +30,21 @@ class WorkerResumption:
         self._starts: defaultdict[str, list[float]] = defaultdict(list)
         self._runs: defaultdict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
         self._handles: defaultdict[tuple[str, str], list[HandleChanged]] = defaultdict(list)
+        self._results: defaultdict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
         self._last_ms = 0.0
+        sent: dict[tuple[str, str, str], float] = {}
         for line in evidence.history.lines:
             if isinstance(line, ScriptLine):
                 self._last_ms = max(self._last_ms, line.at_ms)
                 if line.script in CLAIMING and line.sent_ms is not None:
                     self._asked[line.process, line.queue].append(line.sent_ms)
+                    sent[line.process, line.job, line.token] = line.sent_ms
         for times in self._asked.values():
             times.sort()
         for run in evidence.runs:
             started = run.started
+            if (sent_ms := sent.get((started.process, started.job, started.token))) is not None:
+                self._results[started.process, started.queue].append((started.at_ms, sent_ms))
             self._starts[started.queue].append(started.at_ms)
             self._runs[started.process, started.queue].append((started.at_ms, run.ended_ms))
         for handle in evidence.handles:
@@ -77,12 +81,12 @@ class WorkerResumption:
         return min(patience_ms, self._evidence.bounds.resume_ms)
 
     def _free_ms(self, place: tuple[str, str], healed_ms: float) -> float:
-        """When the worker has also sent the results of the jobs that it had in hand as the fault was healed.
+        """When the worker has also sent the results of the jobs that it had started before the fault was healed.
 
         These calls ask for the next job as well, but show nothing about the wait of an idle worker.
         """
-        ends = [end for start, end in self._runs[place] if start <= healed_ms < end < math.inf]
-        return max(ends) + ENDS_WITHIN_MS if ends else healed_ms
+        sent = (sent_ms for start_ms, sent_ms in self._results[place] if start_ms <= healed_ms < sent_ms)
+        return max(sent, default=healed_ms)
 
     def _is_expected(self, window: FaultWindow, place: tuple[str, str], until_ms: float) -> bool:
         """Whether the worker was open all the time, no other fault touched it, and the tap recorded the whole time."""
@@ -111,4 +115,4 @@ class WorkerResumption:
 
     @staticmethod
     def _starts_in(times: list[float], since_ms: float, until_ms: float) -> int:
-        return bisect_right(times, until_ms) - bisect_left(times, since_ms)
+        return bisect_right(times, until_ms) - bisect_right(times, since_ms)
