@@ -10,12 +10,13 @@ import contextlib
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -39,8 +40,8 @@ from reports.spark_problems import ExecutorProblem, explain_spark, require_java
 END_S = 120.0
 """The longest that a JVM may take to end: before it does it may have classes to archive."""
 
-INTERRUPTED_START_S = 10.0
-"""The longest that a start may go on after an interruption: a Spark that has started removes its own files."""
+INTERRUPTED_END_S = 3.0
+"""The longest that a JVM may take to end after an interruption: its files outside of its own folder are then left."""
 
 TEMPORARY = "spark.driver.defaultJavaOptions"
 """For options that stay where a user gives others (`spark.driver.extraJavaOptions`)."""
@@ -121,6 +122,11 @@ def spark_session(settings: SparkSettings) -> Iterator[SparkSession]:
         try:
             with explained_spark():
                 yield session
+        except KeyboardInterrupt:
+            # While tasks wait for places, a JVM that is asked to stop may take minutes.
+            if (gateway := SparkContext._gateway) is not None and gateway.proc is not None:  # noqa: SLF001 - see below
+                _end_at_once(gateway.proc)
+            raise
         finally:
             # A JVM that has died cannot be asked to end.
             with contextlib.suppress(Py4JError, OSError):
@@ -171,6 +177,16 @@ def _end_the_jvm() -> None:
         process.wait()
         if not isinstance(error, subprocess.TimeoutExpired):
             raise
+
+
+def _end_at_once(process: subprocess.Popen[bytes]) -> None:
+    """Let the JVM remove its files, but not for long."""
+    process.terminate()
+    try:
+        process.wait(INTERRUPTED_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class OnSpark:
@@ -281,28 +297,49 @@ def _started(conf: SparkConf) -> SparkSession:
 
     Its own way with Ctrl-C makes a call over the connection on which the main thread may wait for a reply.
     """
+    threads: list[int] = []
+
+    def start() -> SparkSession:
+        threads.append(threading.get_native_id())
+        return _get_or_create(conf)
+
     with ThreadPoolExecutor(1, thread_name_prefix="spark-starts") as starter:
-        starting = starter.submit(_get_or_create, conf)
+        starting = starter.submit(start)
         try:
             return starting.result()
         except KeyboardInterrupt:
-            _end_start(starting)
+            _end_start(starting, lambda: _started_by(threads))
             raise
 
 
-def _end_start(starting: Future[SparkSession]) -> None:
-    """Stop the session once it has started; kill its JVM if that takes more than INTERRUPTED_START_S.
-
-    On a busy machine a start takes minutes, and the user who has pressed Ctrl-C should not wait for it.
-    """
-    deadline = time.monotonic() + INTERRUPTED_START_S
+def _end_start(starting: Future[SparkSession], processes: Callable[[], Iterable[int]]) -> None:
+    """End the processes of a start. On a busy machine it takes minutes, and the user should not wait for it."""
+    deadline = time.monotonic() + INTERRUPTED_END_S
     while not starting.done():
-        gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no other way to the process that it has started
-        if time.monotonic() > deadline and gateway is not None and gateway.proc is not None:
-            gateway.proc.kill()
+        for pid in processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM if time.monotonic() < deadline else signal.SIGKILL)
         wait([starting], timeout=0.2)
+    # It had just started.
     with contextlib.suppress(Exception):
         starting.result().stop()
+
+
+def _started_by(threads: Iterable[int]) -> Iterator[int]:
+    """The processes that threads of this process have started, and those that these have started.
+
+    pyspark names its process only when it has answered.
+    """
+    for thread in threads:
+        yield from _children_of(Path("/proc/self/task", str(thread)))
+
+
+def _children_of(task: Path) -> Iterator[int]:
+    with contextlib.suppress(OSError):
+        for pid in map(int, (task / "children").read_text().split()):
+            yield pid
+            for thread in Path("/proc", str(pid), "task").iterdir():
+                yield from _children_of(thread)
 
 
 def _properties(settings: SparkSettings) -> dict[str, str]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 import sys
-from concurrent.futures import Future
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from conformance.problems import EnvironmentProblem, UsageProblem
@@ -19,6 +21,7 @@ from reports import session
 from reports.session import (
     SparkSettings,
     _end_start,
+    _started_by,
     explained_spark,
     says_more_than_an_interruption,
 )
@@ -57,20 +60,28 @@ def test_what_fails_because_of_an_interruption_is_one() -> None:
         raise Py4JError("Answer from Java side is empty")
 
 
-def test_a_start_that_takes_too_long_after_an_interruption_loses_its_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    starting: Future[SparkSession] = Future()
-    process = SimpleNamespace(kill=lambda: starting.set_exception(Py4JNetworkError("the JVM is gone")))
-    monkeypatch.setattr(session, "INTERRUPTED_START_S", 0.0)
-    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
-    _end_start(starting)
-    assert starting.done()
+def test_a_start_that_ignores_an_interruption_loses_its_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "INTERRUPTED_END_S", 0.1)
+    with ThreadPoolExecutor(1) as starter:
+        ids: Queue[int] = Queue()
+
+        def start() -> SparkSession:
+            ids.put(threading.get_native_id())
+            subprocess.run(["sh", "-c", "trap '' TERM; sleep 600; true"], check=False)
+            raise Py4JNetworkError("the JVM is gone")
+
+        starting = starter.submit(start)
+        thread = ids.get(timeout=10)
+        _end_start(starting, lambda: _started_by([thread]))
+        assert starting.done()
+        assert not list(_started_by([thread]))
 
 
 def test_a_session_that_has_started_meanwhile_is_stopped() -> None:
     stopped: list[str] = []
     starting: Future[SparkSession] = Future()
     starting.set_result(cast("SparkSession", SimpleNamespace(stop=lambda: stopped.append("stopped"))))
-    _end_start(starting)
+    _end_start(starting, list)
     assert stopped == ["stopped"]
 
 
