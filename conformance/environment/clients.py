@@ -20,9 +20,10 @@ import msgspec
 
 from conformance.environment.client_builds import BuildStep, ClientBuild
 from conformance.environment.node_environments import ensure_node_environment
-from conformance.environment.python_environments import PythonPackages, ensure_python_environment
+from conformance.environment.python_environments import PythonPackages, ensure_python_environment, packages_of
 from conformance.problems import UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
+from conformance.upstream.installed_files import resolved_packages
 from conformance.upstream.node import NodeBinary, find_node
 from conformance.upstream.package import BullMQPackage, driver_command, ensure_bullmq
 from conformance.upstream.registry import VERSION_HINT, exact_version, is_version
@@ -37,7 +38,8 @@ class Launch:
 
     `packages`: chosen versions of the client's libraries. `named`: whether the kit knows the client by name; then the
     name and `packages` are enough to start it again. `declares`: the only operations and capabilities of the driver
-    that count as declared; empty: all.
+    that count as declared; empty: all. `installed`: all packages that the kit has installed for it and verified, by
+    name: version and hash of the archive.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Launch:
     packages: list[str] = field(default_factory=list)
     named: bool = False
     declares: list[str] = field(default_factory=list)
+    installed: dict[str, str] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -129,7 +132,7 @@ class Toolchain:
     def oracle(self) -> Launch:
         """The Node driver on the oracle's package."""
         command, environment = driver_command(self.node, self.package)
-        return Launch("node", command, environment, named=True)
+        return Launch("node", command, environment, named=True, installed=self.package.resolved)
 
     def launch(self, name: str, command: Sequence[str] = (), packages: Sequence[str] = ()) -> Launch:
         """The driver of a named client (`NAME[@VERSION]`), or of a given command.
@@ -178,7 +181,8 @@ class Toolchain:
             return self.oracle
         version = exact_version(self.node, asked) if asked else self.package.version
         package = ensure_bullmq(self.node, version, overrides=chosen, announce=self.announce)
-        return Launch(f"node@{version}" if asked else "node", *driver_command(self.node, package))
+        name = f"node@{version}" if asked else "node"
+        return Launch(name, *driver_command(self.node, package), installed=package.resolved)
 
     def _from_folder(self, client: str, version: str, chosen: Mapping[str, str]) -> Launch:
         folder = client_folders().get(client)
@@ -189,17 +193,19 @@ class Toolchain:
             )
         described = _described(folder)
         packages = _python_packages(client, folder, described, version, chosen)
-        python = sys.executable
+        python, installed = sys.executable, {}
         if packages:
-            python = str(ensure_python_environment(client, packages, announce=self.announce))
+            interpreter = ensure_python_environment(client, packages, announce=self.announce)
+            python, installed = str(interpreter), packages_of(interpreter)
         build = described.build_in(folder, client)
         program = build.ensure(self.announce) if build else ""
         here = folder
         if described.npm:
             here = ensure_node_environment(client, folder, self.node, announce=self.announce)
+            installed = resolved_packages(here)
         places = {"python": python, "node": self.node.path, "here": here, "program": program}
         command = [part.format(**places) for part in described.command]
-        return Launch(f"{client}@{version}" if version else client, command)
+        return Launch(f"{client}@{version}" if version else client, command, installed=installed)
 
 
 def _python_packages(

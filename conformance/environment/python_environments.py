@@ -11,6 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.problems import EnvironmentProblem
+from conformance.upstream.installed_files import (
+    PYTHON_CLIENT,
+    RECORDED,
+    pip_packages,
+    record_files,
+    resolved_packages,
+    verify_files,
+)
 from conformance.upstream.package import CACHE_VARIABLE, cache_folder, exclusive_lock
 
 LAST_LINES = 6
@@ -41,7 +49,8 @@ class PythonPackages:
 def ensure_python_environment(name: str, packages: PythonPackages, *, announce: Callable[[str], None]) -> Path:
     """The interpreter of the environment; installs it once per list of packages and Python version.
 
-    Raises EnvironmentProblem with the last lines of pip if that fails, or if the cache cannot be written.
+    Raises EnvironmentProblem with the last lines of pip if that fails, if the cache cannot be written, or if an
+    installed file has changed since.
     """
     root = cache_folder() / f"python-{name}-{packages.key}"
     try:
@@ -50,7 +59,13 @@ def ensure_python_environment(name: str, packages: PythonPackages, *, announce: 
         raise EnvironmentProblem(
             f"the cache folder {root.parent} cannot be used: {error}", hint=f"set {CACHE_VARIABLE} to a writable folder"
         ) from error
+    verify_files(root, contents=PYTHON_CLIENT)
     return root / "bin" / "python"
+
+
+def packages_of(python: Path) -> dict[str, str]:
+    """The packages of the environment with this interpreter: version and hash of the archive, by name."""
+    return resolved_packages(python.parent.parent)
 
 
 def _install_once(name: str, packages: PythonPackages, root: Path, announce: Callable[[str], None]) -> None:
@@ -66,8 +81,11 @@ def _install_once(name: str, packages: PythonPackages, root: Path, announce: Cal
             # Leftovers of an interrupted installation: pip would take its half-written packages for installed.
             shutil.rmtree(root, ignore_errors=True)
             _run([sys.executable, "-m", "venv", str(root)], name)
-            install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            report = root / "report.json"
+            install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--report", str(report)]
             _run([str(python), *install, *packages.words], name)
+            (root / PYTHON_CLIENT.below).mkdir(exist_ok=True)
+            record_files(root, PYTHON_CLIENT, pip_packages(report))
             marker.write_text("installed\n", "utf-8")
 
 
@@ -82,5 +100,6 @@ def _run(command: list[str], name: str) -> None:
 
 
 def _digest(packages: bytes) -> str:
-    # With the Python version: a virtual environment breaks when its interpreter is upgraded.
-    return hashlib.sha256(packages + sys.version.encode()).hexdigest()[:12]
+    # With the Python version: a virtual environment breaks when its interpreter is upgraded. And with the name of the
+    # record, which environments of older kits do not have.
+    return hashlib.sha256(packages + sys.version.encode() + RECORDED.encode()).hexdigest()[:12]

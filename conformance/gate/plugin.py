@@ -449,6 +449,7 @@ def party_of(launch: Launch, ready: Ready, *, by_name: bool) -> Party:
         lacks=sorted(ready.lacks),
         packages=ready.client.packages,
         folder=launch.name if by_name else "",
+        installed=launch.installed,
     )
 
 

@@ -7,6 +7,7 @@ A file without a footer is an incomplete run and every report says so.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -55,6 +56,7 @@ class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `lacks`: features, besides operations and capabilities, that it declares as missing. `packages`: versions of the
     libraries that it uses. `folder`: its name among the clients of the kit; empty if it was started by a command.
+    `installed`: the packages that the kit has installed for it and verified, by name: version and hash of the archive.
     """
 
     name: str
@@ -68,11 +70,20 @@ class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lacks: list[str] = []
     packages: dict[str, str] = {}
     folder: str = ""
+    installed: dict[str, str] = {}
 
     @property
     def text(self) -> str:
         """The client and its libraries, with versions, as text."""
         return client_text(self)
+
+    @property
+    def installed_text(self) -> str:
+        """The packages that the kit has installed for it, in a few words; empty if there are none."""
+        if not self.installed:
+            return ""
+        lines = "".join(f"{name} {version}\n" for name, version in sorted(self.installed.items()))
+        return f"{len(self.installed)} verified packages, sha256 {hashlib.sha256(lines.encode()).hexdigest()[:16]}"
 
     @property
     def declared(self) -> frozenset[str]:

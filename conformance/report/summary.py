@@ -23,7 +23,7 @@ from conformance.gate.outcomes import (
     worst_reported,
 )
 from conformance.gate.profile_status import ProfileStatus
-from conformance.gate.records import Level, ScenarioRecord, Verdict
+from conformance.gate.records import Level, RunHeader, ScenarioRecord, Verdict
 from conformance.ledger.profiles import NO_PROFILES, ProfileTable
 from conformance.pages.text import (
     SplitText,
@@ -310,6 +310,7 @@ def run_facts(run: Run) -> list[LabelledValue]:
         ("client", f"{client.text}, targets BullMQ {client.targets}"),
         ("oracle", oracle.text),
         *([("partner", header.partner.text)] if header.partner else []),
+        *_installed(header),
         ("redis", f"{redis.version}, {redis.mode}, from {redis.source}"),
         *_private_redis(header.environment),
         ("run", f"{header.run}, tier {header.tier}, seed {header.seed}, kit {header.kit}"),
@@ -326,6 +327,13 @@ def run_facts(run: Run) -> list[LabelledValue]:
         held = [record.id for record in run.scenarios if record.unsteady == reason]
         facts.append(("unsteady", f"{', '.join(held)}: failed, but held when repeated ({reason})"))
     return [(label, visible(value, keep_newlines=False)) for label, value in facts]
+
+
+def _installed(header: RunHeader) -> list[LabelledValue]:
+    """What the kit has installed; the run file has each package."""
+    parties = {"oracle": header.oracle, "client": header.client, "partner": header.partner}
+    texts = [f"{who}: {party.installed_text}" for who, party in parties.items() if party and party.installed]
+    return [("installed", "; ".join(texts))] if texts else []
 
 
 def _private_redis(environment: Mapping[str, str]) -> list[LabelledValue]:

@@ -1,33 +1,60 @@
-"""Verifies the oracle: the hash of every installed file of bullmq, ioredis and their dependencies.
+"""Verifies what npm and pip have installed: the hash of every file of the oracle, and of clients of the kit.
 
-For the pinned version, the kit has a hash per package (`packages.manifest.json`). For other versions, and to name the
-file that differs, it records the hashes of all files right after the installation by npm. To pin another version,
+For the pinned version, the kit has a hash per package (`packages.manifest.json`). For everything else, and to name the
+file that differs, it records the hashes of all files right after the installation, and the packages that were
+resolved, with the hashes of their archives. To pin another version,
 `python -m conformance.upstream.installed_files FOLDER` writes the manifest.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from conformance.problems import EnvironmentProblem
 
 RECORDED = "files.json"
-"""Name of the record next to `node_modules`."""
+"""Name of the record in the folder of an installation."""
 
-NPM_OWN = frozenset({".package-lock.json", ".bin"})
+NPM_LOCK = ".package-lock.json"
+NPM_OWN = frozenset({NPM_LOCK, ".bin"})
 """Files of npm itself below `node_modules`. No program reads them, and they differ between versions of npm."""
 
 
+COMPILED = "__pycache__"
+"""Python adds files there when it imports modules that pip could not compile."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The part of an installation that is verified, `below` its folder. `what` and `installer`: for messages."""
+
+    what: str
+    installer: str
+    below: str
+
+
+ORACLE = Contents("the oracle", "npm", "node_modules")
+NODE_CLIENT = Contents("the Node.js client", "npm", "")
+PYTHON_CLIENT = Contents("the environment of the client", "pip", "lib")
+
+
 class InstalledFiles(msgspec.Struct, frozen=True):
-    """SHA-256 of every file, by its path below `node_modules`."""
+    """SHA-256 of every file, by its path below the verified folder.
+
+    `packages`: what was resolved: the version and the hash of the archive, by name; empty in records of older kits.
+    """
 
     files: dict[str, str]
+    packages: dict[str, str] = {}
 
     def by_package(self) -> dict[str, str]:
         """One SHA-256 per package (`bullmq`, `@ioredis/commands`), over the names and hashes of its files."""
@@ -43,30 +70,30 @@ def package_of(path: str) -> str:
     return "/".join(words[:2] if path.startswith("@") else words[:1])
 
 
-def read_files(root: Path) -> InstalledFiles:
-    """Hash every file below `root/node_modules`. Raises EnvironmentProblem if one cannot be read."""
-    modules = str(root / "node_modules")
+def read_files(root: Path, contents: Contents = ORACLE) -> InstalledFiles:
+    """Hash every file of an installation. Raises EnvironmentProblem if one cannot be read."""
+    folder = str(root / contents.below) if contents.below else str(root)
     try:
-        return InstalledFiles(
-            {path[len(modules) + 1 :].replace(os.sep, "/"): _sha256(path) for path in _files(modules)}
-        )
+        return InstalledFiles({path[len(folder) + 1 :].replace(os.sep, "/"): _sha256(path) for path in _files(folder)})
     except OSError as error:
         raise EnvironmentProblem(
             f"the installed packages in {root} cannot be read: {error}", hint=f"remove {root} and run again"
         ) from error
 
 
-def record_files(root: Path) -> None:
-    """Record the hashes of the installed files, right after the installation."""
-    (root / RECORDED).write_bytes(msgspec.json.encode(read_files(root)))
+def record_files(root: Path, contents: Contents = ORACLE, packages: Mapping[str, str] | None = None) -> None:
+    """Record the hashes of the installed files and the resolved packages, right after the installation."""
+    found = msgspec.structs.replace(read_files(root, contents), packages=dict(packages or {}))
+    (root / RECORDED).write_bytes(msgspec.json.encode(found))
 
 
-def verify_files(root: Path, pinned: Mapping[str, str] | None = None) -> None:
+def verify_files(root: Path, pinned: Mapping[str, str] | None = None, contents: Contents = ORACLE) -> None:
     """Compare every installed file with its recorded hash, and its package with the `pinned` hash if there is one.
 
-    Raises EnvironmentProblem with the names of changed files: with them, the oracle would not be the real bullmq.
+    Raises EnvironmentProblem with the names of changed files: with them, the oracle would not be the real bullmq, or
+    the client another one than the report names.
     """
-    installed = read_files(root)
+    installed = read_files(root, contents)
     recorded = _recorded(root)
     changed = _unequal(recorded.files, installed.files) if recorded else []
     # The record first: it names the changed file, the manifest only its package.
@@ -74,8 +101,8 @@ def verify_files(root: Path, pinned: Mapping[str, str] | None = None) -> None:
     if changed:
         others = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         raise EnvironmentProblem(
-            f"the oracle has changed since npm installed it: {changed[0]}{others} in {root / 'node_modules'} "
-            f"differs from its recorded hash",
+            f"{contents.what} has changed since {contents.installer} installed it: {changed[0]}{others} in "
+            f"{root / contents.below} differs from its recorded hash",
             hint=f"remove {root} and run again to install it again",
         )
     if recorded is None:
@@ -84,6 +111,42 @@ def verify_files(root: Path, pinned: Mapping[str, str] | None = None) -> None:
                 f"{root} has no record of its installed files", hint="remove it and run again to install it again"
             )
         record_files(root)  # installed by an older kit without record; the manifest has just verified it
+
+
+def resolved_packages(root: Path) -> dict[str, str]:
+    """The packages of an installation: version and hash of the archive, by name; empty if that is unknown."""
+    recorded = _recorded(root)
+    return recorded.packages or npm_packages(root) if recorded else {}
+
+
+def npm_packages(root: Path) -> dict[str, str]:
+    """What npm resolved, as it notes it itself."""
+    try:
+        noted = json.loads((root / "node_modules" / NPM_LOCK).read_bytes())["packages"]
+    except (OSError, ValueError, KeyError):
+        return {}
+    return {
+        path.removeprefix("node_modules/"): f"{package['version']} {package.get('integrity', '')}".strip()
+        for path, package in noted.items()
+        if "version" in package
+    }
+
+
+def pip_packages(report: Path) -> dict[str, str]:
+    """What pip resolved, as its report says (`pip install --report`)."""
+    try:
+        installed = json.loads(report.read_bytes())["install"]
+    except (OSError, ValueError, KeyError):
+        return {}
+    return {
+        package["metadata"]["name"]: " ".join([package["metadata"]["version"], *_archive_hashes(package)])
+        for package in installed
+    }
+
+
+def _archive_hashes(package: Mapping[str, Any]) -> list[str]:
+    hashes = package.get("download_info", {}).get("archive_info", {}).get("hashes", {})
+    return [f"{name}:{value}" for name, value in sorted(hashes.items())]
 
 
 def load_pinned(manifest: Path) -> dict[str, str]:
@@ -104,13 +167,14 @@ def _recorded(root: Path) -> InstalledFiles | None:
 
 
 def _unequal(expected: Mapping[str, str], actual: Mapping[str, str]) -> list[str]:
-    return sorted(name for name in {*expected, *actual} if expected.get(name) != actual.get(name))
+    added = {name for name in actual if name not in expected and COMPILED not in name.split("/")}
+    return sorted(added | {name for name in expected if expected[name] != actual.get(name)})
 
 
 def _files(folder: str) -> Iterator[str]:
     """Paths as text: every run reads more than a thousand, and pathlib would take longer than the hashes."""
     for entry in os.scandir(folder):
-        if entry.name in NPM_OWN:
+        if entry.name in NPM_OWN or entry.name == RECORDED:
             continue
         # A link could lead out of the folder, or in a circle.
         if entry.is_dir(follow_symlinks=False):
@@ -120,8 +184,11 @@ def _files(folder: str) -> Iterator[str]:
 
 
 def _sha256(path: str) -> str:
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - see _files
-        return hashlib.sha256(file.readall()).hexdigest()
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - see _files
+            return hashlib.sha256(file.readall()).hexdigest()
+    except IsADirectoryError:  # a link to a folder
+        return hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest()  # noqa: PTH115 - see _files
 
 
 def main() -> int:

@@ -19,7 +19,14 @@ from typing import IO
 from platformdirs import user_cache_path
 
 from conformance.problems import EnvironmentProblem
-from conformance.upstream.installed_files import RECORDED, load_pinned, record_files, verify_files
+from conformance.upstream.installed_files import (
+    RECORDED,
+    load_pinned,
+    npm_packages,
+    record_files,
+    resolved_packages,
+    verify_files,
+)
 from conformance.upstream.node import NodeBinary, run_npm
 
 CACHE_VARIABLE = "BULLMQ_CONFORMANCE_CACHE"
@@ -43,6 +50,11 @@ class BullMQPackage:
     root: Path
     version: str
     lock_sha256: str
+
+    @property
+    def resolved(self) -> dict[str, str]:
+        """Its packages: version and hash of the archive, by name."""
+        return resolved_packages(self.root)
 
     def verify(self) -> None:
         """Check every installed file against its recorded hash. Raises EnvironmentProblem with the changed files."""
@@ -180,7 +192,7 @@ class _Installation:
             if version is None:
                 raise EnvironmentProblem("npm did not install bullmq", hint=f"try `npm ci` in {HARNESS}")
             # Recorded before the rename: a folder in its final place always has its record.
-            record_files(part)
+            record_files(part, packages=npm_packages(part))
             # mkdtemp makes the folder private, but other users may share the cache.
             part.chmod(0o755)
             # A rename is atomic: a reader without the lock sees the whole installation or none.

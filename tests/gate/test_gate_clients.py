@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -16,17 +17,18 @@ from pathlib import Path
 
 import pytest
 
-from conformance.environment import clients
+from conformance.environment import clients, node_environments
 from conformance.environment.clients import (
     Launch,
     Toolchain,
     client_names,
     oracle_version,
 )
-from conformance.environment.python_environments import PythonPackages, ensure_python_environment
+from conformance.environment.node_environments import ensure_node_environment
+from conformance.environment.python_environments import PythonPackages, ensure_python_environment, packages_of
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.upstream import registry
-from conformance.upstream.installed_files import record_files
+from conformance.upstream.installed_files import record_files, resolved_packages
 from conformance.upstream.node import NodeBinary, find_node
 from conformance.upstream.package import HARNESS, MODULES_VARIABLE, BullMQPackage
 
@@ -295,6 +297,83 @@ def test_an_environment_is_installed_once_and_again_after_an_interruption(
 
     assert ensure_python_environment("tiny", PythonPackages.pinned(requirements), announce=announced.append) == python
     assert len(announced) == 1, "a whole environment is used as it is"
+
+
+def installed_tiny(folder: Path, announced: list[str]) -> Path:
+    """The root of an environment with the package of one line."""
+    wheel = tiny_wheel(folder)
+    packages = PythonPackages.resolved([f"tiny @ {wheel.as_uri()}"])
+    return ensure_python_environment("tiny", packages, announce=announced.append).parent.parent
+
+
+def tiny_file(root: Path) -> Path:
+    return next(root.glob("lib/*/site-packages/tiny.py"))
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "tiny.py": lambda file: file.write_text("ANSWER = 43\n"),
+    "tiny-1.0.dist-info/METADATA": lambda file: (file.parent / "tiny-1.0.dist-info/METADATA").unlink(),
+    "sitecustomize.py": lambda file: (file.parent / "sitecustomize.py").write_text("import os\n"),
+    "__pycache__/tiny": lambda file: next(file.parent.glob("__pycache__/tiny.*")).write_bytes(b"other code"),
+}
+"""What is named, and the change of an installed environment."""
+
+
+@pytest.mark.parametrize(("name", "change"), CHANGES.items(), ids=CHANGES)
+def test_a_changed_file_of_an_environment_is_named(
+    tmp_path: Path, cache: Path, announced: list[str], name: str, change: Callable[[Path], object]
+) -> None:
+    root = installed_tiny(tmp_path, announced)
+    change(tiny_file(root))
+    with pytest.raises(EnvironmentProblem, match="has changed since pip installed it") as caught:
+        installed_tiny(tmp_path, announced)
+    assert f"site-packages/{name}" in caught.value.what
+    assert caught.value.hint == f"remove {root} and run again to install it again"
+    shutil.rmtree(root)
+    assert installed_tiny(tmp_path, announced) == root
+    assert root.is_relative_to(cache)
+
+
+@pytest.mark.usefixtures("cache")
+def test_what_python_compiles_later_is_no_change(tmp_path: Path, announced: list[str]) -> None:
+    root = installed_tiny(tmp_path, announced)
+    (tiny_file(root).parent / "__pycache__" / "other.pyc").write_bytes(b"compiled")
+    assert installed_tiny(tmp_path, announced) == root
+
+
+@pytest.mark.usefixtures("cache")
+def test_an_environment_knows_what_pip_resolved(tmp_path: Path, announced: list[str]) -> None:
+    root = installed_tiny(tmp_path, announced)
+    digest = hashlib.sha256(next(tmp_path.glob("*.whl")).read_bytes()).hexdigest()
+    assert packages_of(root / "bin" / "python") == {"tiny": f"1.0 sha256:{digest}"}
+
+
+def test_a_changed_file_of_a_client_from_npm_is_named(
+    tmp_path: Path, cache: Path, announced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "client"
+    folder.mkdir()
+    (folder / "driver.mjs").write_text("run()")
+
+    def install(_node: NodeBinary, root: Path, *_words: str) -> None:
+        module = root / "node_modules" / "some"
+        module.mkdir(parents=True)
+        (module / "index.js").write_text("1")
+        lock = {"packages": {"": {}, "node_modules/some": {"version": "1.0.0", "integrity": "sha512-abc"}}}
+        (root / "node_modules" / ".package-lock.json").write_text(json.dumps(lock))
+
+    monkeypatch.setattr(node_environments, "run_npm", install)
+    node = NodeBinary(Path("node"), "20.0.0", "system")
+    root = ensure_node_environment("some", folder, node, announce=announced.append)
+    assert resolved_packages(root) == {"some": "1.0.0 sha512-abc"}
+    for name in ("node_modules/some/index.js", "driver.mjs"):
+        before = (root / name).read_text()
+        (root / name).write_text("2")
+        with pytest.raises(EnvironmentProblem, match=f"changed since npm installed it: {name}"):
+            ensure_node_environment("some", folder, node, announce=announced.append)
+        (root / name).write_text(before)
+    assert ensure_node_environment("some", folder, node, announce=announced.append) == root
+    assert root.is_relative_to(cache)
 
 
 @pytest.fixture

@@ -286,3 +286,19 @@ def test_a_run_names_what_held_only_when_it_was_repeated() -> None:
     run = Run(header=sample_runs.header(), scenarios=(held, scenario("pass")), footer=None)
     assert dict(run_facts(run))["unsteady"] == f"{held.id}: failed, but held when repeated (now and then)"
     assert "unsteady" not in dict(run_facts(Run(header=run.header, scenarios=(scenario("pass"),), footer=None)))
+
+
+def test_installed_packages_are_named_with_one_hash_of_all() -> None:
+    header = sample_runs.header()
+    installed = {"bullmq": "5.62.0 sha512-a", "ioredis": "5.8.1 sha512-b"}
+    texts = set()
+    for who in ("oracle", "client"):
+        party = msgspec.structs.replace(getattr(header, who), installed=installed)
+        run = Run(header=msgspec.structs.replace(header, **{who: party}), scenarios=(), footer=None)
+        named, _, text = dict(run_facts(run))["installed"].partition(": ")
+        assert named == who
+        texts.add(text)
+        installed["ioredis"] = "5.8.1 sha512-c"
+    assert all(text.startswith("2 verified packages, sha256 ") for text in texts)
+    assert len(texts) == 2, "another archive has another hash"
+    assert "installed" not in dict(run_facts(Run(header=header, scenarios=(), footer=None)))
