@@ -1,10 +1,10 @@
-"""A Redis of one's own whose memory is full: what it evicts, and what it refuses."""
+"""A Redis of one's own: what it evicts when its memory is full, and what it refuses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from conformance.driver.errors import OperationFailed
+from conformance.driver.errors import OperationFailed, OperationIndeterminate
 from conformance.participants.expect import Mismatch, equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.own_redis import own_redis
@@ -12,6 +12,9 @@ from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import check_stalled_again
 
 ACTIVE = 10
+MEGABYTE = 1024 * 1024
+LONGEST = "proto-max-bulk-len"
+"""The setting of Redis for the size of its largest value."""
 
 
 @scenario("chaos.eviction", clock="real", slow=True)
@@ -56,10 +59,33 @@ def test_a_full_redis_refuses_and_loses_nothing(client: Participant) -> None:
         worker.close()
 
 
+@scenario("edge.largest-value", clock="real", slow=True)
+def test_a_value_above_the_limit_of_redis_is_refused(client: Participant) -> None:
+    """Redis takes values of up to 512 MB; it refuses a job above its limit, writes nothing, and everything goes on."""
+    with own_redis(client) as alone:
+        equal(int(alone.redis.config_get(LONGEST)[LONGEST]), 512 * MEGABYTE, "the largest value of Redis (bytes)")
+        # With a lower limit, the same happens to a value that can be sent in no time.
+        alone.redis.config_set(LONGEST, MEGABYTE)
+        queue = alone.client.queue()
+        queue.add("before")
+        _is_refused(lambda: queue.add("too much", {"text": "x" * 2 * MEGABYTE}), "an add above the limit fails")
+        equal(queue.redis.value("id"), "1", "the id of the last job: nothing was written")
+        # Redis has cut the connection: some clients only learn that from their next call.
+        alone.client.eventually(
+            lambda: _attempted(lambda: queue.add("after")), bool, "a later add works, on another connection"
+        )
+
+
 def _is_refused(call: Callable[[], object], what: str) -> None:
     """The call fails, with any error."""
+    if _attempted(call):
+        raise Mismatch(what, expected="an error", actual="none", where="answer")
+
+
+def _attempted(call: Callable[[], object]) -> bool:
+    """Whether the call worked. A client that is cut off may not know more of a failure than that."""
     try:
         call()
-    except OperationFailed:
-        return
-    raise Mismatch(what, expected="an error", actual="none", where="answer")
+    except (OperationFailed, OperationIndeterminate):
+        return False
+    return True

@@ -377,7 +377,7 @@ def runs_the_last_iteration(damage: Damage) -> None:
     damage.around(ScheduleContinuation, "continue_from", careless)
 
 
-@mutant("eviction.full-is-fine", kills=("eviction.refused",))
+@mutant("eviction.full-is-fine", kills=("eviction.refused", "edge.largest-value"))
 def full_is_fine(damage: Damage) -> None:
     """An add that Redis has refused is answered as if it had been taken."""
 
