@@ -13,10 +13,11 @@ from rich.console import Console
 from conformance.cli.options import configured
 from conformance.environment.prepare import EnvironmentOptions, announce, client_under_test, prepare, settled
 from conformance.gate.options import AnyRedis, ClientName, NodeProgram, OracleVersion, Packages
+from conformance.ledger.loader import load_ledger
 from conformance.options import Option
 from conformance.out_folder import prove_writable
 from conformance.report.speed import SPEED_FORMATS, print_speed, speed_formats, write_speed
-from conformance.speed.gates import parse_gates
+from conformance.speed.gates import parse_gates, specified_bounds
 from conformance.speed.measures import MEASURE_NAMES, MEASURES
 from conformance.speed.session import SpeedOptions, measure_speed
 
@@ -45,6 +46,9 @@ class BenchConfig(EnvironmentOptions, frozen=True, kw_only=True):
     at_most: Annotated[
         Sequence[str], Option("Largest value, as in pickup=10ms; repeatable.", metavar="MEASURE=LIMIT")
     ] = ()
+    specification: Annotated[
+        bool, Option("Judge by the limits of the written specification; without --measure, measure only those.")
+    ] = False
     out: Annotated[Path | None, Option("Folder for the reports.")] = None
     format: Annotated[
         Sequence[str],
@@ -62,11 +66,15 @@ def bench(config: BenchConfig) -> int:
     """
     units = {measure.name: measure.unit for measure in MEASURES if measure.name in (config.measure or MEASURE_NAMES)}
     bounds = parse_gates(config.at_least, config.at_most, units)
+    measures = [measure for measure in MEASURES if measure.name in units]
+    if config.specification:
+        bounds += specified_bounds((row.bench for row in load_ledger().values()), units)
+        named = config.measure or {bound.measure for bound in bounds}
+        measures = [measure for measure in measures if measure.name in named]
     written = speed_formats(list(config.format))
     config = msgspec.structs.replace(config, client=client_under_test(config.client, config.command))
     if config.out is not None:
         prove_writable(config.out)
-    measures = [measure for measure in MEASURES if not config.measure or measure.name in config.measure]
     options = SpeedOptions(measures=measures, rounds=config.rounds, jobs=config.jobs, bounds=bounds)
     with prepare(settled(config), announce, prove=True) as environment:
         report = measure_speed(environment, options, announce)

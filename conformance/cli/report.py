@@ -47,7 +47,14 @@ def report() -> None:
     help=f"{', '.join(FORMATS)}, or all; may be repeated or comma-separated.  [default: terminal, or all with --out]",
 )
 @click.option("out", "--out", "-o", type=click.Path(path_type=Path), help="Folder to write the reports to.")
-def render(run: Path, formats: tuple[str, ...], out: Path | None) -> None:
+@click.option(
+    "--also",
+    multiple=True,
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Folder of another run (on a cluster) or of `bench`, whose results the specification's list adds; repeatable.",
+)
+def render(run: Path, formats: tuple[str, ...], out: Path | None, also: tuple[Path, ...]) -> None:
     """Render RUN: a run.jsonl, or its folder. `report compare` compares loads.
 
     Without --out one report is printed. The exit code shows whether it could be rendered, not whether the client is
@@ -56,9 +63,9 @@ def render(run: Path, formats: tuple[str, ...], out: Path | None) -> None:
     run_file = find_run(run)
     names = _names(formats) or (["terminal"] if out is None else list(FORMATS))
     if out is None:
-        _print(run_file, names)
+        _print(run_file, names, also)
         return
-    for path in write_reports(run_file, out, names):
+    for path in write_reports(run_file, out, names, also=also):
         click.echo(terminal_line(str(path)))
 
 
@@ -88,10 +95,10 @@ def _names(formats: tuple[str, ...]) -> list[str]:
     return list(dict.fromkeys(FORMATS if "all" in names else [find_format(name).name for name in names]))
 
 
-def _print(run_file: Path, names: list[str]) -> None:
+def _print(run_file: Path, names: list[str], also: tuple[Path, ...]) -> None:
     if len(names) > 1:
         raise UsageProblem(f"--format {','.join(names)}: only one report can be printed", hint="add --out FOLDER")
-    summary = load_summary(run_file)
+    summary = load_summary(run_file, also=also)
     if names == ["terminal"]:
         print_summary(summary, Console())
         return

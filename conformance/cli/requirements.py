@@ -155,6 +155,7 @@ def _print_requirement(row: Requirement, console: Console) -> None:
         "differences at": ", ".join(row.owns),
         "scenarios": "\n           ".join(scenarios),
         "run them": f"bullmq-conformance run --select {row.id}" if scenarios else "",
+        "measure it": f"bullmq-conformance bench {row.bench} -- COMMAND" if row.bench else "",
         "prove it": f"bullmq-conformance explain {row.id} --prove" if row.id in all_proofs() else "",
     }
     for name, text in facts.items():
@@ -197,6 +198,7 @@ def _refuted(proofs: Sequence[Proof], runner: ProofRunner, console: Console) -> 
 
 
 INCOMPLETE = 1
+LEAST_WIDTH = 100
 
 
 @click.group()
@@ -210,6 +212,8 @@ def coverage(strict: bool) -> int:
     """Count rows, scenarios and mutants by area, and list what is missing."""
     found = coverage_of(load_ledger(), load_claims(), scenarios_by_requirement(), killed_rows())
     console = Console(soft_wrap=True, highlight=False, markup=False)
+    # Ten columns need more than 80 characters; on a narrow terminal, a wrapped line loses nothing.
+    console.width = max(console.width, LEAST_WIDTH)
     console.print(_coverage_table(found))
     for gap in found.gaps:
         console.print(terminal_text(f"{gap.kind}: {gap.id}" + (f"  ({gap.why})" if gap.why else "")))

@@ -9,6 +9,7 @@ exactly one row, which names it in `claims`. The `status` of a row says how it i
                  see it in Redis, the oracle is the requirement; if only the library's user sees it, the paper is.
                  A scenario checks it, unless `reason` says why none does
     client-only  only the user of one library sees it; no other client can, so the kit does not judge it
+    measured     `bench` decides it, by the limits in its own `bench`; times depend on the machine, so no scenario can
     untestable   no scenario checks it; `reason` says why, and `scenario missing` that one could
 
 `owns` are glob patterns of locators: a difference at an owned locator counts against that row, whichever scenario found
@@ -26,7 +27,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -44,8 +45,8 @@ TABLES = ("operations.yaml", "profiles.yaml")
 """Files next to the areas that say more about their rows."""
 
 Level = Literal["MUST", "SHOULD", "MAY"]
-Status = Literal["tested", "disputed", "client-only", "untestable"]
-STATUSES: tuple[Status, ...] = ("tested", "disputed", "client-only", "untestable")
+Status = Literal["tested", "disputed", "measured", "client-only", "untestable"]
+STATUSES: tuple[Status, ...] = get_args(Status)
 
 
 class LaterText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,7 +60,7 @@ class LaterText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One row as it is written down."""
+    """One row as it is written down. `bench`: options of `bench`, with the limits that decide it."""
 
     id: str
     level: Level
@@ -71,6 +72,7 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     oracle: str = ""
     claims: tuple[str, ...] = ()
     owns: tuple[str, ...] = ()
+    bench: str = ""
     since: str = ""
     until: str = ""
     later: tuple[LaterText, ...] = ()
@@ -81,6 +83,8 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise ValueError(f"{self.id} is disputed: it has to state both paper and oracle")
         if self.status in ("client-only", "untestable") and not self.reason:
             raise ValueError(f"{self.id} is {self.status}: it has to give a reason")
+        if self.status == "measured" and not self.bench:
+            raise ValueError(f"{self.id} is measured: it has to give the limits of `bench`")
         if self.status == "tested" and self.reason:
             raise ValueError(f"{self.id} is tested and gives a reason why not")
         for release in filter(None, (self.since, self.until, *(text.since for text in self.later))):
@@ -99,6 +103,7 @@ class AreaFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Requirement:
     """One rule that a client must, should or may follow.
 
+    `bench`: options of `bench`, with the limits that decide it; empty for most.
     `since`, `until`: the releases of BullMQ that it holds for, the second one excluded; empty for no limit.
     """
 
@@ -113,6 +118,7 @@ class Requirement:
     status: Status = "tested"
     reason: str = ""
     paper: str = ""
+    bench: str = ""
     since: str = ""
     until: str = ""
     later: tuple[LaterText, ...] = ()

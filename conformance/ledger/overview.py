@@ -106,6 +106,7 @@ rule says how it is checked:
 - **disputed**: the written specification and real BullMQ say different things; both are given. If another client can
   see it in Redis, the behaviour of BullMQ is the requirement; if only the library's user sees it, the specification is.
   `bullmq-conformance explain ID --prove` shows what BullMQ does.
+- **measured**: `bench` decides it, by the limits that `explain` prints; times depend on the machine.
 - **client-only**: only the user of one library sees it, so the kit does not judge it.
 - **untestable**: no scenario checks it, for the reason given; `scenario missing` means that one could.
 
@@ -181,6 +182,7 @@ def facts_of(row: Requirement, profile: Profile | None) -> dict[str, str]:
         "The specification": row.paper,
         f"BullMQ {REQUIREMENT_SET}": row.oracle,
         "No scenario" if row.status != "client-only" else "Not judged": row.reason,
+        "Measured by": f"bullmq-conformance bench {row.bench}" if row.bench else "",
         "Stated in": row.source,
         "Profile": profile.name if profile and row.examined else "",
         "Claims": ", ".join(row.claims),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -14,9 +14,10 @@ from conformance.ledger.profiles import ProfileTable, load_profiles
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.report import json_summary, junit, markup, specification, terminal, workflow_commands
 from conformance.report.bug_report import FOLDER, bug_reports
-from conformance.report.run_file import Run, RunWriter, read_run
+from conformance.report.run_file import Run, RunWriter, find_run, read_run
 from conformance.report.summary import RequirementRows, Summary, summarise
 from conformance.report.terminal import LiveProgress, print_summary
+from conformance.speed.records import SPEED_FILE, SpeedReport, read_speed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +49,47 @@ FORMATS: dict[str, ReportFormat] = {
 }
 
 
-def load_summary(run_path: Path, rows: RequirementRows | None = None, profiles: ProfileTable | None = None) -> Summary:
+def load_summary(
+    run_path: Path,
+    rows: RequirementRows | None = None,
+    profiles: ProfileTable | None = None,
+    also: Sequence[Path] = (),
+) -> Summary:
     """Read and summarise a run; without `rows` and `profiles`, both come from the ledger of this kit.
 
-    Raises UsageProblem where the file is not a run.
+    `also`: folders of further runs and of `bench`, of the same client. Raises UsageProblem for a file that is not a run
+    and for results of another client.
     """
     run = read_run(run_path)
     rows = examined_rows(run.header.requirement_set) if rows is None else rows
-    return summarise(run, rows, profiles or load_profiles())
+    summary = summarise(run, rows, profiles or load_profiles())
+    benches = [folder / SPEED_FILE for folder in also if (folder / SPEED_FILE).exists()]
+    others = [find_run(folder) for folder in also if folder / SPEED_FILE not in benches]
+    return replace(
+        summary,
+        others=tuple(_of_the_same(run, path, load_summary(path, rows, profiles)) for path in others),
+        benches=tuple(_bench_of_the_same(run, path) for path in benches),
+    )
+
+
+def _of_the_same(run: Run, path: Path, other: Summary) -> Summary:
+    header = other.run.header
+    _require_same(run, path, header.client.text, header.oracle.text)
+    return other
+
+
+def _bench_of_the_same(run: Run, path: Path) -> SpeedReport:
+    report = read_speed(path)
+    _require_same(run, path, report.client, report.oracle)
+    return report
+
+
+def _require_same(run: Run, path: Path, client: str, oracle: str) -> None:
+    """Raise UsageProblem if results are of another client or oracle than the run."""
+    expected = (run.header.client.text, run.header.oracle.text)
+    for ours, theirs in zip(expected, (client, oracle), strict=True):
+        if ours != theirs:
+            raise UsageProblem(f"{path} is of {theirs}, the run of {ours}", hint="--also takes results of one client")
 
 
 def write_reports(
@@ -65,6 +99,7 @@ def write_reports(
     *,
     rows: RequirementRows | None = None,
     profiles: ProfileTable | None = None,
+    also: Sequence[Path] = (),
 ) -> list[Path]:
     """Render a run in each of the formats into a folder, and return the files in that order.
 
@@ -73,7 +108,7 @@ def write_reports(
     Raises UsageProblem for an unknown format or a file that is not a run, EnvironmentProblem for an unwritable folder.
     """
     chosen = [find_format(name) for name in formats]
-    summary = load_summary(run_path, rows, profiles)
+    summary = load_summary(run_path, rows, profiles, also)
     written = [write_text(out_dir / report.file_name, report.render(summary)) for report in chosen]
     for name, text in bug_reports(summary).items():
         write_text(out_dir / FOLDER / name, text)

@@ -8,27 +8,32 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal, get_args
 
 from conformance.gate.outcomes import DECIDED
 from conformance.ledger.loader import Ledger, Requirement, load_claims, load_ledger
 from conformance.pages.page import html_page
-from conformance.pages.text import count
+from conformance.pages.text import count, visible
 from conformance.report.markup import ICONS, anchors_of, details, inline, preformatted
-from conformance.report.summary import RequirementSummary, Summary, run_facts
+from conformance.report.summary import LabelledValue, RequirementSummary, Summary, run_facts
+from conformance.speed.gates import bounded_measures, judged, specified_bounds
+from conformance.speed.records import GateOutcome, SpeedReport
 
 ClaimWord = Literal["holds", "fails", "disputed", "not declared", "not decided"]
 CLAIM_WORDS: tuple[ClaimWord, ...] = get_args(ClaimWord)
+
+_TELLING: tuple[ClaimWord, ...] = ("fails", "disputed", "holds", "not declared", "not decided")
+"""Of several runs, the word that comes first here counts."""
 
 CLAIM_MEANING: Mapping[ClaimWord, str] = {
     "holds": "the client does what the claim says",
     "fails": "the client does not do it",
     "disputed": "Node.js BullMQ does something else, and the client does as Node.js does",
     "not declared": "the driver does not declare what the claim is about, or no driver can",
-    "not decided": "this run does not show it",
+    "not decided": "the results do not show it",
 }
 
 PARTS: Mapping[str, str] = {
@@ -82,7 +87,21 @@ def part_of(claim: str) -> str:
 
 
 def claim_lines(summary: Summary) -> list[ClaimLine]:
-    """Every claim of `PARTS` in the order of the specification, as this run decides it."""
+    """Every claim of `PARTS` in the order of the specification, as this run and the further results decide it."""
+    lines = _lines(summary)
+    for other in summary.others:
+        where = f"run {other.run.header.run} on {other.run.header.redis.source}"
+        lines = [_more_telling(line, further, where) for line, further in zip(lines, _lines(other), strict=True)]
+    return lines
+
+
+def _more_telling(line: ClaimLine, further: ClaimLine, where: str) -> ClaimLine:
+    if _TELLING.index(further.word) >= _TELLING.index(line.word):
+        return line
+    return replace(further, why=f"{further.why} ({where})".strip())
+
+
+def _lines(summary: Summary) -> list[ClaimLine]:
     ledger, everywhere = load_ledger(summary.run.header.requirement_set), load_ledger()
     requirements = {requirement.id: requirement for requirement in summary.requirements}
     lines = []
@@ -102,6 +121,9 @@ def _decided(
     disputed = differs and row.status == "disputed"
     if row.id not in ledger:
         return "not decided", f"the rule holds for BullMQ {row.versions}"
+    if row.bench:
+        word, why = _measured(row, summary.benches)
+        return ("disputed", f"Node.js: {row.oracle}") if disputed and word in ("holds", "not decided") else (word, why)
     if not row.examined:
         return _without_scenario(row, disputed)
     if found is None or found.verdict not in DECIDED:
@@ -109,6 +131,27 @@ def _decided(
     if found.reported not in ("pass", "stale"):
         return "fails", _cause(found)
     return ("disputed", f"Node.js: {row.oracle}") if disputed else ("holds", "")
+
+
+def _measured(row: Requirement, reports: Sequence[SpeedReport]) -> tuple[ClaimWord, str]:
+    """What `bench` shows about the limits of a row."""
+    found: list[tuple[ClaimWord, str]] = []
+    everywhere = {ratio.measure for report in reports for ratio in report.ratios}
+    if not bounded_measures(row.bench) <= everywhere:
+        return "not decided", f"`bench {row.bench}` decides it"
+    for report in reports:
+        ratios = {ratio.measure: ratio for ratio in report.ratios}
+        bounds = specified_bounds([row.bench], {name: ratio.unit for name, ratio in ratios.items()})
+        found += [(_WORDS[gate.outcome], f"{gate.text}: {gate.reason}") for gate in judged(bounds, report.ratios)]
+        lacking = [ratios[bound.measure].reason for bound in bounds if ratios[bound.measure].state == "not-declared"]
+        if lacking and len(lacking) == len(bounds):
+            found.append(("not declared", lacking[0]))
+    return next((word, why) for word, why in found if word == min((word for word, _ in found), key=_WORST.index))
+
+
+_WORDS: Mapping[GateOutcome, ClaimWord] = {"holds": "holds", "fails": "fails", "undecided": "not decided"}
+_WORST: tuple[ClaimWord, ...] = ("fails", "not decided", "holds", "not declared")
+"""Of several limits, the word that comes first here counts."""
 
 
 def _without_scenario(row: Requirement, disputed: bool) -> tuple[ClaimWord, str]:
@@ -142,6 +185,13 @@ def _parts(lines: list[ClaimLine]) -> list[tuple[str, str, list[ClaimLine]]]:
     return [(part, PARTS[part], list(members)) for part, members in groupby(lines, key=lambda line: line.part)]
 
 
+def _facts(summary: Summary) -> list[LabelledValue]:
+    """Describe the run, and the further results."""
+    further = [f"run {other.run.header.run}: {dict(run_facts(other.run))['command']}" for other in summary.others]
+    further += [f"bench on {report.redis}, {count(report.rounds, 'round')}" for report in summary.benches]
+    return [*run_facts(summary.run), *(("also", visible(text, keep_newlines=False)) for text in further)]
+
+
 def render_specification(summary: Summary) -> str:
     """Render the list as a page for a browser."""
     lines = claim_lines(summary)
@@ -153,7 +203,7 @@ def render_specification(summary: Summary) -> str:
         parts=_parts(lines),
         meaning=CLAIM_MEANING,
         anchors=anchors_of(summary.requirements),
-        facts=run_facts(summary.run),
+        facts=_facts(summary),
     )
 
 
@@ -173,7 +223,7 @@ def _blocks(summary: Summary, lines: list[ClaimLine]) -> Iterator[str]:
     for part, title, members in _parts(lines):
         yield f"## {part} {title}"
         yield "\n".join(["| claim | | rule | why |", "|---|---|---|---|", *map(_row, members)])
-    yield details("About this run", [preformatted(run_facts(summary.run))])
+    yield details("About this run", [preformatted(_facts(summary))])
 
 
 def _row(line: ClaimLine) -> str:

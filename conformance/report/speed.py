@@ -14,7 +14,7 @@ from conformance.pages.terminal import terminal_text
 from conformance.pages.text import count, visible
 from conformance.problems import UsageProblem, printable
 from conformance.report.output import write_text
-from conformance.speed.records import GateOutcome, MeasuredRatio, SpeedReport
+from conformance.speed.records import SPEED_FILE, GateOutcome, MeasuredRatio, SpeedReport
 
 HEADINGS = ("measure", "client", "oracle", "ratio", "interval", "what")
 STYLES: dict[GateOutcome, str] = {"holds": "green", "fails": "bold red", "undecided": "yellow"}
@@ -60,7 +60,7 @@ def render_json_speed(report: SpeedReport) -> str:
 SPEED_FORMATS: dict[str, tuple[str, Callable[[SpeedReport], str]]] = {
     "terminal": ("bench.txt", render_terminal_speed),
     "markdown": ("bench.md", render_markdown_speed),
-    "json": ("bench.json", render_json_speed),
+    "json": (SPEED_FILE, render_json_speed),
 }
 """File name and renderer by format name."""
 

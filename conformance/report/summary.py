@@ -37,6 +37,7 @@ from conformance.pages.text import (
 )
 from conformance.report.causes import Cause, fold
 from conformance.report.run_file import Run
+from conformance.speed.records import SpeedReport
 
 
 class RequirementRow(Protocol):
@@ -130,6 +131,10 @@ class Summary:
     """Ids of the ledger that no scenario of this run covers."""
     completeness: Completeness
     conclusion: Conclusion
+    others: tuple[Summary, ...] = ()
+    """Further runs of the same client, as on a cluster, which decide more claims of the specification."""
+    benches: tuple[SpeedReport, ...] = ()
+    """Results of `bench` for the same client, which decide claims about its speed."""
 
     @property
     def requirements(self) -> tuple[RequirementSummary, ...]:

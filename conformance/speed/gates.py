@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from conformance.problems import UsageProblem
 from conformance.registry import unknown_name
@@ -36,12 +36,13 @@ _UNITS: Mapping[str, tuple[str, float]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedBound:
-    """A bound of the command line. `unit`: empty for a ratio."""
+    """A bound of the command line. `unit`: empty for a ratio. `optional`: only for clients that declare the measure."""
 
     measure: str
     value: float
     unit: str = ""
     at_most: bool = False
+    optional: bool = False
 
     @property
     def text(self) -> str:
@@ -56,6 +57,26 @@ def parse_gates(at_least: Iterable[str], at_most: Iterable[str], units: Mapping[
     """
     lower = [_parsed(text, units, at_most=False) for text in at_least]
     return lower + [_parsed(text, units, at_most=True) for text in at_most]
+
+
+def specified_bounds(rows: Iterable[str], units: Mapping[str, str]) -> list[SpeedBound]:
+    """The limits of the written specification. `rows`: the options of `bench` in rows of the ledger.
+
+    `units`: of each measure that is taken; bounds of others are left out.
+    """
+    words = [word for row in rows for word in row.split()]
+    options = list(zip(words[::2], words[1::2], strict=True))
+    bounds = [
+        _parsed(text, units, at_most=option == "--at-most")
+        for option, text in options
+        if text.partition("=")[0] in units
+    ]
+    return [replace(bound, optional=True) for bound in bounds]
+
+
+def bounded_measures(options: str) -> set[str]:
+    """The measures that options of `bench` bound."""
+    return {word.partition("=")[0] for word in options.split()[1::2]}
 
 
 def _parsed(text: str, units: Mapping[str, str], *, at_most: bool) -> SpeedBound:
@@ -87,9 +108,13 @@ def _number(text: str) -> float:
 
 
 def judged(bounds: Iterable[SpeedBound], ratios: Iterable[MeasuredRatio]) -> list[SpeedGate]:
-    """The outcome of each bound, in the order of the command line."""
+    """The outcome of each bound, in the order of the command line; optional ones only if the client declares them."""
     found = {ratio.measure: ratio for ratio in ratios}
-    return [_judged(found[bound.measure], bound) for bound in bounds]
+    return [
+        _judged(found[bound.measure], bound)
+        for bound in bounds
+        if not (bound.optional and found[bound.measure].state == "not-declared")
+    ]
 
 
 def _judged(ratio: MeasuredRatio, bound: SpeedBound) -> SpeedGate:

@@ -31,6 +31,8 @@ ACTIVE = 10_000
 CHECKS = 5
 ROUND_TRIP_MS = 1.0
 """Between client and Redis, as between two machines: on loopback, a bare command takes less than a function call."""
+JOBS_OF_A_LEAK = 10_000
+"""Jobs in which a worker must not grow, by the written specification. As many fill its caches before."""
 JOBS_FOR_A_SINGLE_CALL = 10
 """Fewer jobs for calls job by job: each of them crosses the pipe four times."""
 
@@ -40,6 +42,7 @@ class SpeedMeasure:
     """One measure. `needs`: operations and capabilities that a driver has to declare for it.
 
     `take`: takes one measurement with this many jobs, in `unit`. `more_is_better`: the direction.
+    `timed`: whether a busy machine changes it.
     """
 
     name: str
@@ -48,6 +51,7 @@ class SpeedMeasure:
     needs: frozenset[str]
     take: Callable[[SpeedPeer, int], float]
     more_is_better: bool = False
+    timed: bool = True
 
     def lacking(self, ready: Ready) -> list[str]:
         """Needed operations and capabilities that a driver does not declare."""
@@ -178,6 +182,20 @@ def _memory(peer: SpeedPeer, jobs: int) -> float:
     return peer.resident_bytes() / 1e6
 
 
+def _growth(peer: SpeedPeer, _jobs: int) -> float:
+    """Memory of a new process after further jobs, in percent of that after its first ones, which fill caches."""
+    # What an old process has leaked before would make its further growth look small.
+    peer.driver.close()
+    with peer.place() as place:
+        peer.open(place, "worker", "noop", concurrency=CONCURRENCY)
+        sizes = []
+        for total in (JOBS_OF_A_LEAK, 2 * JOBS_OF_A_LEAK):
+            place.add(JOBS_OF_A_LEAK)
+            place.wait_for(total)
+            sizes.append(peer.resident_bytes())
+        return 100 * sizes[1] / sizes[0]
+
+
 @contextmanager
 def _worker_by_hand(peer: SpeedPeer, jobs: int) -> Iterator[SpeedHandle]:
     """A worker without a loop, on a queue with enough jobs; one of them it has claimed already."""
@@ -294,6 +312,15 @@ MEASURES: tuple[SpeedMeasure, ...] = (
         unit="MB",
         needs=frozenset({"managed-worker"}),
         take=_memory,
+        timed=False,
+    ),
+    SpeedMeasure(
+        name="growth",
+        meaning=f"memory after {JOBS_OF_A_LEAK:,} jobs more, in percent of that after the first {JOBS_OF_A_LEAK:,}",
+        unit="%",
+        needs=frozenset({"managed-worker"}),
+        take=_growth,
+        timed=False,
     ),
 )
 """All measures, in the order in which they are taken."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from conformance.problems import UsageProblem
+
+SPEED_FILE = "bench.json"
 SPEED_FORMAT = 1
 """Within a format, fields are added but never renamed, removed or given another meaning."""
 
@@ -77,3 +81,14 @@ class SpeedReport(msgspec.Struct, frozen=True, kw_only=True):
         """0: every gate holds, also where there is none; 1: one fails; 4: none fails, and one cannot be decided."""
         outcomes = {gate.outcome for gate in self.gates}
         return 1 if "fails" in outcomes else 4 if "undecided" in outcomes else 0
+
+
+def read_speed(path: Path) -> SpeedReport:
+    """Read a `bench.json`. Raises UsageProblem if it is not one, or of a later format."""
+    try:
+        report = msgspec.json.decode(path.read_bytes(), type=SpeedReport)
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise UsageProblem(f"{path} is not a result of `bench`: {error}") from error
+    if report.format > SPEED_FORMAT:
+        raise UsageProblem(f"{path} has format {report.format}, this kit knows up to {SPEED_FORMAT}")
+    return report

@@ -19,8 +19,9 @@ from conformance.driver.errors import (
     OperationIndeterminate,
     OperationUnsupported,
 )
-from conformance.driver.messages import client_text
+from conformance.driver.messages import Ready, client_text
 from conformance.driver.run_queue import RunQueue
+from conformance.environment.clients import Launch
 from conformance.environment.drivers import RestartableDriver
 from conformance.environment.prepare import Environment
 from conformance.gate.records import KIT_VERSION
@@ -79,8 +80,8 @@ def measure_speed(environment: Environment, options: SpeedOptions, announce: Ann
         ratios = [_ratio(measure, taken[measure.name]) for measure in options.measures]
         return SpeedReport(
             kit=KIT_VERSION,
-            client=client_text(client.ready.client),
-            oracle=client_text(oracle.ready.client),
+            client=_described(environment.client, client.ready),
+            oracle=_described(environment.oracle, oracle.ready),
             redis=server.source,
             rounds=options.rounds,
             jobs=options.jobs,
@@ -88,6 +89,12 @@ def measure_speed(environment: Environment, options: SpeedOptions, announce: Ann
             ratios=ratios,
             gates=judged(options.bounds, ratios),
         )
+
+
+def _described(launch: Launch, ready: Ready) -> str:
+    """The client with its versions, under the name that a run gives it."""
+    name = launch.name if launch.named else ready.client.name
+    return client_text(msgspec.structs.replace(ready.client, name=name))
 
 
 @contextmanager
@@ -149,7 +156,7 @@ def _take(measure: SpeedMeasure, order: Sequence[SpeedPeer], jobs: int, found: _
     # Only complete pairs: a ratio needs both values from the same moment.
     if counted:
         found.pairs.append((values["client"], values["oracle"]))
-        found.starved.append(starved)
+        found.starved.append(starved if measure.timed else 0.0)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 
 from conformance.driver.serve import DriverServer, Handler, Json, OpError, Unsupported
 from conformance.reference_impl.driver.main import DEEPEST_JSON, make_server
-from conformance.reference_impl.scripts.runner import official_scripts
+from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner, official_scripts
 
 ALWAYS = frozenset({"open", "close", "reset"})
 """Without these no driver gets as far as its first job."""
@@ -40,6 +40,7 @@ def limited(server: DriverServer, limits: argparse.Namespace) -> DriverServer:
     if limits.fixed_prefix:
         _wrap(server, "open", lambda handler: _with_arguments(handler, prefix=limits.fixed_prefix))
     _misbehave(server, limits)
+    _waste(limits)
     if limits.no_worker_events:
         _keep_events_back(server)
     _answer_less(server, limits.no_answer)
@@ -59,6 +60,19 @@ def _misbehave(server: DriverServer, limits: argparse.Namespace) -> None:
     for limit, change in changes.items():
         for name in getattr(limits, limit):
             _wrap(server, name, change)
+
+
+def _waste(limits: argparse.Namespace) -> None:
+    """Every script takes longer, also in a worker's own loop, and leaves memory behind."""
+    run, kept = ScriptRunner.run, []
+
+    async def wasteful(runner: ScriptRunner, call: EvalCommand) -> Any:
+        await asyncio.sleep(limits.script_ms / 1000)
+        kept.append(os.urandom(limits.leak_bytes))
+        return await run(runner, call)
+
+    if limits.script_ms or limits.leak_bytes:
+        ScriptRunner.run = wasteful  # type: ignore[method-assign, assignment]
 
 
 def _wrap(server: DriverServer, name: str, change: Callable[[Handler], Handler]) -> None:
@@ -213,6 +227,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--hang", type=_words, default=[], help="operations that never come back")
     options.add_argument("--slow", type=_words, default=[], help="operations that take --slow-ms more")
     options.add_argument("--slow-ms", type=int, default=500, help="how much more (ms)")
+    options.add_argument("--script-ms", type=int, default=0, help="how much more every script takes (ms)")
+    options.add_argument("--leak-bytes", type=int, default=0, help="memory that every script leaves behind")
     options.add_argument("--crash", type=_words, default=[], help="operations that end the process")
     options.add_argument("--ignore", type=_words, default=[], help="operations that are answered and not done")
     options.add_argument("--lose", type=_words, default=[], help="operations that lose their connection")

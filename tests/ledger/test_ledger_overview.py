@@ -69,8 +69,8 @@ def test_areas_are_counted() -> None:
         2,
         1,
     )
-    assert first.by_status == {"tested": 3, "disputed": 1, "client-only": 0, "untestable": 0}
-    assert second.by_status == {"tested": 0, "disputed": 1, "client-only": 1, "untestable": 2}
+    assert first.by_status == {"tested": 3, "disputed": 1, "measured": 0, "client-only": 0, "untestable": 0}
+    assert second.by_status == {"tested": 0, "disputed": 1, "measured": 0, "client-only": 1, "untestable": 2}
     assert (second.rows, second.with_scenario, second.missing_scenarios) == (4, 0, 1)
 
 
