@@ -8,7 +8,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.known_names import refuse_misspelt
@@ -20,6 +20,7 @@ Listener = Callable[..., Any]
 """Called with the arguments of the event, or the first ones if it takes fewer; a returned coroutine is awaited."""
 
 AnyListener = TypeVar("AnyListener", bound=Listener)
+EventName = TypeVar("EventName", bound=str)
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,10 @@ class _Registered:
         return self.listener(*(args if self.takes is None else args[: self.takes]))
 
 
-class EventEmitter:
+class EventEmitter(Generic[EventName]):
     """Calls listeners in the order in which they were added. A listener that raises becomes an `error` event.
+
+    `EventName` has the names that type checkers accept; at run time any name passes that is not misspelt.
 
     `EVENTS` has the number of arguments of each event. A listener may take fewer, and gets the first ones.
     """
@@ -46,7 +49,7 @@ class EventEmitter:
         self._listeners: defaultdict[str, list[_Registered]] = defaultdict(list)
         self._running: set[asyncio.Future[None]] = set()
 
-    def on(self, event: str, listener: AnyListener) -> AnyListener:
+    def on(self, event: EventName, listener: AnyListener) -> AnyListener:
         """Call the listener at every such event; a coroutine function runs as a task of its own. Returns the listener.
 
         Raises InvalidArgument for a listener that needs more arguments than the event has, and for an event that
@@ -55,7 +58,7 @@ class EventEmitter:
         self._listeners[event].append(self._registered(event, listener, is_once=False))
         return listener
 
-    def once(self, event: str, listener: AnyListener) -> AnyListener:
+    def once(self, event: EventName, listener: AnyListener) -> AnyListener:
         """Call the listener at the next such event only. Returns the listener. Raises as `on` does."""
         self._listeners[event].append(self._registered(event, listener, is_once=True))
         return listener

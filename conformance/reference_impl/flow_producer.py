@@ -18,8 +18,14 @@ from conformance.reference_impl.emitter import EventEmitter
 from conformance.reference_impl.errors import Closed, PartlyStored
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.jobs.options import required
-from conformance.reference_impl.known_names import refuse_misspelt
-from conformance.reference_impl.option_types import CLIENT_OPTIONS, JOB_OPTIONS
+from conformance.reference_impl.option_types import (
+    AnyOptions,
+    ClientOptions,
+    FlowJob,
+    FlowOptions,
+    refuse_misspelt_client_options,
+    refuse_misspelt_job_options,
+)
 from conformance.reference_impl.policy import policy_of
 from conformance.reference_impl.scripts import Scripts
 from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner, ScriptTexts, script_texts
@@ -28,8 +34,8 @@ from conformance.reference_impl.telemetry.interface import SpanKind, Telemetry, 
 from conformance.reference_impl.telemetry.job_context import settled
 from conformance.reference_impl.telemetry.tracing import UNTRACED, TracedBlock, trace
 
-FlowJob = Mapping[str, Any]
-"""A job of a flow to add: name, queueName, data, opts, prefix, children (each a FlowJob)."""
+FlowMapping = Mapping[str, Any]
+"""A FlowJob, or any other mapping with its fields."""
 
 ParentReference = Mapping[str, Any]
 """The option `parent` of a child: the parent's id, and `queue`, its qualified queue name."""
@@ -49,7 +55,7 @@ class JobNode:
 class FlowQueue:
     """A queue on the connection of a flow producer, as its jobs need it."""
 
-    def __init__(self, keys: QueueKeys, producer: EventEmitter, runner: ScriptRunner, clock: Clock) -> None:
+    def __init__(self, keys: QueueKeys, producer: EventEmitter[str], runner: ScriptRunner, clock: Clock) -> None:
         self.keys = keys
         self.clock = clock
         self.opts: Mapping[str, Any] = {"prefix": keys.prefix}
@@ -82,7 +88,7 @@ QueueOf = Callable[[str, str | None], FlowQueue]
 class _PendingFlowJob:
     """A job to be made: its flow node, queue and parent, and the span of its caller."""
 
-    flow: FlowJob
+    flow: FlowMapping
     parent: ParentReference | None
     siblings: list[Any]
     adding: TracedBlock
@@ -101,7 +107,7 @@ class FlowPlan:
         self.roots: list[JobNode] = []
         self.calls: list[EvalCommand] = []
 
-    def add(self, flows: Sequence[FlowJob], adding: TracedBlock) -> None:
+    def add(self, flows: Sequence[FlowMapping], adding: TracedBlock) -> None:
         """Plan flows inside a span.
 
         Calls come level by level over all flows, so that a parent exists before its children. Raises InvalidArgument
@@ -117,7 +123,7 @@ class FlowPlan:
         flow = pending.flow
         name, queue_name = (required(flow, field, "a job of a flow") for field in ("name", "queueName"))
         own = flow.get("opts")
-        refuse_misspelt(own or (), JOB_OPTIONS, what="job option")
+        refuse_misspelt_job_options(own or {})
         job_id = (own or {}).get("jobId") or str(uuid.uuid4())
         span = spans.enter_context(self._span(queue_name, pending))
         span.setAttributes({attributes.JOB_NAME: name, attributes.JOB_ID: job_id})
@@ -143,22 +149,22 @@ class FlowPlan:
         return merged
 
 
-def _span_text(flow: FlowJob, field: str) -> str:
+def _span_text(flow: FlowMapping, field: str) -> str:
     """Return a field of a flow for a span, before the flow is validated."""
     value = flow.get(field) if isinstance(flow, Mapping) else None
     return "" if value is None else str(value)
 
 
-def _parent_of(flow: FlowJob) -> ParentReference | None:
+def _parent_of(flow: FlowMapping) -> ParentReference | None:
     options = flow.get("opts") if isinstance(flow, Mapping) else None
     return (options or {}).get("parent")
 
 
-def _children(flow: FlowJob) -> Sequence[FlowJob]:
+def _children(flow: FlowMapping) -> Sequence[FlowMapping]:
     return flow.get("children") or ()
 
 
-class FlowProducer(EventEmitter):
+class FlowProducer(EventEmitter[str]):
     """Adds flows over any queues. `opts` are `connection`, `prefix`, `policy` and `telemetry`, as in a queue.
 
     It writes no `meta`, and does not check queue names. In a cluster all queues of a flow must share a slot, so the
@@ -167,13 +173,13 @@ class FlowProducer(EventEmitter):
 
     def __init__(
         self,
-        opts: Mapping[str, Any] | None = None,
+        opts: ClientOptions | AnyOptions | None = None,
         *,
         scripts: ScriptTexts | str | Path | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__()
-        refuse_misspelt(opts or (), CLIENT_OPTIONS, what="option of a FlowProducer")
+        refuse_misspelt_client_options(opts or {}, "FlowProducer")
         self.opts: Mapping[str, Any] = {"prefix": DEFAULT_PREFIX, **(opts or {})}
         self.closing = False
         policy = policy_of(self.opts)
@@ -188,7 +194,7 @@ class FlowProducer(EventEmitter):
         """Connect, and check that BullMQ can use the server. Raises BullMQError if its version is too old."""
         await self.connection.ready()
 
-    async def add(self, flow: FlowJob, opts: Mapping[str, Any] | None = None) -> JobNode:
+    async def add(self, flow: FlowJob | AnyOptions, opts: FlowOptions | AnyOptions | None = None) -> JobNode:
         """Add a flow: {name, queueName, data?, opts?, prefix?, children?}, in one MULTI, parents before children.
 
         `opts["queuesOptions"]` ({queue: {defaultJobOptions}}) are defaults for its jobs. Ids are uuids unless given.
@@ -198,10 +204,11 @@ class FlowProducer(EventEmitter):
         queue_name = _span_text(flow, "queueName")
         with trace(self.telemetry, SpanKind.PRODUCER, queue_name, "addFlow", queue_name) as span:
             span.setAttributes({attributes.FLOW_NAME: _span_text(flow, "name")})
-            (node,) = await self._add([flow], (opts or {}).get("queuesOptions") or {}, span)
+            given: Mapping[str, Any] = opts or {}
+            (node,) = await self._add([flow], given.get("queuesOptions") or {}, span)
             return node
 
-    async def addBulk(self, flows: Sequence[FlowJob]) -> list[JobNode]:
+    async def addBulk(self, flows: Sequence[FlowJob | AnyOptions]) -> list[JobNode]:
         """Add several flows in one MULTI. Raises InvalidArgument before anything is sent."""
         with trace(self.telemetry, SpanKind.PRODUCER, "", "addBulkFlows", "") as span:
             if span.is_recorded:
@@ -238,7 +245,7 @@ class FlowProducer(EventEmitter):
         await self.connection.disconnect()
 
     async def _add(
-        self, flows: Sequence[FlowJob], queues_options: Mapping[str, Any], adding: TracedBlock
+        self, flows: Sequence[FlowMapping], queues_options: Mapping[str, Any], adding: TracedBlock
     ) -> list[JobNode]:
         self._refuse_if_closed()
         await self.waitUntilReady()

@@ -18,7 +18,7 @@ from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.jobs.record import JobOwner
 from conformance.reference_impl.js_values import truthy
 from conformance.reference_impl.recurrence import (
-    RepeatOptions,
+    RepeatMapping,
     RepeatStrategy,
     SchedulerRecord,
     ask_strategy,
@@ -53,7 +53,7 @@ class JobScheduler:
     async def upsertJobScheduler(
         self,
         jobSchedulerId: str,
-        repeatOpts: RepeatOptions,
+        repeatOpts: RepeatMapping,
         jobName: str,
         jobData: Any,
         opts: JobOptions,
@@ -113,7 +113,7 @@ class JobScheduler:
         """Return the number of schedulers."""
         return int(await self._owner.connection.command("ZCARD", self._repeat))
 
-    async def _next_due(self, repeat: RepeatOptions, name: str, opts: JobOptions) -> int | None:
+    async def _next_due(self, repeat: RepeatMapping, name: str, opts: JobOptions) -> int | None:
         """When a pattern is due after the job before, or after now; None for intervals, which the script computes."""
         if not truthy(repeat.get("pattern")):
             return None
@@ -123,7 +123,7 @@ class JobScheduler:
         return None if due is None else max(due, now)
 
     def _iteration_options(
-        self, scheduler_id: str, repeat: RepeatOptions, opts: JobOptions, due: int | None, count: int
+        self, scheduler_id: str, repeat: RepeatMapping, opts: JobOptions, due: int | None, count: int
     ) -> dict[str, Any]:
         """Options of the next job. The script fills in the values that are not known yet."""
         now = self._owner.clock.now_ms()
@@ -156,7 +156,7 @@ class JobScheduler:
 _DATES = ("startDate", "endDate")
 
 
-def _validate(repeat: RepeatOptions) -> None:
+def _validate(repeat: RepeatMapping) -> None:
     every, immediately = truthy(repeat.get("every")), truthy(repeat.get("immediately"))
     if truthy(repeat.get("pattern")) == every:
         kinds = "Both .pattern and .every options are" if every else "Either .pattern or .every options must be"
@@ -169,13 +169,13 @@ def _validate(repeat: RepeatOptions) -> None:
         )
 
 
-def _iteration_repeat(repeat: RepeatOptions, count: int) -> dict[str, Any]:
+def _iteration_repeat(repeat: RepeatMapping, count: int) -> dict[str, Any]:
     kept = {option: value for option, value in repeat.items() if option != "immediately"}
     dates = {name: date_of(repeat, name) for name in _DATES}
     return {**kept, "offset": None, "count": count, **dates}
 
 
-def _schedule(repeat: RepeatOptions, name: str) -> dict[str, Any]:
+def _schedule(repeat: RepeatMapping, name: str) -> dict[str, Any]:
     """Return what the script stores in the record; all names are sent, None for what is not given."""
     return {
         "name": name,

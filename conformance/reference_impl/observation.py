@@ -39,7 +39,7 @@ class ObservedClient(Protocol):
         """The options."""
         ...
 
-    def on(self, event: str, listener: Listener) -> Any:
+    def on(self, event: Any, listener: Listener) -> Any:
         """Call the listener at every such event."""
         ...
 

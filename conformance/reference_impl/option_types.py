@@ -1,15 +1,31 @@
 """Names and types of BullMQ's options and local events, for type checkers and editors, and to find misspelt ones.
 
-`options: WorkerOptions = {...}` and `JobsOptions(attempts=3)` let mypy check the names. Every method also takes any
-other mapping, because Node.js stores options that it does not know; names that are nearly right are refused when used.
+mypy checks the names in dicts that are written where they are used, and in variables of these types. Methods also take
+a `dict[str, Any]`, whose names mypy does not know, because Node.js stores options that it does not know; names that
+are nearly right are refused when used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, Required, TypedDict, final
 
 from conformance.protocol.job_fields import OPTION_OF_ALIAS, TELEMETRY_ALIASES
+from conformance.reference_impl.known_names import refuse_misspelt
+
+
+@final
+class UnknownOption:
+    """Type of an option whose name is unknown: no value has it, but an Any passes for it."""
+
+
+@final
+class MisspeltOption:
+    """The same again: between two types that do not go together, mypy infers a dict from its own values alone."""
+
+
+AnyOptions = Mapping[str, UnknownOption] | Mapping[str, MisspeltOption]
+"""A mapping to Any, such as a `dict[str, Any]`. A dict that is written with a misspelt name is not one."""
 
 
 class KeptJobs(TypedDict, total=False):
@@ -51,6 +67,25 @@ class LimiterOptions(TypedDict):
     duration: int
 
 
+class RepeatOptions(TypedDict, total=False):
+    """When a repeating job is due: a cron `pattern` in the zone `tz`, or `every` (ms); dates are Unix ms or texts."""
+
+    pattern: str
+    every: float
+    tz: str
+    utc: bool
+    limit: int
+    count: int
+    startDate: Any
+    endDate: Any
+    currentDate: Any
+    immediately: bool
+    offset: float
+    key: str
+    jobId: str
+    prevMillis: float
+
+
 class JobsOptions(TypedDict, total=False):
     """Options of a job: `delay` and `timestamp` in ms."""
 
@@ -65,7 +100,7 @@ class JobsOptions(TypedDict, total=False):
     keepLogs: int
     stackTraceLimit: int
     sizeLimit: int
-    repeat: Mapping[str, Any]
+    repeat: RepeatOptions | AnyOptions
     repeatJobKey: str
     jobId: str
     parent: ParentOptions
@@ -79,7 +114,46 @@ class JobsOptions(TypedDict, total=False):
     telemetry: Mapping[str, Any]
 
 
-class ClientOptions(TypedDict, total=False):
+class JobTemplate(TypedDict, total=False):
+    """A job that a scheduler adds: by default its name is the scheduler's id, and its data are {}."""
+
+    name: str
+    data: Any
+    opts: JobsOptions | AnyOptions
+
+
+class BulkJob(TypedDict, total=False):
+    """A job of addBulk."""
+
+    name: Required[str]
+    data: Any
+    opts: JobsOptions | AnyOptions | None
+
+
+class FlowJob(TypedDict, total=False):
+    """A job of a flow to add, with its children."""
+
+    name: Required[str]
+    queueName: Required[str]
+    data: Any
+    prefix: str
+    opts: JobsOptions | AnyOptions | None
+    children: Sequence[FlowJob | AnyOptions] | None
+
+
+class FlowQueueOptions(TypedDict, total=False):
+    """Options of the jobs that a flow adds to a queue."""
+
+    defaultJobOptions: JobsOptions | AnyOptions
+
+
+class FlowOptions(TypedDict, total=False):
+    """Options of a flow: those of its queues, by their names."""
+
+    queuesOptions: Mapping[str, FlowQueueOptions | AnyOptions]
+
+
+class _Connected(TypedDict, total=False):
     """Options of everything that has a connection. The last five exist only in this library."""
 
     connection: Any
@@ -96,19 +170,23 @@ class ClientOptions(TypedDict, total=False):
     metricsInterval: float
 
 
-class QueueOptions(ClientOptions, total=False):
-    """Options of a queue."""
-
-    defaultJobOptions: JobsOptions
+class _Adding(TypedDict, total=False):
+    defaultJobOptions: JobsOptions | AnyOptions
     streams: Mapping[str, Any]
     skipMetasUpdate: bool
 
 
-class WorkerOptions(ClientOptions, total=False):
-    """Options of a worker: `drainDelay` in s, other times in ms."""
-
-    name: str
+class _Starting(TypedDict, total=False):
     autorun: bool
+
+
+class _Reading(TypedDict, total=False):
+    lastEventId: str
+    blockingTimeout: int
+
+
+class _Working(TypedDict, total=False):
+    name: str
     concurrency: int
     limiter: LimiterOptions
     metrics: Mapping[str, Any]
@@ -128,12 +206,20 @@ class WorkerOptions(ClientOptions, total=False):
     workerThreadsOptions: Mapping[str, Any]
 
 
-class QueueEventsOptions(ClientOptions, total=False):
+class QueueOptions(_Connected, _Adding, total=False):
+    """Options of a queue."""
+
+
+class WorkerOptions(_Connected, _Starting, _Working, total=False):
+    """Options of a worker: `drainDelay` in s, other times in ms."""
+
+
+class QueueEventsOptions(_Connected, _Starting, _Reading, total=False):
     """Options of an event reader: `blockingTimeout` in ms."""
 
-    autorun: bool
-    lastEventId: str
-    blockingTimeout: int
+
+class ClientOptions(_Connected, _Adding, _Starting, _Working, _Reading, total=False):
+    """Options of all clients together, for a dict that a program shares between them: each reads its own."""
 
 
 LinkEvent = Literal["error", "warning", "closed", "disconnected", "reconnecting", "reconnected", "unreachable"]
@@ -156,10 +242,29 @@ JOB_OPTIONS: Final = frozenset(
 )
 """All names of job options, also those under which some are stored."""
 
-CLIENT_OPTIONS: Final = frozenset(
-    name for options in (QueueOptions, WorkerOptions, QueueEventsOptions) for name in options.__annotations__
-)
+_KEPT_JOBS: Final = frozenset(KeptJobs.__annotations__)
+
+REPEAT_OPTIONS: Final = frozenset(RepeatOptions.__annotations__)
+"""Names of the options of a schedule."""
+
+CLIENT_OPTIONS: Final = frozenset(ClientOptions.__annotations__)
 """Names of the options of queues, workers and event readers. Programs share dicts of options between these."""
+
+_WITHIN_JOB_OPTIONS: Final = {
+    "removeOnComplete": _KEPT_JOBS,
+    "removeOnFail": _KEPT_JOBS,
+    "deduplication": frozenset(DeduplicationOptions.__annotations__),
+    "debounce": frozenset(DeduplicationOptions.__annotations__),
+    "repeat": REPEAT_OPTIONS,
+}
+"""Names within options of a job. Not of `backoff`: a strategy of the program may read others."""
+
+_WITHIN_CLIENT_OPTIONS: Final = {
+    "removeOnComplete": _KEPT_JOBS,
+    "removeOnFail": _KEPT_JOBS,
+    "limiter": frozenset(LimiterOptions.__annotations__),
+}
+"""Names within options of a worker."""
 
 NODE_EVENTS: Final = frozenset(
     {
@@ -169,3 +274,22 @@ NODE_EVENTS: Final = frozenset(
     }
 )
 """Events of Node.js's classes. Most exist in one of them only; listening elsewhere is useless, but not misspelt."""
+
+
+def refuse_misspelt_job_options(options: Mapping[str, Any]) -> None:
+    """Raise InvalidArgument for a misspelt option of a job, also one within another option."""
+    refuse_misspelt(options, JOB_OPTIONS, what="job option")
+    _refuse_within(options, _WITHIN_JOB_OPTIONS)
+
+
+def refuse_misspelt_client_options(options: Mapping[str, Any], client: str) -> None:
+    """Raise InvalidArgument for a misspelt option of a client, such as a `Worker`, or within one of its options."""
+    refuse_misspelt(options, CLIENT_OPTIONS, what=f"option of a {client}")
+    _refuse_within(options, _WITHIN_CLIENT_OPTIONS)
+    refuse_misspelt_job_options(options.get("defaultJobOptions") or {})
+
+
+def _refuse_within(options: Mapping[str, Any], names_within: Mapping[str, frozenset[str]]) -> None:
+    for name in names_within.keys() & options.keys():
+        if isinstance(options[name], Mapping):
+            refuse_misspelt(options[name], names_within[name], what=f"key of the option {name!r}:")

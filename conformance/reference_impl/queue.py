@@ -25,9 +25,18 @@ from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.jobs.options import check_progress
 from conformance.reference_impl.js_values import stringify, truthy
 from conformance.reference_impl.known_names import refuse_misspelt
-from conformance.reference_impl.option_types import JOB_OPTIONS, JobsOptions
+from conformance.reference_impl.option_types import (
+    REPEAT_OPTIONS,
+    AnyOptions,
+    BulkJob,
+    JobsOptions,
+    JobTemplate,
+    QueueEvent,
+    RepeatOptions,
+    refuse_misspelt_job_options,
+)
 from conformance.reference_impl.queue_base import QueueBase
-from conformance.reference_impl.recurrence import RepeatOptions, SchedulerRecord, refuse_past_end
+from conformance.reference_impl.recurrence import SchedulerRecord, refuse_past_end
 from conformance.reference_impl.repeat import Repeat
 from conformance.reference_impl.telemetry import attributes
 from conformance.reference_impl.telemetry.interface import SpanKind
@@ -50,7 +59,7 @@ _PROMETHEUS_HEAD: Final = (
 )
 
 
-class Queue(QueueBase):
+class Queue(QueueBase[QueueEvent]):
     """A queue: add jobs, read them, control them.
 
     `meta` (event limit and version) is written before the first command, unless
@@ -80,19 +89,20 @@ class Queue(QueueBase):
         """Return the library that last opened the queue, as `<library>:<version>`."""
         return maybe_text(await self.connection.command("HGET", self.keys.key(names.META), "version"))
 
-    async def add(self, name: str, data: Any, opts: JobsOptions | Mapping[str, Any] | None = None) -> Job:
+    async def add(self, name: str, data: Any, opts: JobsOptions | AnyOptions | None = None) -> Job:
         """Add a job. `data` is any JSON value, or a RawJson. Raises InvalidArgument and ScriptError.
 
         The option `repeat` is the older form of upsertJobScheduler. If it allows no iteration, this raises
         InvalidArgument, while Node.js returns nothing.
         """
         with self.trace(SpanKind.PRODUCER, "add", f"{self.name}.{name}") as span:
-            refuse_misspelt(opts or (), JOB_OPTIONS, what="job option")
+            if opts:
+                refuse_misspelt_job_options(opts)
             job = await self._add(name, data, carrying(opts, span.metadata) or {})
             span.setAttributes({attributes.JOB_NAME: name, attributes.JOB_ID: job.id})
             return job
 
-    async def addBulk(self, jobs: Sequence[Mapping[str, Any]]) -> list[Job]:
+    async def addBulk(self, jobs: Sequence[BulkJob | AnyOptions]) -> list[Job]:
         """Add jobs ({name, data, opts}) in one pipeline. Raises InvalidArgument before any of them is sent."""
         with self.trace(SpanKind.PRODUCER, "addBulk") as span:
             if span.is_recorded:
@@ -287,7 +297,10 @@ class Queue(QueueBase):
         return Repeat(self)
 
     async def upsertJobScheduler(
-        self, jobSchedulerId: str, repeatOpts: RepeatOptions, jobTemplate: Mapping[str, Any] | None = None
+        self,
+        jobSchedulerId: str,
+        repeatOpts: RepeatOptions | AnyOptions,
+        jobTemplate: JobTemplate | AnyOptions | None = None,
     ) -> Job | None:
         """Make or change a scheduler; returns its next job.
 
@@ -296,8 +309,9 @@ class Queue(QueueBase):
         `opts`. A job that is pending is replaced and keeps its time, even if the times change. None if there is no
         next job. Raises InvalidArgument, and ScriptError: scheduler-collision.
         """
-        template = jobTemplate or {}
-        refuse_misspelt(template.get("opts") or (), JOB_OPTIONS, what="job option")
+        template: Mapping[str, Any] = jobTemplate or {}
+        refuse_misspelt(repeatOpts, REPEAT_OPTIONS, what="repeat option")
+        refuse_misspelt_job_options(template.get("opts") or {})
         refuse_past_end(repeatOpts, self.clock.now_ms())
         await self.waitUntilReady()
         name = template.get("name")
@@ -331,7 +345,9 @@ class Queue(QueueBase):
         """Return repeat keys by rank, the one that is due last first, unless `asc`."""
         return await self.repeat.getRepeatableJobs(start, end, asc)
 
-    async def removeRepeatable(self, name: str, repeatOpts: RepeatOptions, jobId: str | None = None) -> bool:
+    async def removeRepeatable(
+        self, name: str, repeatOpts: RepeatOptions | AnyOptions, jobId: str | None = None
+    ) -> bool:
         """Remove the repeat key that an add with these options made; False if there was none."""
         with self.trace(SpanKind.INTERNAL, "removeRepeatable", f"{self.name}.{name}") as span:
             span.setAttributes({attributes.JOB_NAME: name, attributes.JOB_ID: jobId})
@@ -515,7 +531,7 @@ class Queue(QueueBase):
         defaults = self._default_options()
         for job in jobs:
             own = job.get("opts") or {}
-            refuse_misspelt(own, JOB_OPTIONS, what="job option")
+            refuse_misspelt_job_options(own)
             yield {**job, "opts": settled({**defaults, **own}, own, metadata)}
 
     async def _clean(self, container: str, latest: float, most: float) -> list[str]:

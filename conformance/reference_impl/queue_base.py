@@ -16,12 +16,16 @@ from conformance.reference_impl.clock import Clock, SystemClock
 from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.connection import Connection, Link
 from conformance.reference_impl.connection.own_commands import client_of
-from conformance.reference_impl.emitter import EventEmitter
+from conformance.reference_impl.emitter import EventEmitter, EventName
 from conformance.reference_impl.errors import BullMQError, InvalidArgument
 from conformance.reference_impl.journal import ErrorRepeats, Journal, sink_of, worker_id_of
-from conformance.reference_impl.known_names import refuse_misspelt
 from conformance.reference_impl.observation import observe_link
-from conformance.reference_impl.option_types import CLIENT_OPTIONS, JOB_OPTIONS, ClientOptions
+from conformance.reference_impl.option_types import (
+    AnyOptions,
+    ClientOptions,
+    QueueOptions,
+    refuse_misspelt_client_options,
+)
 from conformance.reference_impl.policy import Policy, policy_of
 from conformance.reference_impl.scripts import Scripts
 from conformance.reference_impl.scripts.runner import ScriptRunner, ScriptTexts, script_texts
@@ -46,7 +50,7 @@ def refuse_outside_of_a_loop(client: object, reason: str, method: str) -> None:
         ) from None
 
 
-class QueueBase(EventEmitter):
+class QueueBase(EventEmitter[EventName]):
     """Base of everything that belongs to one queue.
 
     `opts["connection"]` is an Address, a URL or a dict (see `Address.of`), `opts["prefix"]` the key prefix. `scripts`
@@ -73,7 +77,7 @@ class QueueBase(EventEmitter):
     def __init__(
         self,
         name: str,
-        opts: ClientOptions | Mapping[str, Any] | None = None,
+        opts: QueueOptions | ClientOptions | AnyOptions | None = None,
         *,
         scripts: ScriptTexts | str | Path | None = None,
         clock: Clock | None = None,
@@ -88,8 +92,7 @@ class QueueBase(EventEmitter):
         if ":" in name:
             raise InvalidArgument("Queue name cannot contain :")
         given: Mapping[str, Any] = {**(opts or {})}
-        refuse_misspelt(given, CLIENT_OPTIONS, what=f"option of a {type(self).__name__}")
-        refuse_misspelt(given.get("defaultJobOptions") or {}, JOB_OPTIONS, what="job option")
+        refuse_misspelt_client_options(given, type(self).__name__)
         self.name = name
         self._opts: dict[str, Any] = {"prefix": DEFAULT_PREFIX, **(opts or {})}
         self._keys = QueueKeys(str(self._opts["prefix"]), name)

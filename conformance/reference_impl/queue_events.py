@@ -12,6 +12,7 @@ from conformance.protocol.keys import EVENT_READER_SUFFIX, EVENTS
 from conformance.reference_impl import js_values
 from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.connection.connection import Connection, flat_mapping, is_connection_problem, text
+from conformance.reference_impl.option_types import AnyOptions, ClientOptions, LinkEvent, QueueEventsOptions
 from conformance.reference_impl.queue_base import QueueBase, refuse_outside_of_a_loop
 from conformance.reference_impl.scripts.runner import ScriptTexts
 
@@ -27,7 +28,7 @@ _REST_AFTER_ERROR_S: Final = 5
 """Pause after an error reply, for example of a server without memory: a retry at once would flood the log."""
 
 
-class QueueEvents(QueueBase):
+class QueueEvents(QueueBase[str]):
     """Emits every entry of the stream under the name of its event: `listener(fields, entry_id)`.
 
     An entry about a job is also emitted as `<event>:<job id>`, which waitUntilFinished uses. `opts["lastEventId"]`:
@@ -44,14 +45,13 @@ class QueueEvents(QueueBase):
     def __init__(
         self,
         name: str,
-        opts: Mapping[str, Any] | None = None,
+        opts: QueueEventsOptions | ClientOptions | AnyOptions | None = None,
         *,
         scripts: ScriptTexts | str | Path | None = None,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(
-            name, {"blockingTimeout": 10_000, "autorun": True, **(opts or {})}, scripts=scripts, clock=clock
-        )
+        chosen: dict[str, Any] = {"blockingTimeout": 10_000, "autorun": True, **(opts or {})}
+        super().__init__(name, chosen, scripts=scripts, clock=clock)
         reader_name = self.client_name(EVENT_READER_SUFFIX)
         # A separate socket: XREAD BLOCK would hold up every other command on it.
         self._reader = Connection(self.address, name=reader_name, watch=self.link)
@@ -127,7 +127,7 @@ class QueueEvents(QueueBase):
             self.emit(f"{event}:{fields['jobId']}", fields, entry_id)
 
 
-class QueueEventsProducer(QueueBase):
+class QueueEventsProducer(QueueBase[LinkEvent]):
     """Adds events of the user's own to the stream of a queue."""
 
     async def publishEvent(self, argsObj: Mapping[str, Any], maxEvents: int = 1000) -> None:

@@ -18,14 +18,14 @@ from conformance.reference_impl.jobs import options
 from conformance.reference_impl.jobs.record import JobOwner
 from conformance.reference_impl.js_values import milliseconds, truthy
 
-RepeatOptions = Mapping[str, Any]
-"""BullMQ's RepeatOptions: pattern or every (ms), tz, limit, startDate, endDate, immediately, count."""
+RepeatMapping = Mapping[str, Any]
+"""RepeatOptions, and any others that a strategy of the program reads."""
 
-RepeatStrategy = Callable[[int, RepeatOptions, str], int | Awaitable[int | None] | None]
+RepeatStrategy = Callable[[int, RepeatMapping, str], int | Awaitable[int | None] | None]
 """Setting `repeatStrategy`: returns the Unix ms of the iteration after an instant (Unix ms), for a job of this name."""
 
 
-async def ask_strategy(strategy: RepeatStrategy, after: int, repeat: RepeatOptions, name: str) -> int | None:
+async def ask_strategy(strategy: RepeatStrategy, after: int, repeat: RepeatMapping, name: str) -> int | None:
     """Call a strategy, which may be a coroutine function."""
     due = strategy(after, repeat, name)
     return await due if inspect.isawaitable(due) else due
@@ -34,7 +34,7 @@ async def ask_strategy(strategy: RepeatStrategy, after: int, repeat: RepeatOptio
 def cron_strategy(clock: Clock) -> RepeatStrategy:
     """Make the strategy of job schedulers: the pattern alone counts; the Lua script computes intervals."""
 
-    def strategy(after: int, repeat: RepeatOptions, _name: str) -> int | None:
+    def strategy(after: int, repeat: RepeatMapping, _name: str) -> int | None:
         return next_by_pattern(after, repeat, clock)
 
     return strategy
@@ -43,7 +43,7 @@ def cron_strategy(clock: Clock) -> RepeatStrategy:
 def legacy_strategy(clock: Clock) -> RepeatStrategy:
     """Make the strategy of the option `repeat`: intervals fall on multiples of `every` since 1970."""
 
-    def strategy(after: int, repeat: RepeatOptions, _name: str) -> int | None:
+    def strategy(after: int, repeat: RepeatMapping, _name: str) -> int | None:
         if not truthy(repeat.get("every")):
             return next_by_pattern(after, repeat, clock)
         every = repeat["every"]
@@ -55,7 +55,7 @@ def legacy_strategy(clock: Clock) -> RepeatStrategy:
     return strategy
 
 
-def next_by_pattern(after: int, repeat: RepeatOptions, clock: Clock) -> int | None:
+def next_by_pattern(after: int, repeat: RepeatMapping, clock: Clock) -> int | None:
     """Return the first instant of a pattern after `after` and after startDate; with `immediately` it is now.
 
     None if there is none up to endDate. Raises CronError for an invalid pattern.
@@ -73,13 +73,13 @@ def next_by_pattern(after: int, repeat: RepeatOptions, clock: Clock) -> int | No
         return None
 
 
-def date_of(repeat: RepeatOptions, name: str) -> int | None:
+def date_of(repeat: RepeatMapping, name: str) -> int | None:
     """Return the option startDate or endDate in Unix ms, None without it. Raises InvalidArgument."""
     given = repeat.get(name)
     return milliseconds(given) if truthy(given) else None
 
 
-def next_count(repeat: RepeatOptions) -> int | None:
+def next_count(repeat: RepeatMapping) -> int | None:
     """Return the number of the next iteration, from 1 on; None when the limit is reached."""
     count = int(repeat.get("count") or 0) + 1
     if "limit" in repeat and count > (repeat["limit"] or 0):
@@ -87,13 +87,13 @@ def next_count(repeat: RepeatOptions) -> int | None:
     return count
 
 
-def is_over(repeat: RepeatOptions, now: int) -> bool:
+def is_over(repeat: RepeatMapping, now: int) -> bool:
     """Whether endDate has passed."""
     end = date_of(repeat, "endDate")
     return end is not None and now > end
 
 
-def refuse_past_end(repeat: RepeatOptions, now: int) -> None:
+def refuse_past_end(repeat: RepeatMapping, now: int) -> None:
     """Raise InvalidArgument if endDate has passed before anything was scheduled."""
     if is_over(repeat, now):
         raise InvalidArgument("End date must be greater than current timestamp")

@@ -17,7 +17,7 @@ from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.jobs.record import JobOwner
 from conformance.reference_impl.js_values import js_number, truthy
 from conformance.reference_impl.recurrence import (
-    RepeatOptions,
+    RepeatMapping,
     RepeatStrategy,
     SchedulerRecord,
     ask_strategy,
@@ -39,7 +39,7 @@ class _NextRepeat:
     name: str
     data: Any
     opts: Mapping[str, Any]
-    repeat: RepeatOptions
+    repeat: RepeatMapping
     due: int
     count: int
     after: int
@@ -96,7 +96,7 @@ class Repeat:
         following = _NextRepeat(name, data, opts, repeat, due, count, after=max(previous, now))
         return await self._add_job(following, await self._store(following, override=override))
 
-    async def removeRepeatable(self, name: str, repeat: RepeatOptions, jobId: str | None = None) -> bool:
+    async def removeRepeatable(self, name: str, repeat: RepeatMapping, jobId: str | None = None) -> bool:
         """Forget the key that these options make; False where there was none. Its delayed job goes too."""
         concatenated = _concatenated(name, {**repeat, "jobId": jobId})
         key = repeat.get("key")
@@ -164,7 +164,7 @@ class Repeat:
         return self._owner.keys.key(names.REPEAT)
 
 
-def _with_pattern(repeat: RepeatOptions) -> dict[str, Any]:
+def _with_pattern(repeat: RepeatMapping) -> dict[str, Any]:
     """Options with `pattern`, which was called `cron` up to version 3; the key exists even if it is not given."""
     renamed = dict(repeat)
     former = renamed.pop("cron", None)
@@ -173,7 +173,7 @@ def _with_pattern(repeat: RepeatOptions) -> dict[str, Any]:
     return renamed
 
 
-def _concatenated(name: str, repeat: RepeatOptions) -> str:
+def _concatenated(name: str, repeat: RepeatMapping) -> str:
     """Spell the options out, as the key of old versions; its hash is the key of today."""
     every = repeat.get("every")
     interval = "undefined" if every is None else js_number(every)

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("conformance", "chaos", "reports")
 PUBLIC = Path("conformance/reference_impl")
 """The client's own names are BullMQ's: `Job` and `Queue` there may be a row or a model elsewhere."""
-BULLMQ_NAMES = frozenset({"FlowProducer", "Job", "JobScheduler", "Queue", "QueueEvents", "Worker"})
+BULLMQ_NAMES = frozenset({"FlowJob", "FlowProducer", "Job", "JobScheduler", "Queue", "QueueEvents", "Worker"})
 
 
 def defined_classes(root: Path) -> dict[str, list[Path]]:

@@ -28,7 +28,7 @@ class QueueUnderTest:
     """One queue, its workers, and the local events that these emitted."""
 
     def __init__(
-        self, opts: dict[str, Any], scripts: ScriptTexts, until: Until, events: Iterable[str] = ALL_EVENTS
+        self, opts: dict[str, Any], scripts: ScriptTexts, until: Until, events: Iterable[Any] = ALL_EVENTS
     ) -> None:
         self.opts, self.scripts, self.until, self.events = opts, scripts, until, events
         self.queue = Queue("q", opts, scripts=scripts)

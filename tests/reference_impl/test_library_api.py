@@ -23,6 +23,7 @@ from conformance.reference_impl import (
     FlowProducer,
     InvalidArgument,
     Job,
+    JobsOptions,
     Policy,
     Queue,
     QueueEvents,
@@ -79,7 +80,7 @@ def test_a_listener_may_take_fewer_arguments(listener: Callable[..., Any], expec
 heard: list[tuple[Any, ...]] = []
 
 
-class _Emitter(EventEmitter):
+class _Emitter(EventEmitter[str]):
     EVENTS = Worker.EVENTS
 
 
@@ -140,9 +141,8 @@ def test_every_event_is_emitted_with_as_many_arguments_as_it_says(kind: type[Any
 def test_counts_by_their_own_names(with_queue: WithQueue) -> None:
     async def steps(tested: QueueUnderTest) -> None:
         queue = tested.queue
-        await queue.addBulk(
-            [{"name": "a", "data": 1, "opts": opts} for opts in ({}, {"delay": 60_000}, {"priority": 1}, {}, {})]
-        )
+        several: list[JobsOptions] = [{}, {"delay": 60_000}, {"priority": 1}, {}, {}]
+        await queue.addBulk([{"name": "a", "data": 1, "opts": opts} for opts in several])
         holder = tested.worker(None)
         assert await holder.getNextJob("t") is not None
         done = await holder.getNextJob("t")
@@ -210,7 +210,7 @@ def test_a_job_as_json_is_that_of_node(with_queue: WithQueue) -> None:
 
 
 def test_blocks_that_close_what_they_open(connection: dict[str, Any], prefix: str, scripts: ScriptTexts) -> None:
-    opts = {"connection": connection, "prefix": prefix}
+    opts: dict[str, Any] = {"connection": connection, "prefix": prefix}
 
     async def steps() -> None:
         done: list[Any] = []
@@ -272,7 +272,7 @@ def test_a_producer_waits_where_nothing_was_sent(scripts: ScriptTexts) -> None:
         patient = Policy(wait_unsent_s=30, reconnect=ReconnectPolicy(first_s=0.05, longest_s=0.2))
         hasty = Policy(reconnect=patient.reconnect)
         with mortal_redis() as redis:
-            opts = {"connection": {"port": redis.port}}
+            opts: dict[str, Any] = {"connection": {"port": redis.port}}
             waiting = Queue("q", {**opts, "policy": patient}, scripts=scripts)
             failing = Queue("q", {**opts, "policy": hasty}, scripts=scripts)
             attempts: list[int] = []
@@ -353,7 +353,7 @@ def test_a_signal_closes_gracefully_and_a_second_one_at_once(
     signals: list[str], state: str, server: RedisInstance, prefix: str, scripts: ScriptTexts
 ) -> None:
     async def steps() -> None:
-        opts = {"connection": f"redis://{server.nodes[0]}", "prefix": prefix}
+        opts: dict[str, Any] = {"connection": f"redis://{server.nodes[0]}", "prefix": prefix}
         queue = Queue("q", opts, scripts=scripts)
         await queue.add("a", 1 if state == "completed" else 60)
         process = _started(opts["connection"], prefix)
@@ -394,7 +394,7 @@ asyncio.run(main())
 
 def test_one_signal_ends_all_workers_of_a_process(server: RedisInstance, prefix: str, scripts: ScriptTexts) -> None:
     async def steps() -> None:
-        opts = {"connection": f"redis://{server.nodes[0]}", "prefix": prefix}
+        opts: dict[str, Any] = {"connection": f"redis://{server.nodes[0]}", "prefix": prefix}
         queues = [Queue(name, opts, scripts=scripts) for name in ("q", "r")]
         process = _started(opts["connection"], prefix, TWO_WORKERS)
         assert process.stdout is not None

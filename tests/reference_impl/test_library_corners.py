@@ -133,7 +133,7 @@ def test_jobs_of_a_program_that_ends_stay_active(
     connection: dict[str, Any], prefix: str, scripts: ScriptTexts, server: RedisInstance
 ) -> None:
     """asyncio.run cancels the running tasks: it is unknown whether such an attempt has failed."""
-    opts = {"connection": connection, "prefix": prefix}
+    opts: dict[str, Any] = {"connection": connection, "prefix": prefix}
 
     async def program() -> None:
         from conformance.reference_impl.workers.worker import Worker

@@ -64,7 +64,7 @@ def test_what_is_missing_is_named(
     act: Any, said: str, connection: dict[str, Any], prefix: str, scripts: ScriptTexts
 ) -> None:
     async def steps() -> None:
-        opts = {"connection": connection, "prefix": prefix}
+        opts: dict[str, Any] = {"connection": connection, "prefix": prefix}
         async with Queue("q", opts, scripts=scripts) as queue, FlowProducer(opts, scripts=scripts) as flows:
             with pytest.raises(InvalidArgument, match=f"^{re.escape(said)}$"):
                 await act(queue, flows)

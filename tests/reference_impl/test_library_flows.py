@@ -12,6 +12,7 @@ from redis.exceptions import ResponseError
 
 from conformance.reference_impl.errors import Closed, InvalidArgument, PartlyStored
 from conformance.reference_impl.flow_producer import FlowProducer
+from conformance.reference_impl.option_types import FlowOptions
 from conformance.reference_impl.queue import Queue
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def steps(connection: dict[str, Any], prefix: str, scripts: ScriptTexts) -> Step
     """Take steps with a flow producer and a queue of its own."""
 
     async def take_steps(with_queue: Callable[[FlowProducer, Queue], Coroutine[Any, Any, None]]) -> None:
-        options = {"connection": connection, "prefix": prefix}
+        options: dict[str, Any] = {"connection": connection, "prefix": prefix}
         producer, queue = FlowProducer(options, scripts=scripts), Queue("q", options, scripts=scripts)
         try:
             async with asyncio.timeout(15):
@@ -46,7 +47,7 @@ def tree(*children: str) -> dict[str, Any]:
 
 def test_ids_are_uuids_and_queues_have_defaults(steps: Steps) -> None:
     async def with_queue(producer: FlowProducer, queue: Queue) -> None:
-        defaults = {"queuesOptions": {"q": {"defaultJobOptions": {"attempts": 7}}}}
+        defaults: FlowOptions = {"queuesOptions": {"q": {"defaultJobOptions": {"attempts": 7}}}}
         flow = await producer.add(tree("a", "b"), defaults)
         assert len({uuid.UUID(flow.job.known_id), *(child.job.id for child in flow.children if child)}) == 3
         assert "jobId" not in flow.job.opts
@@ -197,7 +198,7 @@ def test_a_closed_producer_refuses(steps: Steps) -> None:
 
 def test_a_flow_in_a_cluster(cluster: RedisInstance, scripts: ScriptTexts) -> None:
     prefix = cluster.fresh_prefix()
-    options = {"connection": {"mode": "cluster", "nodes": list(cluster.nodes)}, "prefix": prefix}
+    options: dict[str, Any] = {"connection": {"mode": "cluster", "nodes": list(cluster.nodes)}, "prefix": prefix}
 
     async def with_queue() -> None:
         producer = FlowProducer(options, scripts=scripts)

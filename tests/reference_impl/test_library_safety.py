@@ -276,7 +276,7 @@ def test_a_queue_follows_its_master_over_tls_as_a_user(tmp_path: Path, scripts: 
     """TLS with client certificates, users and a sentinel together; then the master dies."""
 
     async def steps(secure: SecureRedis) -> None:
-        opts = {"connection": secure.by_sentinel, "drainDelay": 1}
+        opts: dict[str, Any] = {"connection": secure.by_sentinel, "drainDelay": 1}
         queue = Queue("q", opts, scripts=scripts)
         events = QueueEvents("q", opts, scripts=scripts)
         done: list[Any] = []

@@ -12,6 +12,7 @@ import pytest
 
 from conformance.reference_impl.errors import ErrorPolicy, InvalidArgument, TransientError
 from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.option_types import JobsOptions
 from conformance.reference_impl.policy import SPECIFIED, SPECIFIED_JOB_OPTIONS, BackoffPolicy, Policy
 from conformance.reference_impl.scripts.runner import ScriptTexts
 from tests.reference_impl.queue_under_test import QueueUnderTest, Until, run_with_queue
@@ -404,7 +405,7 @@ def test_ten_thousand_jobs_leave_nothing_behind(
             gc.collect()
             return len(gc.get_objects())
 
-        options = {"removeOnComplete": True}
+        options: JobsOptions = {"removeOnComplete": True}
         for _ in range(WORKERS):
             tested.worker(process)
         objects_before = await work_off(1000)

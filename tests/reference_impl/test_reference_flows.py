@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from conformance.reference_impl.flow_producer import FlowProducer
+from conformance.reference_impl.option_types import FlowJob
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.reference_impl.workers.worker import Worker
@@ -341,10 +342,12 @@ def test_children_are_paged_like_in_node(
     page: tuple[int, int],
 ) -> None:
     async def steps() -> dict[str, Any]:
-        opts = {"connection": connection, "prefix": prefix}
+        opts: dict[str, Any] = {"connection": connection, "prefix": prefix}
         flow, queue = FlowProducer(opts, scripts=scripts), Queue("q", opts, scripts=scripts)
         worker = Worker("q", None, {**opts, "autorun": False}, scripts=scripts)
-        children = [{"name": f"child {number:02}", "queueName": "q", "data": {}} for number in range(CHILDREN)]
+        children: list[FlowJob] = [
+            {"name": f"child {number:02}", "queueName": "q", "data": {}} for number in range(CHILDREN)
+        ]
         await flow.add({"name": "parent", "queueName": "q", "opts": {"jobId": "parent"}, "children": children})
         for number in range(CHILDREN // 2):
             job = await worker.getNextJob("token")

@@ -326,7 +326,7 @@ def test_flat_replies() -> None:
 
 def test_listeners() -> None:
     heard: list[Any] = []
-    emitter = EventEmitter()
+    emitter = EventEmitter[str]()
 
     def failing(*_: Any) -> None:
         raise RuntimeError("listener")

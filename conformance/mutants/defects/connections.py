@@ -196,7 +196,7 @@ def shares_its_wait(damage: Damage) -> None:
     turns: dict[tuple[Any, ...], asyncio.Lock] = {}
 
     def noticing(base: Function) -> Function:
-        def init(owner: QueueBase, name: str, opts: Mapping[str, Any] | None = None, **settings: Any) -> None:
+        def init(owner: QueueBase[Any], name: str, opts: Mapping[str, Any] | None = None, **settings: Any) -> None:
             base(owner, name, opts, **settings)
             if isinstance((opts or {}).get("connection"), Redis):
                 shared.add(owner.address.nodes)
@@ -278,7 +278,7 @@ def plain_name(damage: Damage) -> None:
     """A worker names its connection by the queue as it is written, not in base64."""
 
     def plain(_name: Function) -> Function:
-        def client_name(owner: QueueBase, suffix: str = "") -> str:
+        def client_name(owner: QueueBase[Any], suffix: str = "") -> str:
             return f"{owner.keys.prefix}:{owner.name}{suffix}"
 
         return client_name

@@ -158,7 +158,7 @@ def any_queue_name(damage: Damage) -> None:
 
     def broken(make: Function) -> Function:
         def make_anyway(
-            queue: QueueBase, name: str, opts: Any = None, *, scripts: Any = None, clock: Any = None
+            queue: QueueBase[Any], name: str, opts: Any = None, *, scripts: Any = None, clock: Any = None
         ) -> None:
             make(queue, name.replace(":", "-") or "unnamed", opts, scripts=scripts, clock=clock)
 
@@ -173,7 +173,7 @@ def unchecked_queue_name(damage: Damage) -> None:
 
     def broken(make: Function) -> Function:
         def make_unchecked(
-            queue: QueueBase, name: str, opts: Any = None, *, scripts: Any = None, clock: Any = None
+            queue: QueueBase[Any], name: str, opts: Any = None, *, scripts: Any = None, clock: Any = None
         ) -> None:
             make(queue, name if is_queue_name(name) else "unchecked", opts, scripts=scripts, clock=clock)
             queue.name = name

@@ -13,7 +13,7 @@ from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl import flow_producer
 from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.flow_producer import FlowJob, FlowPlan, FlowProducer, JobNode
+from conformance.reference_impl.flow_producer import FlowMapping, FlowPlan, FlowProducer, JobNode
 from conformance.reference_impl.jobs import options
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner
@@ -111,7 +111,7 @@ def refused_half_way(damage: Damage) -> None:
     """A flow that is refused leaves its parent."""
 
     def broken(add: Function) -> Function:
-        async def add_flow(producer: FlowProducer, flow: FlowJob, opts: Mapping[str, Any] | None = None) -> Any:
+        async def add_flow(producer: FlowProducer, flow: FlowMapping, opts: Mapping[str, Any] | None = None) -> Any:
             try:
                 return await add(producer, flow, opts)
             except InvalidArgument:
@@ -138,7 +138,7 @@ def bulk_of_one(damage: Damage) -> None:
     """Of several flows only the first is stored."""
 
     def broken(add: Function) -> Function:
-        async def add_bulk(producer: FlowProducer, flows: Sequence[FlowJob]) -> list[JobNode]:
+        async def add_bulk(producer: FlowProducer, flows: Sequence[FlowMapping]) -> list[JobNode]:
             nodes: list[JobNode] = await add(producer, flows[:1])
             return nodes
 
@@ -152,7 +152,7 @@ def two_levels(damage: Damage) -> None:
     """Children of children are left out."""
 
     def broken(add: Function) -> Function:
-        async def add_flow(producer: FlowProducer, flow: FlowJob, opts: Mapping[str, Any] | None = None) -> Any:
+        async def add_flow(producer: FlowProducer, flow: FlowMapping, opts: Mapping[str, Any] | None = None) -> Any:
             children = [{**child, "children": []} for child in flow.get("children") or ()]
             return await add(producer, {**flow, "children": children}, opts)
 
@@ -166,7 +166,7 @@ def one_queue(damage: Damage) -> None:
     """A child is put into the queue of its parent."""
 
     def broken(add: Function) -> Function:
-        async def add_flow(producer: FlowProducer, flow: FlowJob, opts: Mapping[str, Any] | None = None) -> Any:
+        async def add_flow(producer: FlowProducer, flow: FlowMapping, opts: Mapping[str, Any] | None = None) -> Any:
             children = [{**child, "queueName": flow["queueName"]} for child in flow.get("children") or ()]
             return await add(producer, {**flow, "children": children}, opts)
 
@@ -260,7 +260,7 @@ def _without_children(pending: Any) -> Any:
     return _with_flow(pending, {**pending.flow, "children": []})
 
 
-def _with_flow(pending: Any, flow: FlowJob) -> Any:
+def _with_flow(pending: Any, flow: FlowMapping) -> Any:
     """The same place in the tree for another job."""
     return replace(pending, flow=flow)
 

@@ -20,7 +20,7 @@ class RememberedAnswers:
     def __init__(self) -> None:
         self._jobs: dict[int, dict[str, Job]] = {}
 
-    def of(self, queue: QueueBase) -> dict[str, Job]:
+    def of(self, queue: QueueBase[Any]) -> dict[str, Job]:
         """Jobs that were added through this object."""
         return self._jobs.setdefault(id(queue), {})
 

@@ -16,7 +16,7 @@ from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.job_scheduler import JobScheduler
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.queue import Queue
-from conformance.reference_impl.recurrence import RepeatOptions, SchedulerRecord
+from conformance.reference_impl.recurrence import RepeatMapping, SchedulerRecord
 from conformance.reference_impl.repeat import Repeat
 from conformance.reference_impl.scripts.add import SchedulerIteration, ScheduleScripts
 from conformance.reference_impl.scripts.manage import JobScripts
@@ -150,7 +150,7 @@ def offset_as_text_fails(damage: Damage) -> None:
 
     def broken(upsert: Function) -> Function:
         async def upsert_scheduler(
-            queue: Queue, scheduler: str, given: RepeatOptions, template: Mapping[str, Any] | None = None
+            queue: Queue, scheduler: str, given: RepeatMapping, template: Mapping[str, Any] | None = None
         ) -> Any:
             if isinstance(given.get("offset"), str):
                 raise BullMQError("attempt to compare number with string")
@@ -266,7 +266,7 @@ def template_data_lost(damage: Damage) -> None:
 
 def _edit_pattern(damage: Damage, edit: Function) -> None:
     def broken(reckon: Function) -> Function:
-        def next_by_pattern(after: int, given: RepeatOptions, clock: Clock) -> int | None:
+        def next_by_pattern(after: int, given: RepeatMapping, clock: Clock) -> int | None:
             due: int | None = reckon(after, edit(given), clock)
             return due
 
@@ -282,7 +282,7 @@ def _edit_count(damage: Damage, edit: Function) -> None:
 def _edit_template(damage: Damage, edit: Function) -> None:
     def broken(upsert: Function) -> Function:
         async def upsert_scheduler(
-            queue: Queue, scheduler: str, given: RepeatOptions, template: Mapping[str, Any] | None = None
+            queue: Queue, scheduler: str, given: RepeatMapping, template: Mapping[str, Any] | None = None
         ) -> Any:
             return await upsert(queue, scheduler, given, edit(template or {}))
 
@@ -296,7 +296,7 @@ def no_seconds(damage: Damage) -> None:
     """The seconds of a cron pattern have no effect."""
 
     def broken(reckon: Function) -> Function:
-        def next_by_pattern(after: int, repeat: RepeatOptions, clock: Clock) -> int | None:
+        def next_by_pattern(after: int, repeat: RepeatMapping, clock: Clock) -> int | None:
             due: int | None = reckon(after, {**repeat, "pattern": " ".join(repeat["pattern"].split()[-5:])}, clock)
             return due
 

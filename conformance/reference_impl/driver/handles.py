@@ -47,7 +47,7 @@ DEFAULT_MESSAGE: Final = "failed on request"
 _JOB_EVENTS: Final = ("active", "completed", "failed")
 _PLAIN_EVENTS: Final = ("drained", "paused", "resumed", "closed")
 
-AnyClient = QueueBase | FlowProducer
+AnyClient = QueueBase[Any] | FlowProducer
 Client = TypeVar("Client", bound=AnyClient)
 
 
@@ -200,8 +200,8 @@ class ReferenceHandles:
         for event in _JOB_EVENTS:
             worker.on(event, lambda job, *_, event=event: self._emit(name, event, {"job": job.id}))
         worker.on("stalled", lambda job_id, *_: self._emit(name, "stalled", {"job": job_id}))
-        for event in _PLAIN_EVENTS:
-            worker.on(event, lambda *_, event=event: self._emit(name, event))
+        for plain in _PLAIN_EVENTS:
+            worker.on(plain, lambda *_, plain=plain: self._emit(name, plain))
 
 
 async def _abandon(handle: ReferenceHandle) -> None:

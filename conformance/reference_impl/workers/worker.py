@@ -19,7 +19,7 @@ from conformance.reference_impl.errors import BullMQError, Closed, InvalidArgume
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.js_values import is_number, stringify
 from conformance.reference_impl.observation import LengthMeter, observe_worker
-from conformance.reference_impl.option_types import WorkerOptions
+from conformance.reference_impl.option_types import AnyOptions, ClientOptions, WorkerEvent, WorkerOptions
 from conformance.reference_impl.queue_base import QueueBase, refuse_outside_of_a_loop
 from conformance.reference_impl.scripts.move import FetchReply
 from conformance.reference_impl.scripts.runner import ScriptTexts
@@ -38,7 +38,7 @@ from conformance.reference_impl.workers.signals import event_of_signals
 from conformance.reference_impl.workers.time_limit import limited
 
 
-class Worker(QueueBase):
+class Worker(QueueBase[WorkerEvent]):
     """Processes the jobs of a queue.
 
     A processor is a function, or the text `module:function`: then each running job has a separate process
@@ -73,7 +73,7 @@ class Worker(QueueBase):
         self,
         name: str,
         processor: Processor | str | None = None,
-        opts: WorkerOptions | Mapping[str, Any] | None = None,
+        opts: WorkerOptions | ClientOptions | AnyOptions | None = None,
         *,
         scripts: ScriptTexts | str | Path | None = None,
         clock: Clock | None = None,

@@ -63,7 +63,7 @@ WITHOUT_TAG: dict[str, Do] = {
 @pytest.mark.parametrize("what", WITHOUT_TAG)
 def test_without_a_hash_tag_the_error_says_what_to_do(what: str, cluster: RedisInstance, scripts: ScriptTexts) -> None:
     async def attempt() -> None:
-        opts = {"connection": {"mode": "cluster", "nodes": list(cluster.nodes)}, "prefix": "untagged"}
+        opts: dict[str, Any] = {"connection": {"mode": "cluster", "nodes": list(cluster.nodes)}, "prefix": "untagged"}
         queue, worker = Queue("q", opts, scripts=scripts), Worker("q", None, opts, scripts=scripts)
         flows = FlowProducer(opts, scripts=scripts)
         try:

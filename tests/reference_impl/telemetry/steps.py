@@ -100,7 +100,7 @@ async def adding(program: TracedProgram) -> None:
         ids.append((await queue.add("silent", 1, {"telemetry": {"omitContext": True}})).id)
         ids.append((await queue.add("own", 1, {"telemetry": {"metadata": "mine"}, "attempts": 3})).id)
         ids.append((await with_defaults.add("defaults", 1)).id)
-        several = [
+        several: list[dict[str, Any]] = [
             {"name": "plain", "data": 1},
             {"name": "own", "data": 1, "opts": {"telemetry": {"metadata": "mine"}}},
             {"name": "silent", "data": 1, "opts": {"telemetry": {"omitContext": True}, "lifo": True}},
@@ -162,7 +162,7 @@ async def flowing(program: TracedProgram) -> None:
         }
 
     producer = program.flow_producer()
-    defaults = {"children": {"defaultJobOptions": {"telemetry": {"omitContext": True}, "attempts": 2}}}
+    defaults: dict[str, Any] = {"children": {"defaultJobOptions": {"telemetry": {"omitContext": True}, "attempts": 2}}}
     await producer.add(flow("root"), {"queuesOptions": defaults})
     await producer.addBulk([flow("first"), flow("second")])
     parents, children = program.queue("parents"), program.queue("children")
@@ -204,7 +204,7 @@ async def working(program: TracedProgram) -> None:
         await queue.add("completes", 1)
         await queue.add("fails", 1)
         await queue.upsertJobScheduler("tick", {"every": HOUR}, {"name": "tick", "data": 1})
-    silent = {"data": 1, "opts": {"telemetry": {"omitContext": True}}}
+    silent: dict[str, Any] = {"data": 1, "opts": {"telemetry": {"omitContext": True}}}
     await queue.upsertJobScheduler("silent", {"every": HOUR}, silent)
 
     async def process(job: Job) -> Any:

@@ -13,6 +13,7 @@ import pytest
 from opentelemetry import baggage, context
 
 from conformance.reference_impl import BullMQOtel, FlowProducer, InvalidArgument, Job, Queue, Worker
+from conformance.reference_impl.option_types import BulkJob, JobsOptions
 from conformance.reference_impl.scripts.runner import ScriptTexts
 from tests.reference_impl.telemetry.__main__ import broken_crossings
 from tests.reference_impl.telemetry.node_peer import recorded
@@ -84,7 +85,7 @@ def test_a_job_that_carries_another_span_would_be_noticed() -> None:
 
 def test_a_job_that_node_added_goes_on_in_its_trace(traced: Traced) -> None:
     async def steps(program: TracedProgram) -> None:
-        options = {"telemetry": {"metadata": f'{{"traceparent":"{NODES_TRACE}"}}'}}
+        options: JobsOptions = {"telemetry": {"metadata": f'{{"traceparent":"{NODES_TRACE}"}}'}}
         await program.queue("q", telemetry=None).add("a", 1, options)
         await work_one(program)
 
@@ -124,7 +125,9 @@ UNREADABLE = ("mine", "5", "[]", '{"traceparent":5}', '{"traceparent":"00-00-00-
 
 def test_an_unreadable_trace_does_not_keep_a_job_from_being_processed(traced: Traced) -> None:
     async def steps(program: TracedProgram) -> None:
-        jobs = [{"name": "a", "data": 1, "opts": {"telemetry": {"metadata": metadata}}} for metadata in UNREADABLE]
+        jobs: list[BulkJob] = [
+            {"name": "a", "data": 1, "opts": {"telemetry": {"metadata": metadata}}} for metadata in UNREADABLE
+        ]
         await program.queue("q", telemetry=None).addBulk(jobs)
         program.worker("q", lambda _job: None)
         await program.ended(program.queue("q"), len(UNREADABLE))
