@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import sys
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,10 +27,17 @@ def without_ours(environment: Mapping[str, str]) -> dict[str, str]:
 
 def run(*command: str | Path, cwd: Path) -> str:
     """Run a command to its end and return what it printed; fails where it does."""
-    done = subprocess.run(
+    done = ended(*command, cwd=cwd)
+    assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}"
+    return done.stdout
+
+
+def ended(*command: str | Path, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, with further variables of the environment; what it printed is its `stdout`."""
+    return subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
-        env={**without_ours(os.environ), "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        env={**without_ours(os.environ), "PIP_DISABLE_PIP_VERSION_CHECK": "1", **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -36,8 +45,6 @@ def run(*command: str | Path, cwd: Path) -> str:
         timeout=TIMEOUT_S,
         check=False,
     )
-    assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}"
-    return done.stdout
 
 
 def lend_dependencies(python: Path, cwd: Path) -> None:
@@ -57,3 +64,22 @@ def lent_packages(folder: Path) -> Path:
             if not (ours or package.suffix == ".pth"):
                 (folder / package.name).symlink_to(package)
     return folder
+
+
+def type_errors(python: Path, program: str, folder: Path) -> list[str]:
+    """Return what mypy --strict says about a program that uses the packages of an environment: `LINE: [CODE]`."""
+    source = folder / "program.py"
+    source.write_text(program, "utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--config-file", os.devnull]
+    done = subprocess.run(
+        [*command, "--python-executable", python, "--cache-dir", python.parents[1] / "mypy", source],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=4 * TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode in {0, 1}, f"mypy broke down:\n{done.stdout}{done.stderr}"
+    found = re.findall(r"^program\.py:(\d+): error: .*\[([a-z-]+)\]$", done.stdout, re.MULTILINE)
+    assert bool(found) == bool(done.returncode), done.stdout
+    return [f"{line}: [{code}]" for line, code in found]

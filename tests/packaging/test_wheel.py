@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
 import sys
 import zipfile
 from collections.abc import Iterable
@@ -12,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.stranger import PACKAGES, ROOT, TIMEOUT_S, lend_dependencies, run
+from tests.packaging.stranger import PACKAGES, ROOT, lend_dependencies, run, type_errors
 
 NEEDED = (
     "conformance/conftest.py",
@@ -104,25 +101,6 @@ def test_a_run_from_the_wheel_in_an_environment_of_its_own(python: Path, tmp_pat
     assert "SELECTION HOLDS" in said
     assert str(venv) in (elsewhere / "out" / "run.jsonl").read_text("utf-8"), "the drivers came from there too"
     assert str(ROOT / "conformance") not in (elsewhere / "out" / "run.jsonl").read_text("utf-8")
-
-
-def type_errors(python: Path, program: str, folder: Path) -> list[str]:
-    """Return what mypy --strict says about a program that uses the packages of an environment: `LINE: [CODE]`."""
-    source = folder / "program.py"
-    source.write_text(program, "utf-8")
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--config-file", os.devnull]
-    done = subprocess.run(
-        [*command, "--python-executable", python, "--cache-dir", python.parents[1] / "mypy", source],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=4 * TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode in {0, 1}, f"mypy broke down:\n{done.stdout}{done.stderr}"
-    found = re.findall(r"^program\.py:(\d+): error: .*\[([a-z-]+)\]$", done.stdout, re.MULTILINE)
-    assert bool(found) == bool(done.returncode), done.stdout
-    return [f"{line}: [{code}]" for line, code in found]
 
 
 def test_a_program_against_the_wheel_is_strictly_typed(python: Path, tmp_path: Path) -> None:
