@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from conformance.reference_impl.errors import BullMQError
@@ -21,6 +22,11 @@ MEASURED_STATES: Final = (
 
 _RENEWAL_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 """The specification requires 95 % of renewals below 10 ms, so most buckets are near that value."""
+
+_COUNTS_HEAD: Final = (
+    "# HELP bullmq_job_count Number of jobs in the queue by state",
+    "# TYPE bullmq_job_count gauge",
+)
 
 AttemptOutcome = Literal["completed", "failed", "retried"]
 FailureReason = Literal["transient_exhausted", "permanent"]
@@ -86,6 +92,13 @@ class MetricsCollector(Protocol):
     def reconnect_attempted(self) -> None:
         """Redis was tried again after a loss."""
         ...
+
+
+def prometheus_text(queue: str, counts: Mapping[str, int], labels: Mapping[str, str]) -> str:
+    """Return the counts of jobs in the text format of Prometheus: a gauge per state, each with these labels too."""
+    more = "".join(f', {name}="{value}"' for name, value in labels.items())
+    gauges = [f'bullmq_job_count{{queue="{queue}", state="{state}"{more}}} {count}' for state, count in counts.items()]
+    return "\n".join([*_COUNTS_HEAD, *gauges])
 
 
 async def measure_lengths(owner: MeasuredQueue, collector: MetricsCollector) -> None:

@@ -178,7 +178,7 @@ def test_the_rule_that_is_broken_is_looked_for(
 
 @pytest.mark.turns(days=3)
 def test_who_never_comes_to_its_change_says_so(hunter: Hunter, catalogue: Catalogue) -> None:
-    elsewhere = _in_python("queue.py", "await self.connection", "await self.connection")
+    elsewhere = _in_python("queue_admin.py", "await self.connection", "await self.connection")
     unwanted = _in_lua(catalogue, "drain", "main", "drop-call")
     for mutant in (elsewhere, unwanted):
         assert _hunt(hunter, mutant, [PLAIN]) == ([HuntedCase(PLAIN, arrived=False)], "", [])
@@ -252,17 +252,17 @@ def test_a_client_that_hangs_is_ended_and_noticed(hunter: Hunter, monkeypatch: p
     """It does not even let go of its event loop."""
     monkeypatch.setattr(case_runner, "LIMIT_S", 5.0)
     head = "    async def add("
-    text = (REFERENCE / "queue.py").read_text("utf-8")
+    text = (REFERENCE / "queue_producer.py").read_text("utf-8")
     body = text.index('"""', text.index('"""', text.index(head)) + 3) + 3
     hanging = GeneratedMutant(
         "python",
-        "queue.py",
+        "queue_producer.py",
         "f",
         1,
         "by-hand",
         Edit(body, body, "\n        __import__('time').sleep(3600)"),
         (),
-        "python/queue.py/f",
+        "python/queue_producer.py/f",
     )
     said, broken, problems = _hunt(hunter, hanging, [PLAIN])
     assert (broken, problems) == ("", [])
@@ -280,7 +280,8 @@ def test_a_baseline_says_what_a_case_passes(
     assert {"storeJob", "addJobInTargetList"} <= functions
     assert "deduplicateJobWithoutReplace" not in functions
     lines = {(file, line) for file, all_lines in reach.passed.items() for line in all_lines}
-    add = next(mutant for mutant in catalogue.of_file("python queue.py") if mutant.function == "Queue.add")
+    mutants = catalogue.of_file("python queue_producer.py")
+    add = next(mutant for mutant in mutants if mutant.function == "QueueProducer.add")
     assert any((place.file, line) in lines for place in add.places for line in range(place.first, place.last + 1))
 
 

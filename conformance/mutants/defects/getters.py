@@ -7,7 +7,7 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl import queue as queue_module
+from conformance.reference_impl import client_list
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.jobs import job as job_module
 from conformance.reference_impl.jobs.job import Job
@@ -212,7 +212,7 @@ def drain_keeps_hashes(damage: Damage) -> None:
 @mutant("getters.workers-need-a-list", kills=("getters.workers-unlisted",))
 def workers_need_a_list(damage: Damage) -> None:
     """Asking for workers fails on a Redis that does not know CLIENT LIST."""
-    damage.replace(queue_module, "_NO_CLIENT_LIST", re.compile("never"))
+    damage.replace(client_list, "_NO_CLIENT_LIST", re.compile("never"))
 
 
 @mutant("getters.drain-thousands-fails", kills=("getters.drain",))

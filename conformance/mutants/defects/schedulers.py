@@ -8,8 +8,7 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl import job_scheduler, recurrence, repeat
-from conformance.reference_impl import queue as queue_module
+from conformance.reference_impl import job_scheduler, queue_producer, recurrence, repeat
 from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.connection.connection import text
 from conformance.reference_impl.errors import BullMQError
@@ -249,7 +248,7 @@ def endless(damage: Damage) -> None:
 @mutant("scheduler.past-end-accepted", kills=("scheduler.end",))
 def past_end_accepted(damage: Damage) -> None:
     """An endDate that has passed is accepted."""
-    damage.replace(queue_module, "refuse_past_end", lambda _repeat, _now: None)
+    damage.replace(queue_producer, "refuse_past_end", lambda _repeat, _now: None)
 
 
 @mutant("scheduler.template-options-lost", kills=("scheduler.template",))
