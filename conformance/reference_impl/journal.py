@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
+from redis.exceptions import RedisError
+
 from conformance.reference_impl.connection.connection import is_connection_problem
 from conformance.reference_impl.errors import InvalidArgument
 
@@ -66,13 +68,16 @@ class StandardLogSink:
     logger: logging.Logger
 
     def write(self, level: int, message: str, values: Mapping[str, Any]) -> None:
-        """Write a line; with a traceback at level ERROR, except for a lost connection."""
+        """Write a line; at level ERROR with a traceback, unless a connection is lost or Redis refuses a command.
+
+        These come from this library's own calls, so a traceback would not help. That of a job which fails may.
+        """
         if not self.logger.isEnabledFor(level):
             return
         error = values.get("error")
-        with_traceback = (
-            level >= logging.ERROR and isinstance(error, BaseException) and not is_connection_problem(error)
-        )
+        is_refusal = isinstance(error, RedisError) and "jobId" not in values
+        is_plain = not isinstance(error, BaseException) or is_refusal or is_connection_problem(error)
+        with_traceback = level >= logging.ERROR and not is_plain
         text = text_in_full(message, values)
         self.logger.log(level, "%s", text, extra=dict(values), exc_info=error if with_traceback else None)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import OutOfMemoryError
 
 from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.connection import CONNECTION_LOST, Connection
@@ -290,6 +291,20 @@ def test_errors_without_a_listener_are_logged_with_the_worker_id(
     (record,) = caplog.records
     assert (record.levelname, record.getMessage(), vars(record)["worker_id"]) == ("ERROR", "what now (queue q)", "w-1")
     assert record.exc_info
+
+
+def test_a_refusal_by_redis_is_one_line_without_a_traceback_unless_it_fails_a_job(
+    scripts: ScriptTexts, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def steps() -> None:
+        queue = Queue("q", {"workerId": "w-1"}, scripts=scripts)
+        full = OutOfMemoryError("command not allowed when used memory > 'maxmemory'.")
+        queue.emit("error", full)
+        queue.journal.error("Job failed", jobId="7", error=full)
+        await queue.close()
+
+    run_for(5, steps())
+    assert [bool(record.exc_info) for record in caplog.records] == [False, True]
 
 
 REFUSALS = {

@@ -13,9 +13,11 @@ import pytest
 from conformance.problems import EnvironmentProblem
 from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.policy import Policy, ReconnectPolicy
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts import runner
 from conformance.reference_impl.scripts.runner import OfficialTexts, ScriptTexts
+from conformance.reference_impl.workers.worker import Worker
 from conformance.servers import RedisInstance
 from conformance.upstream import lua_download
 
@@ -166,6 +168,39 @@ def test_scripts_that_cannot_be_had_are_an_error_of_the_call(
         monkeypatch.setattr(lua_download, "scripts_without_node", lambda **_: scripts)
         assert (await queue.add("a", 1)).id == "1"
         await queue.close()
+
+    asyncio.run(steps())
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_worker_rests_while_scripts_cannot_be_had(
+    connection: dict[str, Any], prefix: str, scripts: ScriptTexts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(**_: Any) -> ScriptTexts:
+        raise EnvironmentProblem("no registry", hint="try again")
+
+    monkeypatch.setattr(lua_download, "scripts_without_node", unreachable)
+    policy = Policy(reconnect=ReconnectPolicy(first_s=0.02, longest_s=5))
+
+    async def steps() -> None:
+        opts: dict[str, Any] = {"connection": connection, "prefix": prefix, "policy": policy}
+        times, enough, done = list[float](), asyncio.Event(), asyncio.Event()
+
+        def note(_error: BaseException) -> None:
+            times.append(asyncio.get_running_loop().time())
+            if len(times) == 8:
+                enough.set()
+
+        worker = Worker("q", lambda _job: done.set(), {**opts, "skipStalledCheck": True})
+        worker.on("error", note)
+        async with asyncio.timeout(60), Queue("q", opts, scripts=scripts) as queue:
+            await enough.wait()
+            # Six pauses at least, from 20 to 640 ms, less their jitter of 20 %. A slow machine only adds to them.
+            assert times[7] - times[0] >= 0.8 * 1.260, times
+            monkeypatch.setattr(lua_download, "scripts_without_node", lambda **_: scripts)
+            await queue.add("a", 1)
+            await done.wait()
+        await worker.close()
 
     asyncio.run(steps())
 
