@@ -32,6 +32,7 @@ async function withWorker(args, processor, act) {
   const worker = new Worker(args.queue, processor, {
     ...options(args),
     concurrency: args.concurrency ?? 1,
+    maxStalledCount: args.maxStalledCount ?? 1,
     autorun: false,
   });
   worker.on('error', (error) => process.stderr.write(`${error.stack}\n`));
@@ -66,9 +67,9 @@ function add(args) {
   });
 }
 
-/** Process the jobs that wait; answers the time from the start of the loop to the last `completed`. */
+/** Process the jobs that wait, with `result` as their results; answers the time from the start of the loop to the last `completed`. */
 function work(args) {
-  return withWorker(args, async () => {}, async (worker) => {
+  return withWorker(args, async () => args.result, async (worker) => {
     let left = args.jobs;
     const done = new Promise((resolve) => {
       worker.on('completed', () => {

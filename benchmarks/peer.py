@@ -74,7 +74,7 @@ class Peer:
             return time.perf_counter() - started
 
     async def work(self, args: Json) -> float:
-        """Process the waiting jobs; returns the time from the start of the loop to the last `completed`."""
+        """Process the waiting jobs, with `result` as their results; returns the time until the last `completed`."""
         left = args["jobs"]
         done = asyncio.Event()
 
@@ -84,7 +84,10 @@ class Peer:
             if not left:
                 done.set()
 
-        async with self._open_worker(args, _no_operation) as worker:
+        async def answer(*_: Any) -> Any:
+            return args.get("result")
+
+        async with self._open_worker(args, answer) as worker:
             worker.on("completed", count_down)
             started = time.perf_counter()
             running = asyncio.create_task(worker.run())
@@ -124,17 +127,18 @@ class Peer:
             await queue.close()
 
     @contextlib.asynccontextmanager
-    async def _open_worker(self, args: Json, processor: Callable[..., Awaitable[None]]) -> AsyncIterator[Any]:
-        options = {**_options(args), "concurrency": args.get("concurrency", 1), "autorun": False}
+    async def _open_worker(self, args: Json, processor: Callable[..., Awaitable[Any]]) -> AsyncIterator[Any]:
+        options = {
+            **_options(args),
+            "concurrency": args.get("concurrency", 1),
+            "maxStalledCount": args.get("maxStalledCount", 1),
+            "autorun": False,
+        }
         worker = self._worker(args["queue"], processor, options)
         try:
             yield worker
         finally:
             await worker.close()
-
-
-async def _no_operation(*_: Any) -> None:
-    """The empty job."""
 
 
 def _options(args: Json) -> Json:
