@@ -18,7 +18,7 @@ import msgspec
 
 from conformance.compact_json import compact_json
 from conformance.driver.messages import PROTOCOL_VERSION, Call, DriverEvent, Hello, Ready, Result
-from conformance.driver.ops import REGISTRY, Op, flow, job, library, lifecycle, queue, worker
+from conformance.driver.ops import REGISTRY, Op, flow, job, library, lifecycle, queue, relay, worker
 from conformance.driver.ops.lifecycle import EVENT_ARGS
 
 SCHEMA_FILE = Path(str(files("conformance.driver"))) / "schema" / f"driver-v{PROTOCOL_VERSION}.json"
@@ -31,7 +31,7 @@ Schema = dict[str, Any]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "driver-operations.md"
 BEGIN = "<!-- operations: written by `python -m conformance.driver.schema --write` -->"
 END = "<!-- operations: end -->"
-ORDER = [module.__name__ for module in (lifecycle, queue, job, flow, worker, library)]
+ORDER = [module.__name__ for module in (lifecycle, queue, job, flow, worker, relay, library)]
 NONE = "-"
 
 
