@@ -16,6 +16,7 @@ from reports.snapshot.format import read_whole_manifest
 from reports.snapshot.plan import RedisSource, keys_of
 from reports.snapshot.rdb.replication import fetch_rdb
 from reports.snapshot.rdb.saving import RdbSource, save_rdb
+from reports.snapshot.sentinel import resolved
 from reports.snapshot.store import save
 
 
@@ -38,7 +39,9 @@ class StoreAddress:
         if is_elsewhere(self.text):
             return None
         if "://" in self.text or place.startswith("env:"):
-            return RedisSource(redis=place, prefix=prefix or "bull", queue=self.queue, keys_per_s=self.keys_per_s)
+            return RedisSource(
+                redis=resolved(place), prefix=prefix or "bull", queue=self.queue, keys_per_s=self.keys_per_s
+            )
         if Path(place).is_file():
             return RdbSource(files=[Path(place)], prefix=prefix or "bull", queue=self.queue)
         return None

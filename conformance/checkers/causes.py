@@ -42,7 +42,8 @@ class DamageCause:
 _PUT_BACK = "LPUSH {base}wait {job}   (then ZADD {base}marker 0 0)"
 _REMOVE_JOB = "queue.remove('{job}')   (loses the job)"
 _CORRECT = "HSET {key} FIELD VALUE   (with the value that the client meant)"
-_TWO_STEPS = "a client, or a person, changed keys in single commands instead of BullMQ's scripts"
+_RELEASE = "if no child is left: ZREM {base}waiting-children {job}, LPUSH {base}wait {job}, ZADD {base}marker 0 0"
+_TWO_STEPS = "keys were changed by single commands instead of BullMQ's scripts"
 _DELETED = "the job was deleted without its other keys (DEL, a clean-up script, eviction, or removal by another client)"
 _FOREIGN_FORMAT = "a client writes another format than Node.js"
 
@@ -148,7 +149,7 @@ CAUSES: tuple[DamageCause, ...] = (
         says="does not exist",
         what="a parent that waits for a child that does not exist: it waits forever",
         why=f"the child was deleted without telling the parent; {_TWO_STEPS}",
-        repair=("job.removeChildDependency() is too late; SREM {base}{job}:dependencies {other}",),
+        repair=("SREM {base}{job}:dependencies {other}", _RELEASE),
     ),
     DamageCause(
         name="child-has-ended",

@@ -56,12 +56,13 @@ def diff(config: DiffConfig, expected: str, actual: str) -> int:
 
 
 @click.command()
-@click.argument("store", metavar="SNAPSHOT")
+@click.argument("store", metavar="TARGET")
 @configured(CheckConfig)
 def check(config: CheckConfig, store: str) -> int:
-    """Check one store: a folder of a snapshot, `redis://host:port#prefix`, or an RDB file.
+    """Check TARGET: a live store (`redis://host:port#prefix`), an RDB file, or the folder of a snapshot.
 
-    Exit code 1: it is broken.
+    A live store is only read, slowly; suspicious places are read again and count only if they stay. Exit code 1:
+    something is damaged.
     """
     require_spark()
     from reports.verbs.checks import check_store  # noqa: PLC0415

@@ -9,14 +9,14 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from conformance.checkers.production import SERVER_CHECKS, StoreFacts, StoreView
 from conformance.observe.keyspace import RawKey, assemble, split_key
 from conformance.observe.tables import Snapshot
 from conformance.protocol.states import QUEUE_KEYS
-from conformance.servers.connection import explained
+from conformance.servers.connection import explain, explained
 from reports.check.nearby import Asking, QueueNearby
 from reports.check.server_facts import store_facts
 from reports.check.store_check import ALL_CHECKS, CheckedSnapshot
@@ -54,7 +54,7 @@ def look_again(
     Raises EnvironmentProblem.
     """
     remaining = found.tally.all_kept
-    with explained(source.address), closing(Asking(source)) as asking:
+    with explained(source.address), _explained_sockets(source), closing(Asking(source)) as asking:
         looks = 0
         for pause_ms in (0, settle_ms / 2, settle_ms / 2):
             if remaining:
@@ -63,6 +63,14 @@ def look_again(
                 remaining = _since(_still_there(asking, remaining, found), now)
                 looks += 1
         return LooksAgain(stayed=remaining, looks=looks, at_ms=asking.now_ms())
+
+
+@contextmanager
+def _explained_sockets(source: RedisSource) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise explain(error, source.address, ", ".join(source.address.nodes)) from error
 
 
 def _since(found: Iterable[Suspicion], now: int) -> list[Suspicion]:
@@ -150,8 +158,7 @@ def _around(nearby: QueueNearby, wanted: Sequence[Suspicion], largest: int) -> l
     jobs.update([job for place, job in sorted(nearby.lists["active"].items()) if place == 0])
     nearby.forget_samples(jobs)
     middles = nearby.middle_of_lists(jobs)
-    for job in sorted(jobs):
-        nearby.read_job(job, children.get(job, ()), middles)
+    nearby.read_jobs(sorted(jobs), children, middles)
     return [*nearby.collected(entries), *_elsewhere(nearby, wanted)]
 
 
@@ -193,7 +200,6 @@ def _elsewhere(nearby: QueueNearby, wanted: Sequence[Suspicion]) -> list[RawKey]
     found: list[RawKey] = []
     for queue, jobs in sorted(by_queue.items()):
         other = QueueNearby(nearby.asking, queue)
-        for job in sorted(jobs):
-            other.read_job(job, (), {})
+        other.read_jobs(sorted(jobs), {}, {})
         found += other.collected({})
     return found

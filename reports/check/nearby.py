@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
 from conformance.observe.keyspace import RawKey
 from conformance.protocol.keys import hashed_part
 from conformance.protocol.states import LIST_CONTAINERS, QUEUE_KEYS, ZSET_CONTAINERS
-from conformance.servers.connection import connect, connect_node
+from conformance.servers.connection import connect
 from reports.snapshot.plan import RedisSource, node_of
+from reports.snapshot.replies import NodeSocket
 from reports.snapshot.rows import as_bytes, as_text
 
 Words: TypeAlias = "tuple[str | int, ...]"
@@ -24,6 +25,9 @@ ENDS = 2000
 
 SLICE = 5000
 """Elements of a list in one reply."""
+
+JOBS_AT_ONCE = 20
+"""Jobs that are asked for in one write, each at its own instant."""
 
 FIRST_EVENTS = 2000
 """Events of one ms that are read."""
@@ -36,40 +40,54 @@ _STRINGS = ("limiter", "stalled-check", "id", "pc")
 _SUFFIXES = ("dependencies", "processed", "failed", "unsuccessful")
 
 
+Question: TypeAlias = "tuple[str, Sequence[Words]]"
+"""Commands that are to be of one instant, and a key in the slot of all their keys."""
+
+
 class Asking:
-    """Sends commands to a store; those of one call are of one instant, if one node has all keys."""
+    """Sends commands to a store; those of one question are of one instant, if one node has all keys."""
 
     def __init__(self, source: RedisSource) -> None:
         self.source = source
         self.asked = 0
         self._client: Any = connect(source.address)
-        self._nodes: dict[str, Any] = {}
+        self._nodes: dict[str, NodeSocket] = {}
 
     def close(self) -> None:
         """Close all connections."""
-        for client in (self._client, *self._nodes.values()):
-            client.close()
+        self._client.close()
+        for node in self._nodes.values():
+            node.__exit__()
 
     def ask(self, key: str, commands: Sequence[Words]) -> list[Any]:
-        """The replies to commands about keys in the slot of this one; errors of single commands are None."""
-        self.asked += len(commands)
-        if self.source.address.mode == "cluster" and hashed_part(as_bytes(key)) == as_bytes(key):
-            return [self._one(words) for words in commands]
-        pipeline = self._near(key).pipeline(transaction=True)
-        for words in commands:
-            pipeline.execute_command(*_encoded(words))
-        return [None if isinstance(reply, RedisError) else reply for reply in pipeline.execute(raise_on_error=False)]
+        """The replies to one question; a command that fails for the type of its key has None."""
+        return self.ask_all([(key, commands)])[0]
 
-    def _one(self, words: Words) -> Any:
-        try:
-            return self._client.execute_command(*_encoded(words))
-        except ResponseError:
-            return None
+    def ask_all(self, questions: Sequence[Question]) -> list[list[Any]]:
+        """The replies to each question. Raises redis errors and OSError."""
+        self.asked += sum(len(commands) for _, commands in questions)
+        if self.source.address.mode == "cluster" and not _has_hash_tag(questions[0][0]):
+            return [[self._single(words) for words in commands] for _, commands in questions]
+        node = self._node_of(questions[0][0])
+        written = [words for _, commands in questions for words in (("MULTI",), *commands, ("EXEC",))]
+        replies = iter(node.exchange([_encoded(words) for words in written]))
+        found = []
+        for _, commands in questions:
+            whole = [next(replies) for _ in range(len(commands) + 2)]
+            if isinstance(whole[-1], Exception):
+                raise ResponseError(str(next(reply for reply in whole if isinstance(reply, Exception))))
+            found.append([None if isinstance(reply, Exception) else reply for reply in whole[-1]])
+        return found
 
-    def _near(self, key: str) -> Any:
+    def _single(self, words: Words) -> Any:
+        (reply,) = self._node_of(str(words[1])).exchange([_encoded(words)])
+        return None if isinstance(reply, Exception) else reply
+
+    def _node_of(self, key: str) -> NodeSocket:
+        """The connection to the node of a key. All keys of a queue are below one base, so few are asked for."""
         node = node_of(self._client, self.source.address, key)
         if node not in self._nodes:
-            self._nodes[node] = connect_node(self.source.address, node, retries=3)
+            self._nodes[node] = NodeSocket(self.source.address, node)
         return self._nodes[node]
 
     def now_ms(self) -> int:
@@ -78,8 +96,12 @@ class Asking:
         return int(seconds) * 1000 + int(microseconds) // 1000
 
 
-def _encoded(words: Words) -> list[Any]:
-    return [as_bytes(word) if isinstance(word, str) else word for word in words]
+def _has_hash_tag(key: str) -> bool:
+    return hashed_part(as_bytes(key)) != as_bytes(key)
+
+
+def _encoded(words: Words) -> list[bytes]:
+    return [as_bytes(word) if isinstance(word, str) else b"%d" % word for word in words]
 
 
 def _text(value: Any) -> str:
@@ -93,9 +115,9 @@ def _pairs(reply: Any) -> list[tuple[str, float]]:
 
 
 def _mapping(reply: Any) -> dict[str, str]:
-    flat = reply or {}
-    items = flat.items() if isinstance(flat, dict) else zip(flat[0::2], flat[1::2], strict=True)
-    return {_text(name): _text(value) for name, value in items}
+    """Names with their values, which Redis returns in turns."""
+    flat = reply or []
+    return {_text(name): _text(value) for name, value in zip(flat[0::2], flat[1::2], strict=True)}
 
 
 @dataclass
@@ -148,8 +170,7 @@ class QueueNearby:
 
     def _add(self, name: str, kind: str, value: Any, ttl_ms: int = -1) -> None:
         if value:
-            expires = self.asking.now_ms() + ttl_ms if ttl_ms >= 0 else None
-            self.raw.append(RawKey(key=self.base + name, type=kind, value=value, ttl_ms=ttl_ms, expires_ms=expires))
+            self.raw.append(RawKey(key=self.base + name, type=kind, value=value, ttl_ms=ttl_ms))
 
     def forget_samples(self, jobs: Collection[str]) -> None:
         """Forget where jobs were seen at the ends of containers: they are read on their own, at another instant."""
@@ -174,9 +195,24 @@ class QueueNearby:
             found[name] = places
         return found
 
-    def read_job(self, job: str, others: Iterable[str], middles: dict[str, dict[str, list[int]]]) -> dict[str, str]:
-        """Read a job, its containers and its keys; returns its fields. `others`: children of special interest."""
-        key, children = self.base + job, sorted(others)
+    def read_jobs(
+        self,
+        jobs: Sequence[str],
+        children: Mapping[str, Collection[str]],
+        middles: Mapping[str, Mapping[str, Sequence[int]]],
+    ) -> None:
+        """Read jobs, their containers and their keys, each at one instant.
+
+        `children`: of special interest, by parent. `middles`: places in long lists that were read before.
+        """
+        for start in range(0, len(jobs), JOBS_AT_ONCE):
+            chosen = jobs[start : start + JOBS_AT_ONCE]
+            questions = [(self.base + job, self._about_job(job, sorted(children.get(job, ())))) for job in chosen]
+            for job, replies in zip(chosen, self.asking.ask_all(questions), strict=True):
+                self._take_job(job, sorted(children.get(job, ())), middles, iter(replies))
+
+    def _about_job(self, job: str, children: Sequence[str]) -> list[Words]:
+        key = self.base + job
         zscores: list[Words] = [("ZSCORE", self.base + name, job) for name in ZSET_CONTAINERS]
         lists: list[Words] = [
             ("LPOS", self.base + name, job, "RANK", rank, "COUNT", 0, "MAXLEN", ENDS)
@@ -194,8 +230,15 @@ class QueueNearby:
             ("HSCAN", f"{key}:failed", 0, "COUNT", 1),
             ("ZRANGE", f"{key}:unsuccessful", 0, 0, "WITHSCORES"),
         ]
-        of_children: list[Words] = [words for child in children for words in _relation(key, child)]
-        replies = iter(self.asking.ask(key, [*own, *zscores, *lists, *of_children]))
+        return [*own, *zscores, *lists, *(words for child in children for words in _relation(key, child))]
+
+    def _take_job(
+        self,
+        job: str,
+        children: Sequence[str],
+        middles: Mapping[str, Mapping[str, Sequence[int]]],
+        replies: Iterator[Any],
+    ) -> None:
         fields = _mapping(next(replies))
         self._add(job, "hash", fields, next(replies))
         lock, ttl = next(replies), next(replies)
@@ -222,7 +265,6 @@ class QueueNearby:
         self._add(f"{job}:unsuccessful", "zset", sorted(scores.items()))
         for name, mapping in hashes.items():
             self._add(f"{job}:{name}", "hash", mapping)
-        return fields
 
     def read_key(self, key: str) -> None:
         """Read the type, the time to live and the beginning of any key."""
@@ -234,7 +276,7 @@ class QueueNearby:
         value: Any = "" if kind == "string" else []
         if kind == "hash":
             value = _scanned(self.asking.ask(key, [("HSCAN", key, 0, "COUNT", 10)])[0])
-        self.raw.append(RawKey(key=key, type=kind, value=value, ttl_ms=ttl, expires_ms=None))
+        self.raw.append(RawKey(key=key, type=kind, value=value, ttl_ms=ttl))
 
     def read_string(self, name: str) -> str:
         """Read a string of the queue with its time to live."""

@@ -80,12 +80,12 @@ def summarise_checks(
     """The outcome as reports have it. `again`: of the further looks at a live store; only what stayed counts."""
     found = SuspicionTally()
     found.add(first.all_kept if again is None else again.stayed)
-    left_out = Counter({cause: first.counts[cause] - len(listed) for cause, listed in first.kept.items()})
+    left_out = Counter({cause: first.counts[cause] - len(listed) for cause, listed in first.kept_by_cause.items()})
     if again is None:
         found.counts += left_out
     now = manifest.until_ms if again is None else again.at_ms
     texts = _Texts(found.counts, Counter() if again is None else left_out, manifest.prefix, now)
-    causes = sorted((texts.found(cause, listed) for cause, listed in found.kept.items() if listed), key=_weight)
+    causes = sorted((texts.found(cause, listed) for cause, listed in found.kept_by_cause.items()), key=_weight)
     return CheckSummary(
         snapshot=name,
         jobs=manifest.jobs,

@@ -17,8 +17,11 @@ from conformance.checkers.production import StoreView
 from conformance.protocol.versions import in_range
 from reports.diff.checks import written_by
 
-MOST_KEPT = 2000
-"""Suspicions of each cause that are kept, and read again in a live store; the others are only counted."""
+MOST_KEPT = 10_000
+"""Suspicions of each cause and queue that are kept, and read again in a live store; the others are only counted.
+
+For each queue, so that the jobs on their way in a busy one do not push out what another has.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,31 +51,31 @@ class Suspicion:
 
 @dataclass(kw_only=True)
 class SuspicionTally:
-    """Counts by cause and by check, and some suspicions of each cause, in the order of their keys."""
+    """Counts by cause and by check, and some suspicions of each cause and queue, in the order of their keys."""
 
     counts: Counter[str] = field(default_factory=Counter)
     by_check: Counter[str] = field(default_factory=Counter)
-    kept: defaultdict[str, list[Suspicion]] = field(default_factory=lambda: defaultdict(list))
+    kept: defaultdict[tuple[str, str], list[Suspicion]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, found: Iterable[Suspicion]) -> None:
         """Count suspicions."""
-        by_cause: defaultdict[str, list[Suspicion]] = defaultdict(list)
+        places: defaultdict[tuple[str, str], list[Suspicion]] = defaultdict(list)
         for suspicion in found:
-            by_cause[suspicion.cause].append(suspicion)
+            places[suspicion.cause, suspicion.key.partition(":")[0]].append(suspicion)
+            self.counts[suspicion.cause] += 1
             self.by_check[suspicion.check] += 1
-        for cause, listed in by_cause.items():
-            self.counts[cause] += len(listed)
-            self._keep(cause, listed)
+        for place, listed in places.items():
+            self._keep(place, listed)
 
     def merge(self, other: SuspicionTally) -> None:
         """Count everything that another part of the store has."""
         self.counts += other.counts
         self.by_check += other.by_check
-        for cause, listed in other.kept.items():
-            self._keep(cause, listed)
+        for place, listed in other.kept.items():
+            self._keep(place, listed)
 
-    def _keep(self, cause: str, listed: Iterable[Suspicion]) -> None:
-        self.kept[cause] = heapq.nsmallest(MOST_KEPT, [*self.kept[cause], *listed], key=lambda found: found.identity)
+    def _keep(self, place: tuple[str, str], listed: Iterable[Suspicion]) -> None:
+        self.kept[place] = heapq.nsmallest(MOST_KEPT, [*self.kept[place], *listed], key=lambda found: found.identity)
 
     @property
     def total(self) -> int:
@@ -83,6 +86,14 @@ class SuspicionTally:
     def all_kept(self) -> list[Suspicion]:
         """The kept ones of all causes."""
         return [suspicion for _, listed in sorted(self.kept.items()) for suspicion in listed]
+
+    @property
+    def kept_by_cause(self) -> dict[str, list[Suspicion]]:
+        """The kept ones of each cause."""
+        found: dict[str, list[Suspicion]] = {}
+        for suspicion in self.all_kept:
+            found.setdefault(suspicion.cause, []).append(suspicion)
+        return found
 
 
 def suspicions(view: StoreView, checks: Sequence[InvariantCheck[Any]]) -> Iterator[Suspicion]:

@@ -24,6 +24,9 @@ from reports.snapshot.format import buckets_for, lots_for, power_of_two
 SLICE = 250_000
 """Elements of a container that one part reads; as many times more as `lots_for` says."""
 
+QUEUES_OF_A_PART = 64
+"""Queues whose single keys are read together."""
+
 SMALLEST_TO_SLICE = 2_000
 """A container with fewer elements is read with the other keys of its queue."""
 
@@ -126,8 +129,9 @@ class KeyspacePart:
     `scan`: `node` and share `index` of `shares`, or from `first_slot` to `last_slot`, inclusive. `queue`: the keys that
     `queue` has once, and its scheduler records, without the containers cut into slices (`elsewhere`). `slice`: `key`
     from `start` to `stop`, inclusive: ranks, or stream ids in ms. `is_first`: the first slice of its container.
-    `jobs`: the hashes of these `ids` of `queue`. `queues` are all queues that have a `queue` part, `expires`: any key
-    of the node has a time to live, `job_keys`: keys that are named like jobs are read too.
+    `jobs`: the hashes of these `ids` of `queue`. `parts`: of several queues, each without a long container of its own,
+    which are read and written together. `queues` are all queues that have a `queue` part, `expires`: any key of the
+    node has a time to live, `job_keys`: keys that are named like jobs are read too.
     """
 
     kind: str
@@ -148,6 +152,7 @@ class KeyspacePart:
     stop: int = -1
     is_first: bool = False
     elsewhere: frozenset[str] = field(default=frozenset())
+    parts: tuple[KeyspacePart, ...] = ()
 
 
 EVERYTHING = Wanted()
@@ -170,6 +175,7 @@ def plan_reading(source: RedisSource, wanted: Wanted = EVERYTHING) -> ReadPlan:
         schedulers = frozenset(_scheduler_keys(client, source.prefix, queues))
         length = SLICE * lots_for(buckets)
         parts = [part for queue in sorted(queues) for part in _queue_parts(client, source.prefix, queue, length)]
+        parts = _together(parts)
     scans = [
         replace(part, queues=queues, schedulers=schedulers, job_keys=wanted.needs_job_keys())
         for keyspace in keyspaces
@@ -314,6 +320,14 @@ def _queues(client: Any, prefix: str) -> Iterator[str]:
         queue, rest = split_key(prefix, key.decode("utf-8", "surrogateescape"))
         if rest == "meta":
             yield queue
+
+
+def _together(parts: Sequence[KeyspacePart]) -> list[KeyspacePart]:
+    """The parts with those of single queues in lots: files for each queue would take most of the time."""
+    single = [part for part in parts if part.kind == "queue"]
+    lots = [tuple(single[start : start + QUEUES_OF_A_PART]) for start in range(0, len(single), QUEUES_OF_A_PART)]
+    others = [part for part in parts if part.kind != "queue"]
+    return [*others, *(KeyspacePart(kind="queue", taken_ms=0, parts=lot) for lot in lots)]
 
 
 def _scheduler_keys(client: Any, prefix: str, queues: frozenset[str]) -> Iterator[str]:

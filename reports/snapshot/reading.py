@@ -281,7 +281,7 @@ def pace_of(source: RedisSource) -> Pace:
 
 def read_part(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBatch]:
     """All rows of one part. Raises EnvironmentProblem where Redis cannot be read."""
-    readers = {"scan": read_share, "jobs": _read_jobs, "queue": _read_queue, "slice": _read_slice}
+    readers = {"scan": read_share, "jobs": _read_jobs, "queue": _read_queues, "slice": _read_slice}
     try:
         yield from readers[part.kind](source, part)
     except (RedisError, OSError) as error:
@@ -296,17 +296,22 @@ def _read_jobs(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBat
     yield assembled(source.prefix, part.taken_ms, raw)
 
 
-def _read_queue(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBatch]:
-    """The keys that a queue has once, besides long containers, and the records of its schedulers."""
-    base = f"{source.prefix}:{part.queue}:"
+def _read_queues(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBatch]:
+    """The keys that each queue has once, besides long containers, and the records of its schedulers."""
     with connect(source.address) as client:
-        keys = [as_bytes(base + name) for name in QUEUE_KEYS if name not in part.elsewhere]
-        raw = [key for key in read_keys(client, keys) if key.type != "none"]
-        announced = [f"{base}repeat:{member}" for key in raw if key.key == f"{base}repeat" for member in _members(key)]
-        records = read_keys(client, [as_bytes(key) for key in announced])
-        raw += [key for key in records if key.type == "hash" and "timestamp" not in key.value]
-        raw = _with_moments_by_node(raw, client, source)
-    yield assembled(source.prefix, part.taken_ms, raw)
+        for single in part.parts:
+            raw = _single_keys(client, source, single)
+            yield assembled(source.prefix, part.taken_ms, raw)
+
+
+def _single_keys(client: Any, source: RedisSource, part: KeyspacePart) -> list[RawKey]:
+    base = f"{source.prefix}:{part.queue}:"
+    keys = [as_bytes(base + name) for name in QUEUE_KEYS if name not in part.elsewhere]
+    raw = [key for key in read_keys(client, keys) if key.type != "none"]
+    announced = [f"{base}repeat:{member}" for key in raw if key.key == f"{base}repeat" for member in _members(key)]
+    records = read_keys(client, [as_bytes(key) for key in announced])
+    raw += [key for key in records if key.type == "hash" and "timestamp" not in key.value]
+    return _with_moments_by_node(raw, client, source)
 
 
 def _members(repeat: RawKey) -> list[str]:

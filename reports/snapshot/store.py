@@ -286,7 +286,7 @@ def _facts_of_stream(client: Client, key: str) -> StreamFacts:
 
 def queues_of(parts: Iterable[KeyspacePart]) -> list[str]:
     """Names of the queues that a plan knows."""
-    return sorted({part.queue for part in parts if part.kind == "queue"})
+    return sorted({single.queue for part in parts for single in part.parts})
 
 
 def save(

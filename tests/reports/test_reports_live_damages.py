@@ -21,6 +21,8 @@ from reports.verbs.checks import check_store
 from tests.reports.live.damaged_store import damage, node_load
 from tests.reports.live.damages import DAMAGES, LiveDamage
 
+pytestmark = pytest.mark.long(10)
+
 PREFIX = "b"
 USER = "checker"
 READS = (
@@ -58,7 +60,12 @@ def checked(server: RedisInstance, out: Path, *, settle_ms: float = 1000) -> tup
     """Check the store as a user who may only read; returns the exit code and the report."""
     url = f"redis://{USER}:secret@{server.nodes[0]}/0#{PREFIX}"
     code = check_store(CheckConfig(settle_ms=DurationMs(settle_ms), out=str(out)), url)
-    return code, msgspec.json.decode((out / "check.json").read_bytes(), type=CheckSummary)
+    return code, report_in(out)
+
+
+def report_in(out: Path) -> CheckSummary:
+    """The report in a folder."""
+    return msgspec.json.decode((out / "check.json").read_bytes(), type=CheckSummary)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +82,11 @@ def summaries(server: RedisInstance, tmp_path_factory: pytest.TempPathFactory) -
         kept = dumped(client)
         _, at_rest = checked(server, out / "rest", settle_ms=0)
         assert dumped(client) == kept, "reading has changed the store"
-    return {"before": before, "damaged": damaged, "rest": at_rest}
+        client.save()
+        settings = client.config_get("d*")
+    file = f"{settings['dir']}/{settings['dbfilename']}#{PREFIX}"
+    assert check_store(CheckConfig(out=str(out / "rdb")), file) == 1
+    return {"before": before, "damaged": damaged, "rest": at_rest, "rdb": report_in(out / "rdb")}
 
 
 def by_queue(summary: CheckSummary) -> dict[str, set[str]]:
@@ -92,7 +103,7 @@ def test_a_sound_store_under_load_has_no_findings(summaries: Mapping[str, CheckS
     assert summaries["before"].causes == []
 
 
-@pytest.mark.parametrize("moment", ["damaged", "rest"])
+@pytest.mark.parametrize("moment", ["damaged", "rest", "rdb"])
 @pytest.mark.parametrize("case", DAMAGES, ids=lambda case: case.name)
 def test_a_damage_is_found_under_its_name(case: LiveDamage, moment: str, summaries: Mapping[str, CheckSummary]) -> None:
     assert by_queue(summaries[moment]).get(case.name, set()) == set(case.findings)

@@ -83,7 +83,7 @@ DAMAGES = (
     _damage("deduplication-of-nothing", "deduplication-without-a-job", "SET {q}de:lost gone"),
     _damage("deduplication-of-completed-job", "deduplication-without-a-job", "SET {q}de:again done"),
     _damage("kept-back-for-nothing", "kept-back-without-a-job", "HSET {q}dn:lost name job data {} opts {}"),
-    _damage("deduplication-too-short", "deduplication-ends-early", "PEXPIRE {q}de:slow 60000"),
+    _damage("deduplication-too-short", "deduplication-ends-early", "PEXPIRE {q}de:slow 3600000"),
     # Flows.
     _damage("children-forgotten", "parent-waits-for-nothing", "DEL {q}mother:dependencies"),
     _damage("child-removed", "child-is-gone", "LREM {q}wait 0 one", "DEL {q}one"),

@@ -31,6 +31,8 @@ async function fill(name) {
   await flows.add({ name: "parent", queueName: name, opts: { jobId: "mother" }, children });
   await queue.upsertJobScheduler("hourly", { every: HOUR_MS, startDate: Date.now() + HOUR_MS }, { name: "tick" });
   await queue.upsertJobScheduler("nightly", { pattern: "0 3 1 1 *" }, { name: "tick" });
+  // 6.x has no repeatable jobs of the old kind.
+  if (queue.removeRepeatable) await queue.add("old", {}, { repeat: { every: HOUR_MS } });
   await queue.add("job", {}, { jobId: "owner", deduplication: { id: "once" } });
   await queue.add("job", {}, { jobId: "throttled", deduplication: { id: "slow", ttl: 10 * HOUR_MS } });
   await Promise.all([queue.close(), worker.close(true), flows.close()]);

@@ -1,0 +1,83 @@
+"""A store behind Redis Sentinel is read from a replica: a real primary, its replica, and a real Sentinel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from subprocess import DEVNULL, Popen
+from typing import Any
+
+import pytest
+from redis import Redis
+from redis.exceptions import RedisError
+
+from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.servers.binary import any_binary
+from conformance.servers.connection import wait_until
+from conformance.servers.local import free_port
+from reports.options import CheckConfig
+from reports.snapshot.sentinel import resolved
+from reports.verbs.checks import check_store
+
+READY_S = 60.0
+
+
+def started(stack: ExitStack, folder: Path, *settings: str, words: tuple[str, ...] = ()) -> Redis:
+    """A server with these settings."""
+    folder.mkdir()
+    port = free_port(cluster=False)
+    file = folder / "redis.conf"
+    file.write_text("\n".join([f"port {port}", f"dir {folder}", 'save ""', *settings, ""]))
+    program = str(any_binary(lambda _: None).path)
+    process = stack.enter_context(Popen([program, str(file), *words], stdout=DEVNULL))
+    stack.callback(process.kill)
+    client = Redis(port=port, socket_timeout=5)
+    stack.callback(client.close)
+    return client
+
+
+def port_of(client: Redis) -> int:
+    return int(client.connection_pool.connection_kwargs["port"])
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Redis, Redis, int]]:
+    """A primary, its replica, and the port of the Sentinel."""
+    folder = tmp_path_factory.mktemp("sentinel")
+    with ExitStack() as stack:
+        primary = started(stack, folder / "primary", "repl-diskless-sync-delay 0")
+        replica = started(stack, folder / "replica", f"replicaof 127.0.0.1 {port_of(primary)}")
+        monitor = f"sentinel monitor mymaster 127.0.0.1 {port_of(primary)} 1"
+        sentinel: Any = started(stack, folder / "sentinel", monitor, words=("--sentinel",))
+        assert wait_until(lambda: knows_a_replica(sentinel), deadline_s=READY_S), "the Sentinel sees no replica"
+        yield primary, replica, port_of(sentinel)
+
+
+def knows_a_replica(sentinel: Any) -> bool:
+    try:
+        return any(not found["is_disconnected"] for found in sentinel.sentinel_slaves("mymaster"))
+    except RedisError:
+        return False
+
+
+def test_a_replica_is_read(watched: tuple[Redis, Redis, int], capsys: pytest.CaptureFixture[str]) -> None:
+    primary, replica, sentinel = watched
+    address = f"redis+sentinel://127.0.0.1:{sentinel}/mymaster"
+    assert resolved(address) == f"redis://127.0.0.1:{port_of(replica)}/0"
+    assert resolved(f"redis+sentinel://u:p@127.0.0.1:{sentinel}/mymaster/3").startswith("redis://u:p@127.0.0.1:")
+    primary.rpush("bull:q:wait", "ghost")
+    assert wait_until(lambda: bool(replica.exists("bull:q:wait")), deadline_s=READY_S)
+    assert check_store(CheckConfig(settle_ms=0), address) == 1  # type: ignore[arg-type]
+    assert "id-without-a-hash" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", ["", "/", "/mymaster/many"])
+def test_an_address_without_a_service_is_refused(path: str) -> None:
+    with pytest.raises(UsageProblem, match="names no service"):
+        resolved(f"redis+sentinel://127.0.0.1:1{path}")
+
+
+def test_an_unknown_service_is_reported(watched: tuple[Redis, Redis, int]) -> None:
+    with pytest.raises(EnvironmentProblem, match="knows a server for 'other'"):
+        resolved(f"redis+sentinel://127.0.0.1:{watched[2]}/other")
