@@ -42,8 +42,8 @@ SERVER_CAUSES = {
 
 
 def dumped(client: Any) -> dict[bytes, bytes]:
-    """Every key, byte for byte."""
-    return {key: client.dump(key) for key in client.scan_iter(count=1000)}
+    """Every key, byte for byte, but those that end by themselves."""
+    return {key: client.dump(key) for key in client.scan_iter(count=1000) if client.pttl(key) == -1}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def report_in(out: Path) -> CheckSummary:
 def summaries(server: RedisInstance, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, CheckSummary]:
     """The store before and after it was damaged, both times under load; and damaged and at rest."""
     out = tmp_path_factory.mktemp("check")
-    with node_load(server, PREFIX, ["sound", *(each.name for each in DAMAGES)], rate=40):
+    with node_load(server, PREFIX, ["sound", *(each.name for each in DAMAGES)], rate=20):
         code, before = checked(server, out / "before")
         assert code == 0, before.causes
         damage(server, PREFIX, DAMAGES)

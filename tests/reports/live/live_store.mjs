@@ -32,7 +32,7 @@ async function fill(name) {
   await queue.upsertJobScheduler("hourly", { every: HOUR_MS, startDate: Date.now() + HOUR_MS }, { name: "tick" });
   await queue.upsertJobScheduler("nightly", { pattern: "0 3 1 1 *" }, { name: "tick" });
   // 6.x has no repeatable jobs of the old kind.
-  if (queue.removeRepeatable) await queue.add("old", {}, { repeat: { every: HOUR_MS } });
+  if (queue.removeRepeatable) await queue.add("old", {}, { repeat: { pattern: "0 3 1 1 *" } });
   await queue.add("job", {}, { jobId: "owner", deduplication: { id: "once" } });
   await queue.add("job", {}, { jobId: "throttled", deduplication: { id: "slow", ttl: 10 * HOUR_MS } });
   await Promise.all([queue.close(), worker.close(true), flows.close()]);
