@@ -43,7 +43,9 @@ PartnerClient = Annotated[
 AnyRedis = Annotated[
     str,
     Option(
-        "URL, binary:PATH, bundled, container[:IMAGE], cluster[:N] or env:VARIABLE; default: local.", reproduce=True
+        "URL, binary:PATH, bundled, container[:IMAGE], cluster[:N], container-cluster[:N[:IMAGE]] or env:VARIABLE; "
+        "default: local.",
+        reproduce=True,
     ),
 ]
 SingleRedis = Annotated[

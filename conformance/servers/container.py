@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from conformance.problems import EnvironmentProblem
-from conformance.servers.connection import connect_node, explained, wait_until
+from conformance.servers.binary import read_version
+from conformance.servers.connection import connect_node, explained, read_facts, wait_until
+from conformance.servers.local import HOST, RANGES_SINCE, form_cluster, free_port, server_arguments
 from conformance.servers.setting import DEFAULT_PORT, RedisUrl
 
 READY_DEADLINE_S = 60.0
@@ -59,6 +61,45 @@ def run_container(image: str, announce: Callable[[str], None]) -> Iterator[Redis
         _remove(engine, redis_container, announce)
 
 
+@contextmanager
+def container_cluster(image: str, masters: int, announce: Callable[[str], None]) -> Iterator[RedisUrl]:
+    """Run a cluster of containers for the duration of the block, each in the network of this machine.
+
+    A cluster tells its clients the addresses of its nodes, so these must be the same inside and outside of a container.
+    Raises as `run_container`, also if the cluster does not form.
+    """
+    engine = _engine()
+    with ExitStack() as stack:
+        nodes = [stack.enter_context(_cluster_node(engine, image, announce)) for _ in range(masters)]
+        address = RedisUrl(mode="cluster", nodes=[node.nodes[0] for node in nodes])
+        with explained(address), connect_node(address, address.nodes[0]) as client:
+            version = read_version(read_facts(client).version)
+        form_cluster(address, by_range=version is not None and version >= RANGES_SINCE, source=f"containers of {image}")
+        yield address
+
+
+@contextmanager
+def _cluster_node(engine: _ContainerEngine, image: str, announce: Callable[[str], None]) -> Iterator[RedisUrl]:
+    port = free_port(cluster=True)
+    address = RedisUrl(mode="standalone", nodes=[f"{HOST}:{port}"])
+    try:
+        node = engine.container(image)
+        node.with_command(["redis-server", *server_arguments(port, cluster=True)])
+        node.with_kwargs(network_mode="host")
+    except engine.errors as error:
+        raise EnvironmentProblem(f"no docker engine answers ({_short(error)})", hint=_ENGINE_HINT) from error
+    # Before the start, as above.
+    atexit.register(node.stop)
+    try:
+        _announce_fetch(engine, node, announce)
+        _started(engine, node, image)
+        _wait_until_ready(node, address, image)
+        yield address
+    finally:
+        atexit.unregister(node.stop)
+        _remove(engine, node, announce)
+
+
 def _engine() -> _ContainerEngine:
     try:
         from docker.errors import DockerException, ImageNotFound  # noqa: PLC0415 - an extra, see above
@@ -98,16 +139,23 @@ def _announce_fetch(engine: _ContainerEngine, created: Any, announce: Callable[[
 
 
 def _start(engine: _ContainerEngine, created: Any, image: str) -> RedisUrl:
+    _started(engine, created, image)
     try:
-        created.start()
         host = created.get_container_host_ip()
         port = created.get_exposed_port(DEFAULT_PORT)
+    except engine.errors as error:
+        raise EnvironmentProblem(f"the docker engine failed ({_short(error)})", hint=_ENGINE_HINT) from error
+    # Node may resolve `localhost` to ::1, where the port is not published.
+    return RedisUrl(mode="standalone", nodes=[f"{_LOOPBACK if host == 'localhost' else host}:{port}"])
+
+
+def _started(engine: _ContainerEngine, created: Any, image: str) -> None:
+    try:
+        created.start()
     except engine.errors as error:
         said = _short(error)
         hint = _RYUK_HINT if "ryuk" in said.lower() else f"try `docker pull {image}`, or choose another image"
         raise EnvironmentProblem(f"no container of {image} could be started ({said})", hint=hint) from error
-    # Node may resolve `localhost` to ::1, where the port is not published.
-    return RedisUrl(mode="standalone", nodes=[f"{_LOOPBACK if host == 'localhost' else host}:{port}"])
 
 
 def _wait_until_ready(created: Any, address: RedisUrl, image: str) -> None:
@@ -132,8 +180,8 @@ def _wait_until_ready(created: Any, address: RedisUrl, image: str) -> None:
     output = b"".join(created.get_logs()).decode("utf-8", "replace").splitlines()
     tail = "\n".join(output[-_SHOWN_LOG_LINES:])
     raise EnvironmentProblem(
-        f"no Redis answers on port {DEFAULT_PORT} of a container of {image}; the end of its log:\n{tail}",
-        hint="the image must start Redis by itself, without a password",
+        f"no Redis answers at {node} from a container of {image}; the end of its log:\n{tail}",
+        hint="the image must start Redis by itself, without a password, and the engine must run on this machine",
     )
 
 

@@ -22,7 +22,7 @@ from conformance.problems import EnvironmentProblem
 from conformance.protocol.keys import SLOTS
 from conformance.servers.binary import ServerBinary
 from conformance.servers.connection import connect_node, explained, read_cluster_info, send, wait_until
-from conformance.servers.setting import RedisUrl
+from conformance.servers.setting import RedisUrl, split_node
 
 HOST = "127.0.0.1"
 
@@ -51,7 +51,8 @@ NODE_TIMEOUT_MS = 15_000
 FORMING_NODE_TIMEOUT_MS = 1_000
 
 _NODE_TIMEOUT = "cluster-node-timeout"
-_RANGES_SINCE = (7, 0, 0)
+RANGES_SINCE = (7, 0, 0)
+"""The first Redis that assigns ranges of slots."""
 
 
 class LocalProcess:
@@ -178,16 +179,9 @@ class LocalProcess:
     def _argv(self, settings: Mapping[str, str], *, cluster: bool) -> list[str]:
         argv = [
             self.binary.path,
-            *("--port", str(self.port)),
-            *("--bind", HOST),
-            *("--protected-mode", "yes"),
-            # No snapshots: a fork in the middle of a run delays commands and costs memory.
-            *("--save", ""),
-            *("--appendonly", "no"),
+            *server_arguments(self.port, cluster=cluster),
             *("--dir", str(self.folder)),
         ]
-        if cluster:
-            argv += ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-announce-ip", HOST]
         return argv + [word for name, value in settings.items() for word in (f"--{name}", value)]
 
 
@@ -209,13 +203,37 @@ def local_cluster(binary: ServerBinary, masters: int) -> Iterator[RedisUrl]:
     with ExitStack() as stack:
         nodes = [stack.enter_context(local_process(binary, cluster=True)) for _ in range(masters)]
         address = RedisUrl(mode="cluster", nodes=[f"{HOST}:{node.port}" for node in nodes])
-        with explained(address):
-            clients = [stack.enter_context(connect_node(address, node)) for node in address.nodes]
-            _share_slots(clients, by_range=binary.version >= _RANGES_SINCE)
-            with _brief_handshakes(clients):
-                _introduce(clients, nodes)
-                _wait_for_all(clients, nodes)
+        form_cluster(address, by_range=binary.version >= RANGES_SINCE, source=binary.source)
         yield address
+
+
+def form_cluster(address: RedisUrl, *, by_range: bool, source: str) -> None:
+    """Make one cluster of empty nodes on this machine. `by_range`: whether they are of Redis 7 or newer.
+
+    Raises EnvironmentProblem if it does not form.
+    """
+    with explained(address), ExitStack() as stack:
+        clients = [stack.enter_context(connect_node(address, node)) for node in address.nodes]
+        ports = [split_node(node)[1] for node in address.nodes]
+        _share_slots(clients, by_range=by_range)
+        with _brief_handshakes(clients):
+            _introduce(clients, ports)
+            _wait_for_all(clients, ports, source)
+
+
+def server_arguments(port: int, *, cluster: bool) -> list[str]:
+    """Arguments of a redis-server that only this machine reaches."""
+    arguments = [
+        *("--port", str(port)),
+        *("--bind", HOST),
+        *("--protected-mode", "yes"),
+        # No snapshots: a fork in the middle of a run delays commands and costs memory.
+        *("--save", ""),
+        *("--appendonly", "no"),
+    ]
+    if cluster:
+        arguments += ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-announce-ip", HOST]
+    return arguments
 
 
 def free_port(*, cluster: bool) -> int:
@@ -319,21 +337,19 @@ def _brief_handshakes(clients: list[redis.Redis]) -> Iterator[None]:
         client.config_set(_NODE_TIMEOUT, NODE_TIMEOUT_MS)
 
 
-def _introduce(clients: list[redis.Redis], nodes: list[LocalProcess]) -> None:
+def _introduce(clients: list[redis.Redis], ports: list[int]) -> None:
     """Let every node meet every other, so that they need not wait for gossip."""
     for index, client in enumerate(clients):
-        for other in nodes[index + 1 :]:
-            send(client, "CLUSTER MEET", HOST, other.port)
+        for other in ports[index + 1 :]:
+            send(client, "CLUSTER MEET", HOST, other)
 
 
-def _wait_for_all(clients: list[redis.Redis], nodes: list[LocalProcess]) -> None:
-    if wait_until(lambda: all(_is_complete(client, len(nodes)) for client in clients), deadline_s=FORM_DEADLINE_S):
+def _wait_for_all(clients: list[redis.Redis], ports: list[int], source: str) -> None:
+    if wait_until(lambda: all(_is_complete(client, len(ports)) for client in clients), deadline_s=FORM_DEADLINE_S):
         return
-    seen = "; ".join(
-        f"port {node.port}: {read_cluster_info(client)}" for client, node in zip(clients, nodes, strict=True)
-    )
+    seen = "; ".join(f"port {port}: {read_cluster_info(client)}" for client, port in zip(clients, ports, strict=True))
     raise EnvironmentProblem(
-        f"the cluster of {nodes[0].binary.source} did not form within {FORM_DEADLINE_S:g} s ({seen})",
+        f"the cluster of {source} did not form within {FORM_DEADLINE_S:g} s ({seen})",
         hint="nodes also need their port + 10000 on 127.0.0.1",
     )
 

@@ -131,6 +131,11 @@ def open_server(setting: str | None, *, announce: Announce) -> Iterator[RedisIns
 
         with run_container(wanted.image, announce) as address:
             yield _own(address, f"container {wanted.image}", _default_program())
+    elif isinstance(wanted, NewCluster) and wanted.image:
+        from conformance.servers.container import container_cluster  # noqa: PLC0415 - as above
+
+        with container_cluster(wanted.image, wanted.masters, announce) as address:
+            yield _own(address, f"cluster of {wanted.masters} containers of {wanted.image}", _default_program())
     elif isinstance(wanted, NewCluster):
         binary = any_binary(announce)
         with local_cluster(binary, wanted.masters) as address:

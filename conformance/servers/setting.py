@@ -17,7 +17,8 @@ MOST_MASTERS = 32
 
 FORMS = (
     "redis://[user:password@]host[:port][/db], rediss://..., redis+cluster://host:port,host:port,..., "
-    "binary:/path/to/redis-server, bundled, container[:image], cluster[:masters], or env:VARIABLE with one of these"
+    "binary:/path/to/redis-server, bundled, container[:image], cluster[:masters], "
+    "container-cluster[:masters[:image]], or env:VARIABLE with one of these"
 )
 
 Mode = Literal["standalone", "cluster"]
@@ -101,9 +102,10 @@ class ContainerImage:
 
 @dataclass(frozen=True)
 class NewCluster:
-    """A cluster of local processes, each a master without replicas."""
+    """A cluster of masters without replicas: local processes, or containers of an image, if there is one."""
 
     masters: int = DEFAULT_MASTERS
+    image: str = ""
 
 
 Setting = AnyBinary | BundledBinary | BinaryAt | ContainerImage | NewCluster | RedisUrl
@@ -127,6 +129,9 @@ def parse_setting(text: str | None) -> Setting:
         return ContainerImage(_image(rest)) if rest else ContainerImage()
     if kind == "cluster":
         return NewCluster(_masters(rest)) if rest else NewCluster()
+    if kind == "container-cluster":
+        masters, _, image = rest.partition(":")
+        return NewCluster(_masters(masters) if masters else DEFAULT_MASTERS, _image(image) if image else DEFAULT_IMAGE)
     raise UsageProblem(f"invalid Redis setting {text!r}", hint=f"use {FORMS}")
 
 

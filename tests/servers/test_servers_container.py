@@ -65,6 +65,34 @@ def test_a_container_provides_redis_and_is_removed(announced: Announced) -> None
 
 
 @pytest.mark.usefixtures("engine")
+def test_a_cluster_of_containers_holds_every_slot_and_is_removed(announced: Announced) -> None:
+    before = own_containers()
+    with open_server(f"container-cluster:3:{IMAGE}", announce=announced.append) as server:
+        assert (server.own, server.mode, len(server.nodes)) == (True, "cluster", 3)
+        assert server.source == f"cluster of 3 containers of {IMAGE}"
+        assert len(own_containers() - before) == 3
+        with server.connect() as client:
+            # With this many tags, every one of the masters has several.
+            keys = [f"{{{number}}}:key" for number in range(30)]
+            assert all(client.set(key, "1") for key in keys)
+            assert sum(client.delete(key) for key in keys) == 30
+        prefix = server.fresh_prefix()
+        assert prefix.startswith("{")
+        assert server.remove_prefix(prefix) == 0
+    assert own_containers() == before
+    assert announced == []
+
+
+@pytest.mark.long(7)
+@pytest.mark.usefixtures("engine")
+def test_the_gate_runs_on_a_cluster_of_containers() -> None:
+    where = ("--redis", f"container-cluster:3:{IMAGE}", "--select", "cluster.*")
+    command = (sys.executable, "-m", "conformance", "run", "--client", "reference", *where)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    assert "SELECTION HOLDS" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("engine")
 def test_a_container_is_removed_after_an_exception(announced: Announced) -> None:
     before = own_containers()
     with pytest.raises(KeyboardInterrupt), open_server(f"container:{IMAGE}", announce=announced.append):
