@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from conformance.cli import main as cli_main
+from conformance.permissions import session as session_module
 from conformance.permissions.monitor import MonitorLines, UsedCommand, monitored
 from conformance.permissions.options import PermissionConfig, declared_for
 from conformance.permissions.rules import PREFIX, PermissionSet, PermissionUses, key_pattern, set_of
@@ -77,6 +78,19 @@ def test_rules_allow_exactly_what_was_used(server: RedisInstance) -> None:
             with pytest.raises(Exception, match=r"(?i)permission"):
                 client.execute_command(*words)
     assert allowed.line("me", "bull") == ("ACL SETUSER me reset on >PASSWORD -@all ~bull:* +client|setname +eval +set")
+
+
+def test_denials_of_the_client_are_read_from_the_log(server: RedisInstance) -> None:
+    """The names of BullMQ's connections contain `=`, at which the parser of redis-py fails."""
+    with connect_node(server, server.nodes[0]) as admin:
+        send(admin, "ACL", "LOG", "RESET")
+        with login(server, "~a:*", "+get", "+client|setname") as client:
+            client.execute_command("CLIENT", "SETNAME", "b:bWFpbA==")
+            for words in (["GET", "bc0123abcd:q:1"], ["SET", "a:1", "1"], ["CLIENT", "LIST"]):
+                with pytest.raises(Exception, match=r"(?i)permission"):
+                    client.execute_command(*words)
+        denied = session_module._denied(send(admin, "ACL", "LOG"))
+    assert denied == ["+client|list", "+set", f"~{PREFIX}:*"]
 
 
 def test_sets_of_permissions() -> None:
