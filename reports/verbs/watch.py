@@ -8,7 +8,7 @@ from rich.console import Console
 
 from conformance.environment.prepare import announce
 from conformance.pages.text import count, duration
-from conformance.problems import Undecidable
+from conformance.problems import EnvironmentProblem, Undecidable
 from reports.watch.metrics import metrics_place, metrics_text
 from reports.watch.options import WatchConfig
 from reports.watch.screen import JsonLines, LiveTable, PlainLines, Screen
@@ -30,6 +30,11 @@ def watch_store(config: WatchConfig, text: str) -> int:
 
         def step() -> bool:
             moment = session.look()
+            if moment.error and not session.looks and session.failures == 1:
+                raise EnvironmentProblem(
+                    f"Redis cannot be read: {moment.error}",
+                    hint="the permissions that a user needs are in docs/how-to/watch-queues.md",
+                )
             # Published first: the terminal may be gone.
             if config.prometheus:
                 place.publish(metrics_text(session, moment))

@@ -134,6 +134,12 @@ OWN_USER = (
 """The permissions in docs/how-to/watch-queues.md."""
 
 
+def test_the_page_has_these_permissions() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/watch-queues.md").read_text("utf-8")
+    (rules,) = re.findall(r"ACL SETUSER watch (on [^`]*)", page)
+    assert [rule for rule in rules.split() if rule[0] in "+-"] == [rule for rule in OWN_USER.split() if rule[0] in "+-"]
+
+
 def dump_of(client: Any) -> dict[bytes, Any]:
     return {key: client.dump(key) for key in client.scan_iter(count=1000)}
 
@@ -152,6 +158,9 @@ def test_a_user_with_few_read_permissions_is_enough_and_nothing_changes() -> Non
         target = server.url.replace("redis://", "redis://watcher:watch@") + "#watched"
         assert watch_store(WatchConfig(**QUICK, settle_ms=DurationMs(500)), target) == 1
         assert dump_of(untyped) == before
+        untyped.execute_command("ACL", "SETUSER", "watcher", "-xrevrange")
+        with pytest.raises(EnvironmentProblem, match="Redis cannot be read: .*xrevrange"):
+            watch_store(WatchConfig(**QUICK), target)
 
 
 def test_keys_of_other_types_are_no_error(stage: Stage) -> None:
