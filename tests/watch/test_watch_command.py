@@ -159,7 +159,7 @@ def test_a_user_with_few_read_permissions_is_enough_and_nothing_changes() -> Non
         assert watch_store(WatchConfig(**QUICK, settle_ms=DurationMs(500)), target) == 1
         assert dump_of(untyped) == before
         untyped.execute_command("ACL", "SETUSER", "watcher", "-xrevrange")
-        with pytest.raises(EnvironmentProblem, match="Redis cannot be read: .*xrevrange"):
+        with pytest.raises(EnvironmentProblem, match=r"Redis cannot be read: .*xrevrange"):
             watch_store(WatchConfig(**QUICK), target)
 
 
