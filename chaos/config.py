@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
 from conformance.environment.prepare import EnvironmentOptions
-from conformance.gate.options import ClientName, NodeProgram, OracleVersion, Packages
+from conformance.gate.options import ChosenLibrary, ClientName, NodeProgram, OracleVersion, Packages
 from conformance.options import DurationMs, Option
+from conformance.upstream.redis_libraries import DEFAULT
 
 TopologyName: TypeAlias = Literal["single", "replica", "sentinel", "cluster"]
 
@@ -20,6 +21,7 @@ class ChaosConfig(EnvironmentOptions, frozen=True, kw_only=True):
 
     client: ClientName = ""
     packages: Packages = ()
+    library: ChosenLibrary = DEFAULT
     oracle: OracleVersion = ""
     node: NodeProgram = ""
     faults: Annotated[

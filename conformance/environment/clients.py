@@ -26,6 +26,7 @@ from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.upstream.installed_files import resolved_packages
 from conformance.upstream.node import NodeBinary, find_node
 from conformance.upstream.package import BullMQPackage, driver_command, ensure_bullmq
+from conformance.upstream.redis_libraries import DEFAULT, LIBRARY_VARIABLE, RedisLibrary, bun_program, other_library
 from conformance.upstream.registry import VERSION_HINT, exact_version, is_version
 
 _VERSION = re.compile(r"\d+\.\d+[\w.+-]*")
@@ -36,16 +37,18 @@ _PACKAGE = re.compile(r"(?P<name>@?[\w./-]+)==(?P<version>[\w.+-]+)")
 class Launch:
     """How a driver is started: a command (never through a shell) and variables added to the environment.
 
-    `packages`: chosen versions of the client's libraries. `named`: whether the kit knows the client by name; then the
-    name and `packages` are enough to start it again. `declares`: the only operations and capabilities of the driver
-    that count as declared; empty: all. `installed`: all packages that the kit has installed for it and verified, by
-    name: version and hash of the archive.
+    `packages`: chosen versions of the client's libraries. `library`: the one through which Node's BullMQ speaks to
+    Redis, if it is not ioredis. `named`: whether the kit knows the client by name; then the name and `packages` are
+    enough to start it again. `declares`: the only operations and capabilities of the driver that count as declared;
+    empty: all. `installed`: all packages that the kit has installed for it and verified, by name: version and hash of
+    the archive.
     """
 
     name: str
     command: list[str]
     environment: dict[str, str] = field(default_factory=dict)
     packages: list[str] = field(default_factory=list)
+    library: RedisLibrary = DEFAULT
     named: bool = False
     declares: list[str] = field(default_factory=list)
     installed: dict[str, str] = field(default_factory=dict)
@@ -60,7 +63,8 @@ class Launch:
         """The words of a command line that select this client."""
         if not self.named:
             return ["--", *self.command]
-        return [*(word for package in self.packages for word in ("--with", package)), "--client", self.name]
+        library = [] if self.library == DEFAULT else ["--with-driver", self.library]
+        return [*(word for package in self.packages for word in ("--with", package)), *library, "--client", self.name]
 
 
 NO_CLIENT = Launch("none", [])
@@ -134,13 +138,25 @@ class Toolchain:
         command, environment = driver_command(self.node, self.package)
         return Launch("node", command, environment, named=True, installed=self.package.resolved)
 
-    def launch(self, name: str, command: Sequence[str] = (), packages: Sequence[str] = ()) -> Launch:
+    def launch(
+        self,
+        name: str,
+        command: Sequence[str] = (),
+        packages: Sequence[str] = (),
+        *,
+        library: RedisLibrary = DEFAULT,
+    ) -> Launch:
         """The driver of a named client (`NAME[@VERSION]`), or of a given command.
 
         `node` without version is the oracle's version. `packages`: versions of the client's libraries, such as
-        `redis==7.4.1` or `ioredis==5.4.1`. Raises UsageProblem for an unknown client or version, EnvironmentProblem if
-        something cannot be installed.
+        `redis==7.4.1` or `ioredis==5.4.1`. `library`: of `node` only. Raises UsageProblem for an unknown client or
+        version, EnvironmentProblem if something cannot be installed.
         """
+        if library != DEFAULT and (command or name.partition("@")[0] != "node"):
+            raise UsageProblem(
+                f"--with-driver {library} has no effect on {name!r}",
+                hint="it is for Node's BullMQ: --client node@6.7.0",
+            )
         chosen = dict(map(_name_and_version, packages))
         if command:
             _refuse(chosen, "a driver that is given by its command")
@@ -149,7 +165,11 @@ class Toolchain:
         known = is_version(version) if client == "node" else _VERSION.fullmatch(version)
         if at and client and not known:
             raise UsageProblem(f"{name!r} has no valid version", hint=VERSION_HINT)
-        return replace(self._named(client, version, chosen), packages=list(packages), named=True)
+        if library != DEFAULT:
+            launch = self._node_with(library, version, chosen)
+        else:
+            launch = self._named(client, version, chosen)
+        return replace(launch, packages=list(packages), library=library, named=True)
 
     def partner(self, text: str) -> Launch:
         """The driver of a named client (`NAME[@VERSION]`), or of a command in one text.
@@ -183,6 +203,21 @@ class Toolchain:
         package = ensure_bullmq(self.node, version, overrides=chosen, announce=self.announce)
         name = f"node@{version}" if asked else "node"
         return Launch(name, *driver_command(self.node, package), installed=package.resolved)
+
+    def _node_with(self, name: RedisLibrary, asked: str, chosen: Mapping[str, str]) -> Launch:
+        """Node's BullMQ with another library for Redis than ioredis."""
+        version = exact_version(self.node, asked) if asked else self.package.version
+        library = other_library(name, version)
+        package = ensure_bullmq(self.node, version, overrides=chosen, library=library, announce=self.announce)
+        command, environment = driver_command(self.node, package)
+        if name == "bun":
+            command = [bun_program(), *command[1:]]
+        return Launch(
+            f"node@{version}" if asked else "node",
+            command,
+            {**environment, LIBRARY_VARIABLE: name},
+            installed=package.resolved,
+        )
 
     def _from_folder(self, client: str, version: str, chosen: Mapping[str, str]) -> Launch:
         folder = client_folders().get(client)

@@ -28,6 +28,7 @@ from conformance.servers.binary import ServerBinary, any_binary
 from conformance.servers.opening import RedisInstance, chosen_binary
 from conformance.servers.setting import AnyBinary, BinaryAt, BundledBinary, ContainerImage, RedisUrl, parse_setting
 from conformance.upstream.node import find_node
+from conformance.upstream.redis_libraries import DEFAULT, RedisLibrary
 from conformance.upstream.scripts import load_scripts
 
 Announce = Callable[[str], None]
@@ -43,16 +44,17 @@ class EnvironmentOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The requirements of a verb.
 
     `client`: the client under test by name, "" for none; `command`: the command of its driver instead of a name;
-    `packages`: versions of the client's libraries, such as `redis==7.4.1`, instead of its own choice. `declare`: the
-    only operations and capabilities of its driver that count, empty for all. `oracle`: the version of bullmq to compare
-    with, "" for the pinned one. `partner`: the second client of hand-overs, by name or by the command of its driver, ""
-    for the oracle. `redis` and `node`: the user's settings, "" for the default of this machine. `seed`: for all random
-    choices.
+    `packages`: versions of the client's libraries, such as `redis==7.4.1`, instead of its own choice. `library`:
+    through which Node's BullMQ speaks to Redis. `declare`: the only operations and capabilities of its driver that
+    count, empty for all. `oracle`: the version of bullmq to compare with, "" for the pinned one. `partner`: the second
+    client of hand-overs, by name or by the command of its driver, "" for the oracle. `redis` and `node`: the user's
+    settings, "" for the default of this machine. `seed`: for all random choices.
     """
 
     client: str = ""
     command: Sequence[str] = ()
     packages: Sequence[str] = ()
+    library: RedisLibrary = DEFAULT
     declare: Sequence[str] = ()
     oracle: str = ""
     partner: str = ""
@@ -171,7 +173,9 @@ def prepare(
     watch = _Stopwatch()
     # Before Redis: the installation by npm may take minutes, during which a started Redis would be idle.
     toolchain = find_toolchain(options.node, announce, options.oracle)
-    client = toolchain.launch(options.client, options.command, options.packages) if options.client else NO_CLIENT
+    client = NO_CLIENT
+    if options.client:
+        client = toolchain.launch(options.client, options.command, options.packages, library=options.library)
     client = replace(client, declares=list(options.declare))
     watch.lap("package")
     with _program(options.redis, announce) if redis == "program" else _server(options.redis, announce) as found:

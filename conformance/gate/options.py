@@ -21,6 +21,8 @@ from conformance.participants.marks import Tier
 from conformance.problems import UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers.setting import from_environment
+from conformance.upstream.package import HARNESS
+from conformance.upstream.redis_libraries import DEFAULT, RedisLibrary
 
 COMMAND_FLAG = "--client-command"
 """How `pytest conformance/` is given the command of a driver; `bullmq-conformance run` takes it after `--`."""
@@ -31,6 +33,10 @@ Packages = Annotated[
     Option(
         "PACKAGE==VERSION for the client's environment, such as redis==7.4.1; repeatable.", "--with", reproduce=True
     ),
+]
+ChosenLibrary = Annotated[
+    RedisLibrary,
+    Option("Library through which Node's BullMQ (5.77 and newer) speaks to Redis.", "--with-driver", reproduce=True),
 ]
 OracleVersion = Annotated[
     str,
@@ -55,12 +61,18 @@ NodeProgram = Annotated[str, Option("Node.js binary (>= 18) for the oracle.", re
 ChosenTier = Annotated[Tier, Option("How much to run.")]
 
 
+def known_folder(library: RedisLibrary) -> Path:
+    """The folder with the lists of what Node's BullMQ is known to do differently with this library."""
+    return HARNESS / "known" / library.replace("-", "_")
+
+
 class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
     """All options of a run. A new one is also an option of `pytest conformance/` and in the run file's header."""
 
     client: ClientName = "reference"
     command: Sequence[str] = ()
     packages: Packages = ()
+    library: ChosenLibrary = DEFAULT
     declare: Annotated[
         Sequence[str],
         Option("Operation or capability of the driver that counts as declared, instead of all; repeatable."),
@@ -120,7 +132,8 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
             raise UsageProblem("--known and --no-known contradict each other", hint="give one of them")
         if self.known:
             return list_for(Path(self.known), self.oracle_version, "--known")
-        folder = None if self.no_known or self.command else client_folders().get(self.client)
+        of_client = client_folders().get(self.client) if self.library == DEFAULT else known_folder(self.library)
+        folder = None if self.no_known or self.command else of_client
         own = folder / list_name(self.oracle_version) if folder else None
         return own if own and own.exists() else None
 

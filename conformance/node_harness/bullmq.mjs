@@ -12,8 +12,12 @@ import './raw_json.mjs';
 /** What BullMQ's behaviour depends on: how it speaks to Redis, packs options and reads cron patterns. */
 const LIBRARIES = ['ioredis', 'msgpackr', 'cron-parser'];
 
+/** The library that connects, and the package that has it; Bun has its own. */
+export const library = process.env.BULLMQ_CONFORMANCE_DRIVER || 'ioredis';
+const PACKAGES = { redis: 'redis', 'valkey-glide': '@valkey/valkey-glide' };
+
 const modules = process.env.BULLMQ_CONFORMANCE_MODULES || path.dirname(fileURLToPath(import.meta.url));
-export const { bullmq, ioredis, version, packages } = loadBullMQ(modules);
+export const { bullmq, ioredis, libraryModule, version, packages } = loadBullMQ(modules);
 export const { FlowProducer, Job, Queue, QueueEvents, Worker } = bullmq;
 
 function loadBullMQ(root) {
@@ -23,14 +27,17 @@ function loadBullMQ(root) {
     const packageRoot = entry.slice(0, entry.lastIndexOf(`${path.sep}dist${path.sep}`));
     // BullMQ's own ioredis, or else `instanceof` would fail between two copies of it.
     const fromPackage = createRequire(entry);
+    const more = PACKAGES[library] ? [PACKAGES[library]] : [];
     const versionIn = folder => JSON.parse(readFileSync(path.join(folder, 'package.json'), 'utf8')).version;
     return {
       bullmq: fromPackage(entry),
       ioredis: fromPackage('ioredis'),
+      libraryModule: PACKAGES[library] ? fromPackage(PACKAGES[library]) : null,
       version: versionIn(packageRoot),
       packages: {
-        ...Object.fromEntries(LIBRARIES.flatMap(name => found(name, fromPackage, versionIn))),
+        ...Object.fromEntries([...LIBRARIES, ...more].flatMap(name => found(name, fromPackage, versionIn))),
         node: process.versions.node,
+        ...(process.versions.bun ? { bun: process.versions.bun } : {}),
       },
     };
   } catch (error) {

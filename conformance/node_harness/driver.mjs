@@ -18,6 +18,7 @@ import './operations/handles.mjs';
 import './operations/jobs.mjs';
 import './operations/queues.mjs';
 import './operations/relays.mjs';
+import { withLibrary } from './redis_clients.mjs';
 import { declaredOperations, operations } from './operations/registry.mjs';
 import './operations/schedulers.mjs';
 import './operations/workers.mjs';
@@ -90,7 +91,7 @@ function greet(hello) {
   }
   seedRandom(Number(hello.seed) || 0);
   const client = { name: 'bullmq', language: 'javascript', version, targets: version, packages };
-  send({ type: 'ready', protocol: PROTOCOL_VERSION, client, ops: declared, capabilities: CAPABILITIES });
+  send({ type: 'ready', protocol: PROTOCOL_VERSION, client, ops: declared, capabilities: withLibrary(CAPABILITIES) });
 }
 
 function receive(line) {

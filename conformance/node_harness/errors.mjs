@@ -23,7 +23,10 @@ const RELAY_ERRORS = new Map([
 
 const CONNECTION_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EHOSTUNREACH']);
 const CONNECTION_NAMES = new Set(['MaxRetriesPerRequestError', 'ClusterAllFailedError', 'AbortError']);
-const CONNECTION_TEXT = /Connection is closed|Stream isn't writeable|ECONNREFUSED|ECONNRESET/i;
+const CONNECTION_TEXT = /Connection is closed|Stream isn't writeable|ECONNREFUSED|ECONNRESET|Disconnects client|The client is closed/i;
+/** Classes of errors of node-redis, Glide and Bun: they have no codes. */
+const CONNECTION_CLASSES = /Socket|ClientClosed|ClientOffline|Disconnects|ConnectionTimeout|ConnectionClosed|ClosingError|ConnectionError/;
+const REPLY_CLASSES = /ErrorReply|SimpleError|BlobError|RequestError|MultiError/;
 
 /** Texts of errors without a code that BullMQ throws after it has asked Redis. */
 const TEXT_ERRORS = [
@@ -58,6 +61,15 @@ export function messageOf(error) {
   return String(error?.message ?? error);
 }
 
+/** Whether the call may still happen. Glide gives up after 250 ms. */
+function isOverdue(error) {
+  return error instanceof Overdue || classOf(error) === 'TimeoutError';
+}
+
+function classOf(error) {
+  return error?.constructor?.name ?? '';
+}
+
 export function errorCode(error) {
   if (error instanceof Refusal) {
     return error.refusal;
@@ -71,10 +83,10 @@ export function errorCode(error) {
     return SCRIPT_ERRORS.get(error.code);
   }
   const { code, name } = error ?? {};
-  if (CONNECTION_CODES.has(code) || CONNECTION_NAMES.has(name) || CONNECTION_TEXT.test(messageOf(error))) {
+  if (CONNECTION_CODES.has(code) || CONNECTION_NAMES.has(name) || CONNECTION_TEXT.test(messageOf(error)) || CONNECTION_CLASSES.test(classOf(error))) {
     return 'connection-lost';
   }
-  if (error instanceof Overdue) {
+  if (isOverdue(error)) {
     return 'timeout';
   }
   for (const [pattern, meaning] of TEXT_ERRORS) {
@@ -82,7 +94,7 @@ export function errorCode(error) {
       return meaning;
     }
   }
-  if (name === 'ReplyError' || error instanceof SyntaxError || typeof code === 'number') {
+  if (name === 'ReplyError' || REPLY_CLASSES.test(classOf(error)) || error instanceof SyntaxError || typeof code === 'number') {
     return 'other';
   }
   // All other errors come from BullMQ's own checks of arguments, before it sends anything.
@@ -93,7 +105,7 @@ export function errorCode(error) {
 export function failure(id, error, operation) {
   const code = errorCode(error);
   const claimedButUnreadable = error instanceof SyntaxError && operation.startsWith('worker.');
-  const definite = code !== 'connection-lost' && !(error instanceof Overdue) && !claimedButUnreadable;
+  const definite = code !== 'connection-lost' && !isOverdue(error) && !claimedButUnreadable;
   const status = definite ? 'fail' : 'info';
   return { type: 'result', id, status, error: { code, definite, message: messageOf(error) } };
 }

@@ -6,6 +6,7 @@ import { Refusal, messageOf } from './errors.mjs';
 import { Handle, abandonInTime, handles, sharedClients } from './handles.mjs';
 import { log, sendEvent } from './lines.mjs';
 import { PROCESSORS } from './processors.mjs';
+import { newClient } from './redis_clients.mjs';
 
 function addressParts(address) {
   const separator = address.lastIndexOf(':');
@@ -30,7 +31,7 @@ function urlOf(redis) {
 function sharedClient(redis, options) {
   const key = JSON.stringify(redis);
   if (!sharedClients.has(key)) {
-    const client = new ioredis.Redis(options);
+    const client = newClient(options);
     client.on('error', error => log(`shared client: ${messageOf(error)}`));
     sharedClients.set(key, client);
   }

@@ -28,6 +28,7 @@ from conformance.upstream.installed_files import (
     verify_files,
 )
 from conformance.upstream.node import NodeBinary, run_npm
+from conformance.upstream.redis_libraries import OtherLibrary
 
 CACHE_VARIABLE = "BULLMQ_CONFORMANCE_CACHE"
 """Environment variable that names another cache folder."""
@@ -80,17 +81,22 @@ def ensure_package(
 
 
 def ensure_bullmq(
-    node: NodeBinary, version: str, *, announce: Callable[[str], None], overrides: Mapping[str, str] | None = None
+    node: NodeBinary,
+    version: str,
+    *,
+    announce: Callable[[str], None],
+    overrides: Mapping[str, str] | None = None,
+    library: OtherLibrary | None = None,
 ) -> BullMQPackage:
     """Return this version of bullmq, every file verified; the pinned one is installed from the kit's own lock.
 
-    `overrides` as in `ensure_version`. Raises EnvironmentProblem if npm cannot install it, or if an installed file has
-    changed since.
+    `overrides` and `library` as in `ensure_version`. Raises EnvironmentProblem if npm cannot install it, or if an
+    installed file has changed since.
     """
-    if version == _pinned_version("bullmq") and not overrides:
+    if version == _pinned_version("bullmq") and not overrides and not library:
         package = ensure_package(node, announce=announce)
     else:
-        package = ensure_version(node, version, overrides=overrides, announce=announce)
+        package = ensure_version(node, version, overrides=overrides, library=library, announce=announce)
     package.verify()
     return package
 
@@ -101,19 +107,22 @@ def ensure_version(
     *,
     announce: Callable[[str], None],
     overrides: Mapping[str, str] | None = None,
+    library: OtherLibrary | None = None,
     cache_root: Path | None = None,
 ) -> BullMQPackage:
     """Return another version of bullmq; installs it first if it is not in the cache.
 
-    `overrides`: versions of its dependencies, such as ioredis, instead of its own choice. Raises EnvironmentProblem if
-    npm cannot install it, or if the cache cannot be written.
+    `overrides`: versions of its dependencies, such as ioredis, instead of its own choice. `library`: installed next to
+    it. Raises EnvironmentProblem if npm cannot install it, or if the cache cannot be written.
     """
-    chosen = dict(overrides or {})
+    chosen = {**(library.packages if library else {}), **(overrides or {})}
     # Since 6.0, ioredis is a peer dependency of bullmq, so the user must choose its version.
-    direct = {"bullmq": version, "ioredis": chosen.get("ioredis", _pinned_version("ioredis"))}
+    wanted = ("ioredis", *(library.packages if library else ()))
+    direct = {"bullmq": version, **{package: chosen.get(package, _pinned_version("ioredis")) for package in wanted}}
     name = "+".join([f"bullmq-{version}", *(f"{package.replace('/', '-')}-{of}" for package, of in chosen.items())])
     described = json.dumps({"private": True, "dependencies": direct, "overrides": chosen})
-    words = ("install", "--omit=optional")
+    # A native library comes as an optional package for each system.
+    words = ("install",) if library and library.native else ("install", "--omit=optional")
     other = _Installation(
         node, (cache_root or cache_folder()) / name, name.replace("-", " ", 1), {"package.json": described}, words
     )

@@ -141,6 +141,7 @@ def test_every_option_of_a_run_is_in_the_run_file() -> None:
 def test_the_reproduce_line_has_the_options_that_a_failure_may_depend_on() -> None:
     assert {option.name for option in options_of(RunConfig) if option.reproduce} == {
         "packages",
+        "library",
         "oracle",
         "partner",
         "redis",

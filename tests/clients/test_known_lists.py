@@ -10,10 +10,13 @@ import pytest
 
 from conformance.environment.clients import client_folders
 from conformance.gate.known_failures import KnownFailure, load_known, unexplained
+from conformance.gate.options import known_folder
 from conformance.ledger.loader import load_ledger
+from conformance.upstream.redis_libraries import OTHERS
 
 SCENARIOS = Path(str(files("conformance.scenarios")))
-LISTS = sorted(path for folder in client_folders().values() for path in folder.glob("known*.toml"))
+FOLDERS = [*client_folders().values(), *map(known_folder, OTHERS)]
+LISTS = sorted(path for folder in FOLDERS for path in folder.glob("known*.toml"))
 
 
 def entries(path: Path) -> tuple[KnownFailure, ...]:

@@ -31,6 +31,7 @@ from conformance.upstream import registry
 from conformance.upstream.installed_files import record_files, resolved_packages
 from conformance.upstream.node import NodeBinary, find_node
 from conformance.upstream.package import HARNESS, MODULES_VARIABLE, BullMQPackage
+from conformance.upstream.redis_libraries import LIBRARY_VARIABLE, OTHERS, OtherLibrary, RedisLibrary, bun_program
 
 
 @pytest.fixture
@@ -479,3 +480,50 @@ def test_other_requirements_are_another_environment(
     requirements.write_text("something else\n")
     assert ensure_python_environment("it", PythonPackages.pinned(requirements), announce=announced.append) != first
     assert len(list(cache.glob("*/complete"))) == 2
+
+
+# Libraries for Redis.
+
+
+def test_node_with_another_library_for_redis(
+    toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = recorded_package(tmp_path / "other", "6.7.0")
+    asked: list[OtherLibrary] = []
+
+    def ensure(_node: NodeBinary, _version: str, *, library: OtherLibrary, **_: object) -> BullMQPackage:
+        asked.append(library)
+        return installed
+
+    monkeypatch.setattr(clients, "ensure_bullmq", ensure)
+    launch = toolchain.launch("node@6.7.0", library="redis")
+    assert asked == [OTHERS["redis"]]
+    assert launch.command == toolchain.oracle.command
+    assert launch.environment == {MODULES_VARIABLE: str(installed.root), LIBRARY_VARIABLE: "redis"}
+    assert launch.words == ["--with-driver", "redis", "--client", "node@6.7.0"]
+    monkeypatch.setattr(clients, "bun_program", lambda: "/opt/bun")
+    assert toolchain.launch("node@6.7.0", library="bun").command == ["/opt/bun", *toolchain.oracle.command[1:]]
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "library", "why"),
+    [
+        ("node", (), "redis", "BullMQ 5.62.0 cannot use redis"),
+        ("node@5.80.0", (), "valkey-glide", "BullMQ 5.80.0 cannot use valkey-glide"),
+        ("node@5.76.11", (), "bun", "BullMQ 5.76.11 cannot use bun"),
+        ("reference", (), "redis", "no effect on 'reference'"),
+        ("mine", ("./driver",), "redis", "no effect on 'mine'"),
+    ],
+)
+def test_a_library_that_a_client_cannot_use_is_refused(
+    toolchain: Toolchain, name: str, command: tuple[str, ...], library: RedisLibrary, why: str
+) -> None:
+    with pytest.raises(UsageProblem, match=why) as caught:
+        toolchain.launch(name, command, library=library)
+    assert "--client node@6.7.0" in caught.value.hint
+
+
+def test_bun_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EnvironmentProblem, match="needs the program bun"):
+        bun_program()

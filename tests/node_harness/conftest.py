@@ -63,9 +63,9 @@ class LineClient:
         self.process.stdin.write(data + b"\n")
         self.process.stdin.flush()
 
-    def hello(self, *, seed: int = 1) -> Line:
+    def hello(self, *, seed: int = 1, within_s: float = DEADLINE_S) -> Line:
         self.write(json.dumps({"type": "hello", "protocol": 1, "seed": seed}).encode())
-        return self._next_line(time.monotonic() + DEADLINE_S)
+        return self._next_line(time.monotonic() + within_s)
 
     def start(self, op: str, handle: str | None = None, *, now_ms: int | None = None, **args: Any) -> int:
         """Send a call without waiting for its result; answers its id."""
