@@ -22,6 +22,7 @@ from conformance.gate.options import RunConfig
 from conformance.gate.records import Verdict
 from conformance.participants.marks import Tier
 from conformance.problems import UsageProblem
+from conformance.upstream.package import HARNESS
 
 from .gate_builders import finding, record
 
@@ -69,6 +70,13 @@ def test_a_named_clients_list_is_not_read_with_another_oracle(monkeypatch: pytes
     assert RunConfig(client="theirs", oracle="6.7.0").known_path is None
     (tmp_path / "known-6.7.0.toml").touch()
     assert RunConfig(client="theirs", oracle="6.7.0").known_path == tmp_path / "known-6.7.0.toml"
+
+
+def test_node_on_another_library_has_a_list_of_its_own() -> None:
+    config = RunConfig(client="node@6.7.0", library="valkey-glide", oracle="6.7.0")
+    assert config.known_path == HARNESS / "known" / "valkey_glide" / "known-6.7.0.toml"
+    assert RunConfig(client="node@6.7.0", library="valkey-glide", oracle="5.81.5").known_path is None
+    assert RunConfig(client="node@6.7.0", oracle="6.7.0").known_path is None
 
 
 # Reading.
