@@ -15,8 +15,8 @@ from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.policy import Policy, ReconnectPolicy
 from conformance.reference_impl.queue import Queue
-from conformance.reference_impl.scripts import runner
-from conformance.reference_impl.scripts.runner import OfficialTexts, ScriptTexts
+from conformance.reference_impl.scripts import texts
+from conformance.reference_impl.scripts.texts import OfficialTexts, ScriptTexts
 from conformance.reference_impl.workers.worker import Worker
 from conformance.servers import RedisInstance
 from conformance.upstream import lua_download
@@ -25,7 +25,7 @@ from conformance.upstream import lua_download
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has not looked for the scripts yet."""
-    monkeypatch.setattr(runner, "_OFFICIAL", OfficialTexts())
+    monkeypatch.setattr(texts, "_OFFICIAL", OfficialTexts())
 
 
 @pytest.mark.usefixtures("fresh")
@@ -91,7 +91,7 @@ def test_who_comes_when_the_scripts_are_there_does_not_overtake_who_waited_for_t
         return scripts
 
     monkeypatch.setattr(lua_download, "scripts_without_node", slow)
-    monkeypatch.setattr(runner, "_OFFICIAL", official)
+    monkeypatch.setattr(texts, "_OFFICIAL", official)
 
     async def steps() -> None:
         queue = Queue("q", {"connection": connection, "prefix": prefix})

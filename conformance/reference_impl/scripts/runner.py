@@ -2,109 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from redis.exceptions import NoScriptError
 
-from conformance.problems import Problem
 from conformance.protocol.keys import QueueKeys
 from conformance.protocol.scripts import ErrorCode
 from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.connection.connection import Connection
 from conformance.reference_impl.connection.resp import Argument, Command, CommandHead
-from conformance.reference_impl.errors import BullMQError, script_error
+from conformance.reference_impl.errors import script_error
 from conformance.reference_impl.js_values import well_formed
+from conformance.reference_impl.scripts.texts import (
+    ClientTexts,
+    ScriptText,
+    ScriptTexts,
+    official_scripts,
+    script_texts,
+)
 
-logger = logging.getLogger("bullmq")
-
-
-class ScriptText(Protocol):
-    """A Lua script of the pinned package (`conformance.upstream` provides them)."""
-
-    @property
-    def name(self) -> str:
-        """Name without the number of keys, for example `moveToActive`."""
-        ...
-
-    @property
-    def key_count(self) -> int:
-        """How many of the arguments are KEYS."""
-        ...
-
-    @property
-    def text(self) -> str:
-        """Source as BullMQ sends it."""
-        ...
-
-    @property
-    def sha1(self) -> str:
-        """SHA-1 of the text, in hexadecimal."""
-        ...
-
-
-ScriptTexts = Mapping[str, ScriptText]
-"""Scripts by name."""
-
-
-class OfficialTexts:
-    """The official scripts, found once per process and shared by all its clients."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.found: ScriptTexts | None = None
-
-    def get(self) -> ScriptTexts:
-        """Return them; the first time they are looked for, and fetched if need be. Blocks meanwhile."""
-        # A thread lock: several event loops of one process may look for the scripts at the same time.
-        with self._lock:
-            if self.found is None:
-                from conformance.upstream.lua_download import (  # noqa: PLC0415 - who passes scripts needs none
-                    scripts_without_node,
-                )
-
-                self.found = scripts_without_node(announce=logger.info)
-            return self.found
-
-
-_OFFICIAL: Final = OfficialTexts()
-
-
-def official_scripts() -> ScriptTexts:
-    """Return the scripts of the pinned npm package by name, found once per process; neither Node nor npm is needed.
-
-    They come from the folder that `BULLMQ_SCRIPTS` names, the user's cache, or else from the npm registry. Blocks the
-    first time: a client calls it in a thread. Raises conformance.problems.EnvironmentProblem where there is no network
-    for the first time, or the texts are not those of the manifest.
-    """
-    return _OFFICIAL.get()
-
-
-def texts_in_folder(folder: str | Path) -> ScriptTexts:
-    """Return the scripts that a folder has: an unpacked package of bullmq, or files `NAME-KEYS.lua`.
-
-    Raises BullMQError where they are not the pinned ones.
-    """
-    from conformance.upstream.lua_download import scripts_in_folder  # noqa: PLC0415 - who passes scripts needs none
-
-    try:
-        return scripts_in_folder(Path(folder).expanduser())
-    except Problem as problem:
-        raise BullMQError(str(problem)) from problem
-
-
-def script_texts(scripts: ScriptTexts | str | Path | None) -> ScriptTexts | None:
-    """Return the scripts that a client was given, itself or in a folder; None for the official ones.
-
-    Those are looked for when the first of them is called.
-    """
-    return texts_in_folder(scripts) if isinstance(scripts, (str, Path)) else scripts
+__all__ = [
+    "EvalCommand",
+    "ScriptCalls",
+    "ScriptOwner",
+    "ScriptRunner",
+    "ScriptText",
+    "ScriptTexts",
+    "is_refusal",
+    "official_scripts",
+    "script_texts",
+]
 
 
 @dataclass(frozen=True)
@@ -124,10 +54,7 @@ class ScriptRunner:
 
     def __init__(self, connection: Connection, scripts: ScriptTexts | None) -> None:
         self.connection = connection
-        self._scripts: ScriptTexts = {} if scripts is None else scripts
-        self._has_texts = scripts is not None
-        self._finding: asyncio.Task[ScriptTexts] | None = None
-        self._without_texts = 0
+        self._texts = ClientTexts(scripts)
         self._sent: set[str] = set()
 
     async def run(self, call: EvalCommand) -> Any:
@@ -136,8 +63,8 @@ class ScriptRunner:
         The first call of each script has the full text in any case, as Node's has: were it refused with NOSCRIPT and
         sent again, calls that came after it could overtake it.
         """
-        if not self._has_texts or self._without_texts:
-            await self._find_texts()
+        if not self._texts.are_known:
+            await self._texts.find()
         if call.name not in self._sent:
             # Before the await: calls of the same turn may then use the digest, because Redis runs this one first.
             self._sent.add(call.name)
@@ -150,7 +77,7 @@ class ScriptRunner:
 
     def known_digest(self, name: str) -> str | None:
         """SHA-1 of a script that was sent on this connection before; None if its text has to go first."""
-        return self._scripts[name].sha1 if name in self._sent and not self._without_texts else None
+        return self._texts.texts[name].sha1 if name in self._sent and self._texts.are_known else None
 
     async def run_pipeline(self, calls: Sequence[EvalCommand]) -> list[Any]:
         """Run scripts in a pipeline; one that fails has its error as reply. Only a NOSCRIPT error is resent."""
@@ -180,9 +107,9 @@ class ScriptRunner:
 
     async def _load_missing(self, calls: Sequence[EvalCommand]) -> None:
         """Load beforehand: that keeps the order of the calls, which resending them one by one would not."""
-        if not self._has_texts or self._without_texts:
-            await self._find_texts()
-        needed = {call.name: self._scripts[call.name] for call in calls}
+        if not self._texts.are_known:
+            await self._texts.find()
+        needed = {call.name: self._texts.texts[call.name] for call in calls}
         if not needed:
             return
         # Each time, not once per socket: SCRIPT FLUSH may come at any moment, and a MULTI cannot resend a single call.
@@ -190,34 +117,6 @@ class ScriptRunner:
         for script, is_known in zip(needed.values(), known, strict=True):
             if not is_known:
                 await self.connection.command("SCRIPT LOAD", script.text)
-
-    async def _find_texts(self) -> None:
-        """Look for the official scripts in a thread; all calls wait for the same look, and go on in their order."""
-        if _OFFICIAL.found is not None and not self._without_texts:
-            self._scripts, self._has_texts = _OFFICIAL.found, True
-            return
-        # A future per call, so that cancelling one call does not cancel the others. Futures are settled in the order of
-        # the calls, even if the scripts are loaded by now, so that no call overtakes an earlier one.
-        told = asyncio.get_running_loop().create_future()
-        look = self._look()
-        look.add_done_callback(lambda _: None if told.done() else told.set_result(None))
-        # Later calls also wait while this is above 0, even if the texts are there: none may overtake.
-        self._without_texts += 1
-        try:
-            await told
-            self._scripts, self._has_texts = look.result(), True
-        except Problem as problem:
-            raise BullMQError(str(problem)) from problem
-        finally:
-            self._without_texts -= 1
-
-    def _look(self) -> asyncio.Task[ScriptTexts]:
-        """The look that is under way; another one where there is none, or the last one failed."""
-        look = self._finding
-        if look is None or (look.done() and (look.cancelled() or look.exception() is not None)):
-            # In a thread, because a download would block the event loop and with it the renewal of locks.
-            look = self._finding = asyncio.create_task(asyncio.to_thread(official_scripts))
-        return look
 
     def _by_digest(self, call: EvalCommand) -> Command:
         script = self._script(call)
@@ -229,7 +128,7 @@ class ScriptRunner:
         return ("EVAL", self._script(call).text, len(call.keys), *call.keys, *call.arguments)
 
     def _script(self, call: EvalCommand) -> ScriptText:
-        script = self._scripts[call.name]
+        script = self._texts.texts[call.name]
         if script.key_count != len(call.keys):
             raise ValueError(f"{call.name} takes {script.key_count} keys, not {len(call.keys)}")
         return script
