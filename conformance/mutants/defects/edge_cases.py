@@ -14,6 +14,7 @@ from conformance.mutants.registry import mutant
 from conformance.protocol.keys import QueueKeys, is_queue_name
 from conformance.reference_impl import js_values, packing
 from conformance.reference_impl.connection import connection as connection_module
+from conformance.reference_impl.connection import replies
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.jobs import attempts as job_attempts
 from conformance.reference_impl.jobs import job as job_module
@@ -196,13 +197,13 @@ def worker_name_insisted_on(damage: Damage) -> None:
 @mutant("edge.ill-formed-refused", kills=("edge.invalid-utf8", "edge.invalid-utf8.events"))
 def ill_formed_refused(damage: Damage) -> None:
     """A reply that is not UTF-8 is an error."""
-    damage.replace(connection_module, "texts", lambda reply: _texts(reply, "strict"))
+    damage.replace(replies, "texts", lambda reply: _texts(reply, "strict"))
 
 
 @mutant("edge.ill-formed-dropped", kills=("edge.invalid-utf8.shown",))
 def ill_formed_dropped(damage: Damage) -> None:
     """Bytes that are not UTF-8 are left out."""
-    damage.replace(connection_module, "texts", lambda reply: _texts(reply, "ignore"))
+    damage.replace(replies, "texts", lambda reply: _texts(reply, "ignore"))
 
 
 def _texts(reply: Any, errors: str) -> list[str]:

@@ -6,22 +6,50 @@ import asyncio
 import contextlib
 import logging
 import re
-import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
-from redis.exceptions import ClusterCrossSlotError, RedisClusterException, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisClusterException, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.cluster_nodes import ClusterNodes
+from conformance.reference_impl.connection.link import Link
 from conformance.reference_impl.connection.opening import ConnectAttempts
+from conformance.reference_impl.connection.replies import flat_mapping, maybe_text, text, texts
 from conformance.reference_impl.connection.resp import Argument, Command
+from conformance.reference_impl.connection.server_facts import (
+    MINIMUM_VERSION,
+    concerns,
+    minimum_block_s,
+    parse_info,
+    version_of,
+)
 from conformance.reference_impl.connection.single_socket import SingleSocket
+from conformance.reference_impl.connection.slots import CrossSlot, cross_slot, with_slots_explained
 from conformance.reference_impl.connection.wire import HungUp, ReplyReceiver, first_error
-from conformance.reference_impl.errors import BullMQError, Closed
+from conformance.reference_impl.errors import Closed
 from conformance.reference_impl.policy import ReconnectPolicy
+
+__all__ = [
+    "CONNECTION_LOST",
+    "Connection",
+    "ConnectionWatch",
+    "CrossSlot",
+    "Link",
+    "concerns",
+    "cross_slot",
+    "flat_mapping",
+    "is_connection_problem",
+    "maybe_text",
+    "minimum_block_s",
+    "parse_info",
+    "text",
+    "texts",
+    "version_of",
+    "with_slots_explained",
+]
 
 logger = logging.getLogger("bullmq")
 CONNECTION_LOST: Final = (RedisConnectionError, RedisTimeoutError, ConnectionError, TimeoutError)
@@ -29,17 +57,6 @@ CONNECTION_LOST: Final = (RedisConnectionError, RedisTimeoutError, ConnectionErr
 
 _NAME: Final = re.compile("[!-~]+")
 """Connection names that Redis accepts. A worker with another name has an unnamed connection, as in Node.js."""
-
-MINIMUM_VERSION: Final[tuple[int, ...]] = (5, 0, 0)
-RECOMMENDED_VERSION: Final[tuple[int, ...]] = (6, 2, 0)
-SHORT_BLOCK_VERSION: Final[tuple[int, ...]] = (7, 0, 8)
-"""Before this, Redis rounds a block timeout of 1 ms down to 0, which means forever."""
-
-_SLOT_TEXTS: Final = (
-    "must map to the same key slot",  # redis-py, before it sends a script
-    "hash to the same slot",  # Redis, CROSSSLOT
-    "non local key in a cluster node",  # Redis, for a key that a script makes up by itself
-)
 
 
 class ConnectionWatch(Protocol):
@@ -291,147 +308,6 @@ class Connection:
             self._watch.warn(concern)
 
 
-class LinkOwner(Protocol):
-    """The object that emits the events of the connection."""
-
-    def emit(self, event: str, *args: Any) -> None:
-        """Call the listeners."""
-        ...
-
-
-class Link:
-    """Tracks an outage of Redis: its start, the failed attempts, and the time of the next one.
-
-    Emits on its owner: `disconnected` (error) at the first loss; `reconnecting` (number) at every further attempt;
-    `reconnected` (attempts, seconds); `unreachable` (attempts, error) once `max_attempts` are used up; `warning`
-    (text).
-
-    Losses before the next attempt is due count as the same attempt, because several connections and jobs notice the
-    same outage.
-    """
-
-    def __init__(self, owner: LinkOwner, policy: ReconnectPolicy) -> None:
-        self._owner = owner
-        self._policy = policy
-        self._failures = 0
-        self._lost_at = 0.0
-        self._next_attempt = 0.0
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the last command did not get through."""
-        return self._failures > 0
-
-    @property
-    def pause_s(self) -> float:
-        """Seconds until the next attempt is due; 0 while Redis can be reached."""
-        return max(self._next_attempt - time.monotonic(), 0) if self._failures else 0
-
-    def lost(self, error: BaseException) -> None:
-        """Note that a command did not get through."""
-        now = time.monotonic()
-        if self._failures and now < self._next_attempt:
-            return
-        self._failures += 1
-        # Monotonic, because the wall clock may be set during an outage.
-        self._next_attempt = now + self._policy.delay_s(self._failures)
-        if self._failures == 1:
-            self._lost_at = now
-            self._owner.emit("disconnected", error)
-            return
-        self._owner.emit("reconnecting", self._failures - 1)
-        # `==`, not `>=`: `unreachable` closes the worker and must be emitted once.
-        if self._failures - 1 == self._policy.max_attempts:
-            self._owner.emit("unreachable", self._failures - 1, error)
-
-    def restored(self) -> None:
-        """Note that Redis can be reached again."""
-        # Reset before emitting: a listener may send a command, which must not see the outage as continuing.
-        attempts, self._failures = self._failures, 0
-        self._owner.emit("reconnecting", attempts)
-        self._owner.emit("reconnected", attempts, time.monotonic() - self._lost_at)
-
-    def warn(self, text: str) -> None:
-        """Emit a warning about the server."""
-        self._owner.emit("warning", text)
-
-
-def text(reply: Any) -> str:
-    """Return a reply as text; bytes that are not UTF-8 are replaced, as Node does."""
-    return reply.decode("utf-8", "replace") if isinstance(reply, bytes) else str(reply)
-
-
-def maybe_text(reply: Any) -> str | None:
-    """Return a reply as text, or None for a nil reply."""
-    return None if reply is None else text(reply)
-
-
-def texts(reply: Sequence[Any]) -> list[str]:
-    """Return a list reply as texts."""
-    return [word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word) for word in reply]
-
-
-def flat_mapping(reply: Any) -> dict[str, str]:
-    """Alternating field names and values as a dict."""
-    if isinstance(reply, Mapping):
-        return {text(name): text(value) for name, value in reply.items()}
-    try:
-        words = [word.decode() for word in reply]
-    except (UnicodeDecodeError, AttributeError):
-        words = texts(reply)
-    return dict(zip(words[::2], words[1::2], strict=True))
-
-
 def is_connection_problem(error: BaseException) -> bool:
     """Whether the connection failed, as opposed to an error reply of the server."""
     return isinstance(error, CONNECTION_LOST)
-
-
-def parse_info(document: str) -> dict[str, str]:
-    """Read the reply of INFO."""
-    pairs = (line.partition(":") for line in document.splitlines())
-    return {name: value for name, separator, value in pairs if separator}
-
-
-def version_of(facts: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the server's version; the oldest supported one if INFO does not have it."""
-    return tuple(int(part) for part in re.findall(r"\d+", facts.get("redis_version", "5.0.0"))[:3])
-
-
-def minimum_block_s(version: tuple[int, ...]) -> float:
-    """Return the shortest time (s) for which a server of this version can block."""
-    return 0.001 if version >= SHORT_BLOCK_VERSION else 0.002
-
-
-def concerns(facts: Mapping[str, str]) -> Iterator[str]:
-    """Warnings about the server's version and settings. Raises BullMQError if the version is too old."""
-    version = version_of(facts)
-    shown = ".".join(map(str, version))
-    if version < MINIMUM_VERSION:
-        raise BullMQError(f"Redis version needs to be greater or equal than 5.0.0 Current: {shown}")
-    if version < RECOMMENDED_VERSION:
-        yield f"It is highly recommended to use a minimum Redis version of 6.2.0, current: {shown}"
-    policy = facts.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction":
-        yield f'Eviction policy is {policy}. It should be "noeviction"'
-
-
-class CrossSlot(BullMQError):
-    """The keys of a queue or flow are spread over a cluster; its scripts need them in one slot."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            "CROSSSLOT: the keys of a queue must share one slot of the cluster; give it a prefix with a hash tag, "
-            f'for example {{"prefix": "{{bull}}"}} (the error was: {reason})'
-        )
-
-
-def cross_slot(error: Exception) -> CrossSlot | None:
-    """Return the error to raise instead of an error about slots, None for any other error."""
-    is_about_slots = isinstance(error, ClusterCrossSlotError) or any(text in str(error) for text in _SLOT_TEXTS)
-    return CrossSlot(str(error)) if is_about_slots else None
-
-
-def with_slots_explained(replies: Sequence[Any]) -> list[Any]:
-    """Return the replies; errors about slots become CrossSlot."""
-    return [cross_slot(reply) or reply if isinstance(reply, Exception) else reply for reply in replies]
