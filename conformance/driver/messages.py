@@ -33,6 +33,7 @@ Capability = Literal[
     "library",
     "queue-events",
     "unheard",
+    "meter",
 ]
 """An ability of a driver beyond single operations.
 
@@ -41,7 +42,7 @@ Capability = Literal[
 `sandbox`: workers of processor `sandboxed`. `url`, `client`: accepts this `redis.form`. `fail-fast`: accepts
 `redis.fail_fast`. `library`: accepts `library` in `open`. `queue-events`: queues report what they do (`paused`,
 `resumed`, `removed`, `progress`).
-`unheard`: obeys `unheard` of `open`, and reports `uncaught` errors.
+`unheard`: obeys `unheard` of `open`, and reports `uncaught` errors. `meter`: obeys `meter` of `open`.
 """
 
 EXCERPT_CHARACTERS = 160

@@ -7,7 +7,7 @@
 //
 // Comments name the upstream file (src/classes/*.ts) where a choice here only makes sense with knowledge of it.
 
-import { packages, version } from './bullmq.mjs';
+import { bullmq, packages, version } from './bullmq.mjs';
 import { clock, seedRandom } from './clock.mjs';
 import { Overdue, Refusal, failure, messageOf } from './errors.mjs';
 import { handleNamed, handles, within } from './handles.mjs';
@@ -26,6 +26,8 @@ import './operations/workers.mjs';
 const PROTOCOL_VERSION = 1;
 const CAPABILITIES = [
     'clock', 'manual-worker', 'managed-worker', 'cluster', 'raw-data', 'sandbox', 'url', 'client', 'fail-fast', 'queue-events', 'unheard',
+    // Older releases have no metrics of their own.
+    ...(bullmq.MetricNames ? ['meter'] : []),
 ];
 /** The part of a call's deadline after which it is answered as undecided. */
 const ANSWER_BY = 0.9;

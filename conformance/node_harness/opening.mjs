@@ -5,6 +5,7 @@ import { clock } from './clock.mjs';
 import { Refusal, messageOf } from './errors.mjs';
 import { Handle, abandonInTime, handles, sharedClients } from './handles.mjs';
 import { log, sendEvent } from './lines.mjs';
+import { meterOf } from './meter.mjs';
 import { PROCESSORS } from './processors.mjs';
 import { newClient } from './redis_clients.mjs';
 
@@ -76,7 +77,8 @@ export async function openHandle(name, args) {
 
 async function connect(handle, args) {
   const connection = connectionFor(handle, args.redis);
-  const options = { ...args.options, prefix: args.prefix, connection };
+  const telemetry = args.meter ? { telemetry: meterOf(handle) } : {};
+  const options = { ...args.options, ...telemetry, prefix: args.prefix, connection };
   const open = { queue: openQueue, worker: openWorker, events: openEvents, flow: openFlow, relay: openRelay }[args.role];
   if (!open) {
     throw new Refusal('invalid-argument', `no such role: ${args.role}`);

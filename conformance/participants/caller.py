@@ -253,6 +253,7 @@ class Caller:
             processor_args=settings.pop("processor_args", {}),
             library=settings.pop("library", False),
             unheard=settings.pop("unheard", False),
+            meter=settings.pop("meter", False),
             options=settings,
         )
         return handle
@@ -394,6 +395,7 @@ def missing_declaration(opened: lifecycle.Open, ready: Ready) -> str:
     needed = {opened.redis.form} - {"options"} | ({"fail-fast"} if opened.redis.fail_fast else set())
     needed |= {"library"} if opened.library else set()
     needed |= {"unheard"} if opened.unheard else set()
+    needed |= {"meter"} if opened.meter else set()
     for capability in sorted(needed.difference(ready.capabilities)):
         return f"the capability {capability}"
     if opened.role == "worker":

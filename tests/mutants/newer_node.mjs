@@ -45,6 +45,20 @@ const DEFECTS = {
       const reset = Boolean(opts.resetAttemptsMade || opts.resetAttemptsStarted);
       return retry.call(this, state, { resetAttemptsMade: reset, resetAttemptsStarted: reset });
     }),
+  'meter.only-ends': () =>
+    change(Job, 'recordJobMetrics', record => function (state) {
+      return ['completed', 'failed'].includes(state) ? record.call(this, state) : undefined;
+    }),
+  'meter.without-state': () =>
+    changeMeter(meter => ({
+      createCounter: name => ({
+        add: (value, { 'bullmq.job.state': _state, ...others }) => meter.createCounter(name).add(value, others),
+      }),
+    })),
+  'meter.seconds': () =>
+    changeMeter(meter => ({
+      createHistogram: name => ({ record: (ms, others) => meter.createHistogram(name).record(ms / 1000, others) }),
+    })),
   'locks.lost-in-silence': () =>
     change(Worker, 'emit', emit => function (name, ...args) {
       return name === 'lockRenewalFailed' ? false : emit.call(this, name, ...args);
@@ -92,6 +106,19 @@ const DEFECTS = {
       return { ...found, subscriptions: found.patterns };
     }),
 };
+
+/** Record a job's state with another meter, which changes what a `kind` of instrument is given. */
+function changeMeter(change) {
+  const record = Job.prototype.recordJobMetrics;
+  Job.prototype.recordJobMetrics = function (state) {
+    const { meter } = this.queue.opts.telemetry ?? {};
+    if (!meter) {
+      return record.call(this, state);
+    }
+    const changed = { ...meter, ...change(meter) };
+    return record.call({ __proto__: this, queue: { __proto__: this.queue, opts: { telemetry: { meter: changed } } } }, state);
+  };
+}
 
 DEFECTS[process.argv[2]]();
 await import(`${harness}/driver.mjs`);

@@ -72,6 +72,9 @@ DEFECTS: Mapping[str, str] = {
     "relay.retained-unmarked": "relay.retained",
     "relay.never-unsubscribes": "relay.ends",
     "relay.counts-patterns": "relay.getters",
+    "meter.only-ends": "telemetry.counters",
+    "meter.without-state": "telemetry.counters",
+    "meter.seconds": "telemetry.durations",
 }
 """Planted defects of the newer Node (`newer_node.mjs`), and the rows that fail with them."""
 

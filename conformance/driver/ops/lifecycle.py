@@ -39,7 +39,8 @@ class Open(Op[Nothing], frozen=True):
     `connection` and `prefix`. `processor` and `processor_args` are for role worker only. A worker of processor `manual`
     must not start its loop, its stalled check or its lock renewal; others start immediately unless `options.autorun` is
     false. For roles flow and relay, `queue` is ignored: the queue names are in the flow, and a relay has none.
-    `unheard` (a capability): no listener for `error` is added, as users forget to do.
+    `unheard` (a capability): no listener for `error` is added, as users forget to do. `meter` (a capability; 5.69.0 and
+    newer): the object gets telemetry with a meter, and each measurement is an event `measured`.
 
     `library` (capability `library`; queue, worker and events): with all rules of the written specification for a
     library: checks and limits of jobs, its cap and spread of back-off, its pauses before reconnecting; metrics and logs
@@ -56,6 +57,7 @@ class Open(Op[Nothing], frozen=True):
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     library: bool = False
     unheard: bool = False
+    meter: bool = False
 
 
 @operation("close", on="any", answer=Nothing)
@@ -115,6 +117,15 @@ class CancelledEvent(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class MeasuredEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments of `measured`: a number that the client has given to an instrument of its user's meter."""
+
+    kind: Literal["counter", "histogram", "gauge"]
+    name: str
+    value: float
+    attributes: dict[str, Any]
+
+
 class ErrorEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Arguments of an `error` event, and of `uncaught`: an error that would end the process of the client's user."""
 
@@ -161,6 +172,7 @@ EVENT_ARGS: dict[str, type[Any]] = {
     "cancelled": CancelledEvent,
     "locksRenewed": JobIdsEvent,
     "lockRenewalFailed": JobIdsEvent,
+    "measured": MeasuredEvent,
     "removed": JobIdEvent,
     "progress": JobIdEvent,
     "drained": Nothing,
