@@ -10,6 +10,7 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+from conformance.pages.markdown import markdown_code, only_escaped
 from conformance.pages.text import clip, count, duration, visible
 
 LONGEST_ON_PAGE = 600
@@ -26,8 +27,9 @@ def html_page(package: str, template: str, **values: Any) -> str:
 
 
 def markdown_text(package: str, template: str, **values: Any) -> str:
-    """Render a Markdown template of a package; nothing is escaped."""
-    return page_environment(package).overlay(autoescape=False).get_template(template).render(**values)
+    """Render a Markdown template of a package: texts are escaped as words; the filter `code` makes code of them."""
+    environment = page_environment(package).overlay(autoescape=False, finalize=only_escaped)
+    return environment.get_template(template).render(**values)
 
 
 @cache
@@ -41,6 +43,7 @@ def page_environment(package: str) -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["visible"] = visible
+    environment.filters["code"] = markdown_code
     environment.filters["duration"] = duration
     environment.filters["number"] = _number
     environment.filters["shortened"] = lambda text: clip(text, LONGEST_ON_PAGE)

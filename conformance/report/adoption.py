@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from conformance.pages.text import clip, count, visible
+from conformance.pages.markdown import markdown_code, markdown_words
+from conformance.pages.text import clip, count
 from conformance.versions.adoption import Adoption
 
 LONGEST = 160
@@ -54,5 +55,5 @@ def _names(title: str, advice: str, names: Mapping[str, str]) -> Iterator[str]:
         return
     yield from ("", f"## {title} ({len(names)})", "", advice, "")
     for name, why in names.items():
-        reason = visible(clip(" ".join(why.split()), LONGEST)).replace("<", "&lt;")
-        yield f"- `{name}`{f': {reason}' if why else ''}"
+        reason = markdown_words(clip(" ".join(why.split()), LONGEST))
+        yield f"- {markdown_code(name)}{f': {reason}' if why else ''}"

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from conformance.compact_json import compact_json
-from conformance.pages.text import count, moment, visible
-from conformance.problems import UsageProblem
+from conformance.pages.markdown import markdown_words
+from conformance.pages.text import count, moment
+from conformance.problems import UsageProblem, printable
 from conformance.report.output import write_text
 from conformance.versions.mixed.record import COLUMNS, Column, MixedRecord, Row
 from conformance.versions.mixed.replay import replay_name
@@ -40,7 +41,8 @@ def render_mixed_text(record: MixedRecord) -> str:
     console = Console(file=io.StringIO(), width=WIDTH, color_system=None, force_terminal=False, legacy_windows=False)
     console.print(Markdown(render_mixed_page(record)))
     assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+    # After the rendering, which takes the backslashes away.
+    return printable("\n".join(line.rstrip() for line in console.file.getvalue().splitlines()))
 
 
 def render_mixed_record(record: MixedRecord) -> str:
@@ -88,16 +90,18 @@ def _page(record: MixedRecord) -> Iterator[str]:
     if unsafe:
         yield from ("", "| feature | " + " | ".join(TITLES[column] for column in COLUMNS) + " |", "|---|---|---|---|")
     for row in unsafe:
-        yield f"| {_plain(row.feature)} | " + " | ".join(_word(record, row, column) for column in COLUMNS) + " |"
+        yield (
+            f"| {markdown_words(row.feature)} | " + " | ".join(_word(record, row, column) for column in COLUMNS) + " |"
+        )
     yield from _details(record, unsafe)
-    safe = [_plain(row.feature) for row in record.rows if row.worst == "nothing" and not row.unsupported]
+    safe = [markdown_words(row.feature) for row in record.rows if row.worst == "nothing" and not row.unsupported]
     if safe:
         yield from ("", "## Safe in every order", "", f"{'; '.join(safe)}.")
     for row in record.rows:
         if row.unsupported:
-            yield from ("", f"Not run: {_plain(row.feature)} ({_plain(row.unsupported)})")
+            yield from ("", f"Not run: {markdown_words(row.feature)} ({markdown_words(row.unsupported)})")
     if record.absent:
-        yield from ("", f"Neither release has: {'; '.join(map(_plain, record.absent))}.")
+        yield from ("", f"Neither release has: {'; '.join(map(markdown_words, record.absent))}.")
 
 
 def _sentence(record: MixedRecord, column: Column) -> str:
@@ -136,12 +140,7 @@ def _details(record: MixedRecord, unsafe: list[Row]) -> Iterator[str]:
                 seen.setdefault(cell.detail, []).append(" and ".join(cell.newer))
         for detail, roles in seen.items():
             who = ", or as ".join(dict.fromkeys(roles))
-            yield f"- {_plain(row.feature)}, with {record.newer} as {who}: {_plain(detail)}"
-
-
-def _plain(text: str) -> str:
-    safe = visible(" ".join(text.split()), keep_newlines=False).replace("|", "\\|")
-    return safe.replace("<", "&lt;").replace("*", "\\*")
+            yield f"- {markdown_words(row.feature)}, with {record.newer} as {who}: {markdown_words(detail)}"
 
 
 def main(paths: list[str]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +14,9 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from conformance.compact_json import compact_json
-from conformance.pages.text import clip, count, moment, visible
-from conformance.problems import UsageProblem
+from conformance.pages.markdown import markdown_code, markdown_words
+from conformance.pages.text import clip, count, moment
+from conformance.problems import UsageProblem, printable
 from conformance.report.output import write_text
 from conformance.versions.changes import (
     Aspect,
@@ -60,10 +60,9 @@ _SENTENCES: Mapping[str, str] = {
 }
 """What a change of a kind says; every other kind gives both values."""
 
+
 _HARMS: Sequence[str] = WORDS
 """The words for what happens on a shared queue, the mildest first."""
-_CODE = re.compile(r"[`|\n]")
-
 
 def render_version_page(found: VersionDiff) -> str:
     """Render the comparison as Markdown."""
@@ -75,7 +74,8 @@ def render_version_text(found: VersionDiff) -> str:
     console = Console(file=io.StringIO(), width=WIDTH, color_system=None, force_terminal=False, legacy_windows=False)
     console.print(Markdown(render_version_page(found)))
     assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+    # After the rendering, which takes the backslashes away.
+    return printable("\n".join(line.rstrip() for line in console.file.getvalue().splitlines()))
 
 
 def render_version_record(found: VersionDiff) -> str:
@@ -149,9 +149,9 @@ def _heading(found: VersionDiff) -> Iterator[str]:
     )
     yield ""
     words = f"bullmq-conformance versions diff {found.older} {found.newer}{tier}{selected}{searched}"
-    yield f"Made by {_code(words)} (kit {found.kit})."
+    yield f"Made by {markdown_code(words)} (kit {found.kit})."
     sharing = f"bullmq-conformance versions mixed {found.older} {found.newer}"
-    yield f"{_code(sharing)} shows the effects on jobs while both share a queue."
+    yield f"{markdown_code(sharing)} shows the effects on jobs while both share a queue."
     if found.releases:
         yield (
             f"A release is the first that shows a change. It and the previous release were both run; "
@@ -163,9 +163,9 @@ def _releases(found: VersionDiff) -> Iterator[str]:
     """Which release brought what, oldest first."""
     brought: dict[tuple[str, str], list[str]] = {}
     for change in found.changes:
-        brought.setdefault((change.release, change.last_before), []).append(_code(change.requirement))
+        brought.setdefault((change.release, change.last_before), []).append(markdown_code(change.requirement))
     for script in found.scripts:
-        brought.setdefault((script.release, script.last_before), []).append(f"script {_code(script.name)}")
+        brought.setdefault((script.release, script.last_before), []).append(f"script {markdown_code(script.name)}")
     known = sorted((pair for pair in brought if all(pair)), key=lambda pair: Version(pair[0]))
     if known:
         yield from ("", "## Releases", "", "| release | not yet in | changes |", "|---|---|---|")
@@ -179,7 +179,7 @@ def _aspect(title: str, changes: list[Change], found: VersionDiff) -> Iterator[s
     yield from ("", f"## {title}", "", "| requirement | what is different | since |", "|---|---|---|")
     for requirement, its in by_requirement(sorted(changes, key=lambda change: change.requirement)):
         for change in its:
-            yield f"| {_code(requirement)} | {_sentence(change, found)} | {_since(change)} |"
+            yield f"| {markdown_code(requirement)} | {_sentence(change, found)} | {_since(change)} |"
 
 
 def _sentence(change: Change, found: VersionDiff) -> str:
@@ -188,22 +188,22 @@ def _sentence(change: Change, found: VersionDiff) -> str:
     holder, other = (found.older, found.newer) if change.states == "older" else (found.newer, found.older)
     stated, seen = (before, after) if change.states == "older" else (after, before)
     if change.where == "driver":
-        return f"with {other}, {_plain(change.what)}"
+        return f"with {other}, {markdown_words(change.what)}"
     if change.what:
         values = f": {stated}; {other} has {seen}" if seen or stated else f", and {other} does not"
-        return f"in {holder}, {_plain(change.what)}{values}"
+        return f"in {holder}, {markdown_words(change.what)}{values}"
     if change.where.startswith("invariant."):
         rule, broken = (change.before, change.after) if change.states == "older" else (change.after, change.before)
-        return f"{_plain(rule)} Not so in {other}: {_plain(broken)}"
+        return f"{markdown_words(rule)} Not so in {other}: {markdown_words(broken)}"
     if change.kind in _SENTENCES:
         return _SENTENCES[change.kind].format(
-            newer=found.newer, where=_code(change.where), before=before or "nothing", after=after or "nothing"
+            newer=found.newer, where=markdown_code(change.where), before=before or "nothing", after=after or "nothing"
         )
-    return f"{_code(change.where)}: {before or 'nothing'} → {after or 'nothing'}"
+    return f"{markdown_code(change.where)}: {before or 'nothing'} → {after or 'nothing'}"
 
 
 def _since(change: Change | ScriptChange) -> str:
-    return change.release or (_plain(f"not found: {change.unknown}") if change.unknown else "")
+    return change.release or (markdown_words(f"not found: {change.unknown}") if change.unknown else "")
 
 
 def _scripts(found: VersionDiff) -> Iterator[str]:
@@ -212,9 +212,9 @@ def _scripts(found: VersionDiff) -> Iterator[str]:
         yield from ("| script | before | after | since |", "|---|---|---|---|")
         for script in found.scripts:
             before, after = (_call(call) for call in (script.before, script.after))
-            yield f"| {_code(script.name)} | {before} | {after} | {_since(script)} |"
+            yield f"| {markdown_code(script.name)} | {before} | {after} | {_since(script)} |"
     if found.scripts_with_other_text:
-        names = ", ".join(_code(name) for name in found.scripts_with_other_text)
+        names = ", ".join(markdown_code(name) for name in found.scripts_with_other_text)
         yield from ("", f"Called as before, with another text: {names}.")
 
 
@@ -222,8 +222,8 @@ def _call(call: ScriptCall | None) -> str:
     if call is None:
         return "none"
     more = " and more" if call.more else ""
-    names = f": {_code(' '.join(call.key_names))}" if call.key_names else ""
-    kinds = f": {_code(' '.join(call.arg_kinds))}" if call.arg_kinds else ""
+    names = f": {markdown_code(' '.join(call.key_names))}" if call.key_names else ""
+    kinds = f": {markdown_code(' '.join(call.arg_kinds))}" if call.arg_kinds else ""
     return f"{call.keys} KEYS{names}<br>{call.args} ARGV{more}{kinds}"
 
 
@@ -232,7 +232,7 @@ def _methods(found: VersionDiff) -> Iterator[str]:
         yield from ("", "## Methods", "")
         for word, names in (("Gone", found.methods_gone), ("New", found.methods_new)):
             if names:
-                yield f"- {word}: {', '.join(map(_code, names))}"
+                yield f"- {word}: {', '.join(map(markdown_code, names))}"
 
 
 def _declared(found: VersionDiff) -> Iterator[str]:
@@ -242,14 +242,14 @@ def _declared(found: VersionDiff) -> Iterator[str]:
         yield ""
         for word, names in (("Gone", found.declared_gone), ("New", found.declared_new)):
             if names:
-                yield f"- {word}: {', '.join(map(_code, names))}"
+                yield f"- {word}: {', '.join(map(markdown_code, names))}"
 
 
 def _declared_otherwise(found: VersionDiff) -> Iterator[str]:
     if found.declared_otherwise:
         yield from ("", "Options of another type:", "", "| option | type in the newer release |", "|---|---|")
         for name, text in found.declared_otherwise.items():
-            yield f"| {_code(name)} | {_value(text)} |"
+            yield f"| {markdown_code(name)} | {_value(text)} |"
 
 
 def _effects(found: VersionDiff) -> Iterator[str]:
@@ -262,9 +262,9 @@ def _effects(found: VersionDiff) -> Iterator[str]:
     if tried:
         yield from ("", "| what | change | while both share a queue |", "|---|---|---|")
     for effect in sorted(tried, key=_harm, reverse=True):
-        yield f"| {effect.subject} {_code(effect.name)} | {_change_of(effect)} | {_word_of(effect)} |"
+        yield f"| {effect.subject} {markdown_code(effect.name)} | {_change_of(effect)} | {_word_of(effect)} |"
     for reason, effects in _untried(found.effects).items():
-        yield from ("", f"Not tried, {_plain(reason)}: {', '.join(_names_of(effects))}.")
+        yield from ("", f"Not tried, {markdown_words(reason)}: {', '.join(_names_of(effects))}.")
 
 
 def _untried(effects: Iterable[Effect]) -> Mapping[str, list[Effect]]:
@@ -283,7 +283,7 @@ def _names_of(effects: Iterable[Effect]) -> Iterator[str]:
         owner, dot, name = effect.name.partition(".")
         found.setdefault((effect.subject, owner, _change_of(effect)), []).append(dot + name)
     for (subject, owner, change), names in found.items():
-        yield f"{subject} {', '.join(map(_code, [owner + names[0], *names[1:]]))} ({change})"
+        yield f"{subject} {', '.join(map(markdown_code, [owner + names[0], *names[1:]]))} ({change})"
 
 
 def _harm(effect: Effect) -> int:
@@ -302,14 +302,14 @@ def _word_of(effect: Effect) -> str:
 
 def _harm_text(harm: EffectHarm) -> str:
     links = ", ".join(f"[{number}]({file})" for number, file in enumerate(harm.replays, start=1))
-    return f"**{harm.word}** in {_plain(harm.feature)} (replay {links})"
+    return f"**{harm.word}** in {markdown_words(harm.feature)} (replay {links})"
 
 
 def _undecided(found: VersionDiff) -> Iterator[str]:
     if found.undecided:
         yield from ("", "## Not decided", "")
         for name, reason in found.undecided.items():
-            yield f"- {_code(name)}: {_plain(reason)}"
+            yield f"- {markdown_code(name)}: {markdown_words(reason)}"
 
 
 # Advice for authors of clients.
@@ -329,7 +329,7 @@ def _advice(found: VersionDiff) -> Iterator[str]:
     yield from _list_of("**Must**: other clients break on it, or jobs are lost", must)
     yield from _list_of("**Should**: it behaves differently", should)
     if may:
-        yield from ("", f"**May** stay unchanged: {', '.join(_code(name) for name, _ in by_requirement(may))}.")
+        yield from ("", f"**May** stay unchanged: {', '.join(markdown_code(name) for name, _ in by_requirement(may))}.")
 
 
 def _sorted_by_need(changes: Iterable[Change]) -> tuple[list[Change], list[Change], list[Change]]:
@@ -358,12 +358,12 @@ def _script_advice(scripts: Iterable[ScriptChange]) -> Iterator[str]:
 def _advice_on(script: ScriptChange) -> str:
     since = f" (since {script.release})" if script.release else ""
     if script.after is None:
-        return f"- stop calling {_code(script.name)}: it is gone{since}"
+        return f"- stop calling {markdown_code(script.name)}: it is gone{since}"
     numbers = f"{script.after.keys} KEYS and {script.after.args} ARGV{' or more' if script.after.more else ''}"
     if script.before is None:
-        return f"- {_code(script.name)} is new{since}, with {numbers}"
+        return f"- {markdown_code(script.name)} is new{since}, with {numbers}"
     was = f"{script.before.keys} and {script.before.args}"
-    return f"- call {_code(script.name)} with {numbers}{since}; they were {was}"
+    return f"- call {markdown_code(script.name)} with {numbers}{since}; they were {was}"
 
 
 def _list_of(title: str, changes: list[Change]) -> Iterator[str]:
@@ -374,30 +374,19 @@ def _list_of(title: str, changes: list[Change]) -> Iterator[str]:
         releases = sorted({change.release for change in its if change.release}, key=Version)
         since = f" (since {', '.join(releases)})" if releases else ""
         words = its[0].later or its[0].statement
-        changed = "" if its[0].later else " Seen in " + ", ".join(sorted({_code(change.where) for change in its})) + "."
-        yield f"- {_code(requirement)}{since}: {_plain(words)}{changed}"
+        changed = (
+            ""
+            if its[0].later
+            else " Seen in " + ", ".join(sorted({markdown_code(change.where) for change in its})) + "."
+        )
+        yield f"- {markdown_code(requirement)}{since}: {markdown_words(words)}{changed}"
 
 
 # Foreign text in Markdown.
 
 
 def _value(text: str) -> str:
-    return _code(clip(text, LONGEST)) if text else ""
-
-
-def _code(text: str) -> str:
-    """As code: nothing in it is markup, and it breaks no table."""
-    return f"`{_CODE.sub(_harmless, visible(text, keep_newlines=False))}`"
-
-
-def _harmless(found: re.Match[str]) -> str:
-    return {"`": "'", "|": "\\|", "\n": " "}[found[0]]
-
-
-def _plain(text: str) -> str:
-    """As words: what would be markup is written out, code spans stay."""
-    safe = visible(" ".join(text.split()), keep_newlines=False).replace("|", "\\|")
-    return safe.replace("<", "&lt;").replace("*", "\\*")
+    return markdown_code(clip(text, LONGEST)) if text else ""
 
 
 def main(paths: list[str]) -> int:

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import click
 import pytest
 from rich.console import Console
 from rich.text import Text
 
 from chaos.report import markdown
 from chaos.terminal import print_result
+from conformance.cli.verbs import loaded_verbs
 from conformance.pages.junit import JunitSuite, junit_check, junit_document
 from conformance.report.speed import print_speed, render_markdown_speed
 from conformance.report.workflow_commands import annotation
 from conformance.speed.records import MeasuredRatio, SpeedReport
 from reports.store_pages import print_checks, print_diff, print_history, write_diff_reports
 from tests.chaos.test_chaos_hostile import result
+from tests.cli.verb_outputs import OF_THE_KIT, OF_VERBS
 from tests.hostile_texts import HOSTILE, cells_of_rows, harm_in_html, harm_in_terminal, insist_on_xml
 from tests.reports.test_reports_hostile import checks, diff, history
 
@@ -96,6 +99,7 @@ PROBES: dict[str, Probe] = {
     "JUnit": in_junit,
     "annotations": in_annotation,
     "a page": in_page_of_diff,
+    **OF_VERBS,
 }
 
 
@@ -105,6 +109,10 @@ def as_it_is(text: str, *_: Any, **__: Any) -> str:
 
 def as_markup(text: str, style: str = "") -> Text:
     return Text.from_markup(text, style=style)
+
+
+def parts_as_markup(*parts: str | tuple[str, str]) -> Text:
+    return Text.from_markup("".join(part if isinstance(part, str) else part[0] for part in parts))
 
 
 def unescaped(package: str) -> Any:
@@ -133,6 +141,33 @@ REMOVED: list[tuple[str, str, Any]] = [
     ("annotations", "conformance.report.workflow_commands._data", as_it_is),
     ("annotations", "conformance.report.workflow_commands._property", as_it_is),
     ("a page", "conformance.pages.page.page_environment", unescaped),
+    ("explain", "conformance.cli.requirements.terminal_text", as_markup),
+    ("explain --prove", "conformance.cli.requirements.terminal_block", as_markup),
+    ("driver check", "conformance.cli.driver.terminal_parts", parts_as_markup),
+    ("driver check", "conformance.cli.driver.terminal_text", as_markup),
+    ("fuzz", "conformance.fuzz.session.terminal_parts", parts_as_markup),
+    ("fuzz", "conformance.fuzz.session.terminal_text", as_markup),
+    ("replay", "conformance.cli.fuzz.terminal_text", as_markup),
+    ("bugs prove", "conformance.cli.bugs.terminal_text", as_markup),
+    ("mutants", "conformance.cli.mutants.terminal_text", as_markup),
+    ("matrix", "conformance.pages.page.page_environment", unescaped),
+    ("versions diff", "conformance.report.versions.printable", as_it_is),
+    ("versions diff in Markdown", "conformance.report.versions.markdown_words", as_it_is),
+    ("versions diff in Markdown", "conformance.report.versions.markdown_code", as_it_is),
+    ("versions bisect", "conformance.report.versions.printable", as_it_is),
+    ("versions mixed", "conformance.report.mixed.printable", as_it_is),
+    ("versions mixed in Markdown", "conformance.report.mixed.markdown_words", as_it_is),
+    ("versions mixed in Markdown", "conformance.pages.markdown.visible", as_it_is),
+    ("versions mixed in Markdown", "conformance.pages.markdown.printable", as_it_is),
+    ("versions adopt", "conformance.report.adoption.markdown_words", as_it_is),
+    ("versions adopt in Markdown", "conformance.report.adoption.markdown_words", as_it_is),
+    ("versions adopt in Markdown", "conformance.report.adoption.markdown_code", as_it_is),
+    ("load", "conformance.environment.prepare.terminal_text", as_markup),
+    ("load in Markdown", "conformance.pages.page.only_escaped", as_it_is),
+    ("load in a page", "conformance.pages.page.page_environment", unescaped),
+    ("report compare", "reports.rendering.terminal_block", as_markup),
+    ("report compare", "reports.rendering.terminal_text", as_markup),
+    ("snapshot", "conformance.environment.prepare.terminal_text", as_markup),
 ]
 """An output, an escaper, and what is there without it."""
 
@@ -145,6 +180,25 @@ def harm(probe: Probe) -> list[str]:
         except Exception as error:  # noqa: BLE001 - a report that cannot be written is a harm as well
             found.append(f"{name}: {error!r}")
     return found
+
+
+def paths_of(command: click.Command, *before: str) -> Iterator[str]:
+    """The words of a verb, or of each verb of a group."""
+    words = (*before, command.name or "")
+    if not isinstance(command, click.Group):
+        yield " ".join(words)
+        return
+    for inner in command.commands.values():
+        yield from paths_of(inner, *words)
+
+
+def test_every_verb_is_tried_or_has_a_reason() -> None:
+    verbs = {path for verb in loaded_verbs() for path in paths_of(verb)}
+    tried = {path for path in verbs for output in PROBES if output == path or output.startswith(f"{path} ")}
+    assert tried | OF_THE_KIT.keys() == verbs
+    assert not tried & OF_THE_KIT.keys()
+    broken = {output for output, *_ in REMOVED}
+    assert broken == PROBES.keys(), "each output has an escaper that is needed"
 
 
 @pytest.mark.parametrize("output", PROBES)
