@@ -26,6 +26,7 @@ TELLING = (
     "worker.kill-reconnected",
     "redis.oom",
     "redis.script-flush",
+    "cluster.migrate-slot",
     "network.outage-worker",
     "network.half-open",
     "redis.flushall",

@@ -491,6 +491,30 @@ def test_a_client_without_event_readers_is_not_asked() -> None:
 # Connections and memory.
 
 
+def test_a_client_that_forgets_asking_is_found() -> None:
+    def bounces(times: int, error: str) -> list[HistoryLine]:
+        return [
+            script(100 + 10 * number + step, "moveStalledJobsToWait", "", "", error=answer)
+            for number in range(times)
+            for step, answer in enumerate(("ASK 7 127.0.0.1:2", error))
+        ]
+
+    moved = "MOVED 7 127.0.0.1:1"
+    assert messages(judged("connections", bounces(3, moved))) == (
+        "w sent 3 commands after ASK without ASKING, and the other node refused them"
+    )
+    over = "MOVED 7 127.0.0.1:2"  # the migration has ended meanwhile
+    alone: list[HistoryLine] = [script(9, "extendLocks", "t", error=moved)]
+    # redis-py repeats after TRYAGAIN at the other node, and after many redirections gives up for a while.
+    attempts = [
+        script(1000 + number, "extendLocks", "t", error=answer)
+        for number, answer in enumerate(("ASK 7 127.0.0.1:2", "TRYAGAIN", moved) * 9)
+    ]
+    gave_up = [*attempts, *bounces(5, moved)]
+    for fine in (bounces(2, moved), bounces(9, over), bounces(9, "TRYAGAIN"), bounces(9, ""), alone, gave_up):
+        assert not judged("connections", fine).findings
+
+
 def test_connections_before_and_after() -> None:
     before, window = ResourceSample(at_ms=1, connections={"w": 10, "v": 9}), fault(10, 20)
     same, leaked = ({"w": 12, "v": 9}, {"w": 17, "v": 9})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -60,6 +60,8 @@ KEPT_JOB_BYTES = 2048
 """Memory of a finished job that Redis keeps, with all its keys. Measured over an hour of jobs: 0.9 KiB each."""
 FEWEST_SAMPLES = 20
 NODES_OF_A_CLUSTER = 3
+MOST_CROSSED = 3
+"""This many commands that ASK has sent to a node that answers MOVED, and fewer that it served, show a lack of ASKING."""
 
 
 def _recovery(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
@@ -468,10 +470,13 @@ def _neighbours(
 def _connections(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
     """At the end a process has about as many connections to Redis open as before the first fault.
 
+    And in a cluster it follows ASK as documented: after ASKING, on the same connection.
+
     A pool may have grown by half, or by one connection for each handle: redis-py opens another one for `addBulk` and
     for a flow while the first is in use. Handles are those of the queues, and the one that adds flows. In a cluster,
     connections are opened per node.
     """
+    yield from _bounced(evidence.history)
     flows = any(call.invocation.op == "flow.add" for call in evidence.calls.values())
     handles = len(evidence.events_by_queue) + flows
     samples = [sample for sample in evidence.samples if sample.connections]
@@ -491,6 +496,32 @@ def _connections(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Ju
         if now > nodes * then + max(2, then // 2, handles):
             message = f"{process} has {now} connections open, before the first fault it had {then}"
             yield HistoryFinding(message=message, lines=(before[0], samples[-1]))
+
+
+def _bounced(history: History) -> Iterator[HistoryFinding]:
+    """A node that imports a slot answers MOVED to a command without ASKING: it goes to and fro, and never runs."""
+    asked: dict[tuple[str, ...], ScriptLine] = {}
+    refused: defaultdict[str, list[ScriptLine]] = defaultdict(list)
+    served: Counter[str] = Counter()
+    for line in history.lines:
+        if not isinstance(line, ScriptLine):
+            continue
+        call = (line.process, line.queue, line.script, line.job, line.token)
+        before = asked.pop(call, None)
+        if line.error.startswith("ASK "):
+            asked[call] = line
+        elif before and line.error.startswith("MOVED "):
+            # Back to where it came from; to the same node as ASK, the migration has ended meanwhile.
+            if line.error.split()[2:3] != before.error.split()[2:3]:
+                refused[line.process] += [before, line]
+        elif before:
+            # TRYAGAIN as well: the node has seen ASKING.
+            served[line.process] += 1
+    for process, lines in refused.items():
+        # A client that has given up after ASK may start its next attempt at the other node.
+        if (times := len(lines) // 2) >= MOST_CROSSED and times > served[process]:
+            message = f"{process} sent {times} commands after ASK without ASKING, and the other node refused them"
+            yield HistoryFinding(message=message, lines=tuple(lines[:4]))
 
 
 def _memory(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
