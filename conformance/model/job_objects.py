@@ -109,7 +109,7 @@ def _check_custom_id(job_id: Any) -> None:
     """Ids that look like generated ones are refused, and so are colons, except for the form of old repeatable jobs."""
     if not isinstance(job_id, str):
         refuse("an id that is not a text")
-    if _INTEGER.match(job_id) and js_number(float(parse_int(job_id) or 0)) == job_id:
+    if job_id == "NaN" or (_INTEGER.match(job_id) and js_number(float(parse_int(job_id) or 0)) == job_id):
         refuse("custom ids cannot be integers")
     if ":" in job_id and job_id.count(":") != 2:
         refuse("custom ids cannot contain a colon")

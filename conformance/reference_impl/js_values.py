@@ -179,8 +179,8 @@ def exact(value: int) -> int:
 
 
 def round_half_up(value: float) -> float:
-    """`Math.round`: halves go up, unlike Python's `round`."""
-    return math.floor(value + 0.5) if math.isfinite(value) else value
+    """`Math.round`: halves go up, unlike Python's `round`. Doubles from 2**53 on have no fraction, and stay doubles."""
+    return math.floor(value + 0.5) if abs(value) < LARGEST_EXACT else value
 
 
 def milliseconds(value: Any) -> int:

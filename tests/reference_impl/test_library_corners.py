@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from conformance.reference_impl.errors import InvalidArgument
+from conformance.reference_impl.jobs import options
+from conformance.reference_impl.jobs.attempts import delay_before_retry
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts.runner import ScriptTexts
@@ -204,6 +206,25 @@ def test_meta_is_not_written_where_the_queue_shall_not(
 # --- integers ------------------------------------------------------------------------------------------------------
 
 BIG = 2**53 + 1
+
+
+@pytest.mark.parametrize("job_id", ["12", "-1", "NaN", str(2**53)])
+def test_an_id_that_javascript_writes_for_an_integer_is_refused(job_id: str) -> None:
+    with pytest.raises(InvalidArgument, match="Custom Id cannot be integers"):
+        options.validate("name", {"jobId": job_id}, "{}")
+
+
+@pytest.mark.parametrize("job_id", ["007", "1e9", "+1", "1.5", "nan", "Infinity", str(BIG), str(10**21)])
+def test_an_id_that_javascript_writes_otherwise_is_taken(job_id: str) -> None:
+    options.validate("name", {"jobId": job_id}, "{}")
+
+
+@pytest.mark.parametrize("attempt", [31, 40, 64, 2000])
+def test_late_retries_have_the_delay_of_javascript(attempt: int) -> None:
+    """Beyond 2**53 it is a double, which Redis takes; an integer of Python would be refused."""
+    delay = asyncio.run(delay_before_retry({"type": "exponential", "delay": 20_000}, attempt, ValueError(), None))
+    assert delay == 20_000 * 2.0 ** min(attempt - 1, 1023)
+    assert isinstance(delay, int) == (attempt == 31)
 
 
 def test_large_integers_of_data_stay_exact(with_queue: WithQueue, server: RedisInstance) -> None:

@@ -213,7 +213,9 @@ def _validate_job_id(job_id: Any) -> None:
         return
     if not isinstance(job_id, str):
         raise not_a_text("jobId", job_id)
-    if str(parse_int(job_id)) == job_id:
+    whole = parse_int(job_id)
+    # As JavaScript compares: with the text of a double, which is `NaN` where there is no number.
+    if job_id == ("NaN" if whole is None else js_number(float(whole))):
         raise InvalidArgument("Custom Id cannot be integers", field="jobId", constraint="not an integer")
     # Ids of old repeatable jobs have exactly two colons.
     if ":" in job_id and job_id.count(":") != 2:
