@@ -221,6 +221,7 @@ class Campaign:
             takes_turns=self.target.mode == "interop",
             breaks_redis=drivers.breaks_redis,
             cuts=drivers.cuts,
+            keeps_last=drivers.keeps_last,
             untried=self._round.untried,
         )
         self.progress.sequences += 1

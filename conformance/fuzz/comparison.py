@@ -25,6 +25,7 @@ HARMLESS = (
     "answer.",
     "event.",
     "job.",
+    "dedup.next.opts",
     "meta",
     "marker",
     "metrics",

@@ -19,7 +19,7 @@ from conformance.fuzz.comparison import (
     unchanged,
 )
 from conformance.fuzz.keyspace import RedisKeyspace
-from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Step
+from conformance.fuzz.steps import CallStep, ClockStep, CounterStep, FaultStep, OutsideStep, Step
 from conformance.observe.tap.recording import CommandRecord
 from conformance.observe.tap.rules import Cut, Trigger, TriggerPhase
 from conformance.observe.tap.tap import Tap
@@ -46,8 +46,8 @@ class SystemUnderTest(Protocol):
         """Make one call; errors of a client are returned, not raised."""
         ...
 
-    def endure(self, step: ClockStep | FaultStep) -> None:
-        """Apply a step of the clock or a fault to the state that this system has outside of Redis."""
+    def endure(self, step: OutsideStep) -> None:
+        """Apply a step that no client takes to the state that this system has outside of Redis."""
         ...
 
 
@@ -177,10 +177,14 @@ class SequenceRunner:
                 # Both in the same step: clients' clocks and Redis's times to live must agree.
                 self.clock.pass_ms(step.ms)
                 self.keyspace.age(self.prefixes, step.ms)
+            case CounterStep(job=""):
+                self.keyspace.set_counter(self._keys(step.queue, step.counter), step.value)
+            case CounterStep():
+                self.keyspace.set_field(self._keys(step.queue, step.job), step.counter, step.value)
             case FaultStep(fault="delete-lock"):
-                self.keyspace.delete([f"{prefix}:{step.queue}:{step.job}:lock" for prefix in self.prefixes])
+                self.keyspace.delete(self._keys(step.queue, step.job, "lock"))
             case FaultStep(fault="wake"):
-                self.keyspace.delete([f"{prefix}:{step.queue}:marker" for prefix in self.prefixes])
+                self.keyspace.delete(self._keys(step.queue, "marker"))
             case FaultStep(fault="script-flush"):
                 self.keyspace.flush_scripts()
             case FaultStep():
@@ -189,6 +193,10 @@ class SequenceRunner:
                 # Every handle may have to reconnect, so each first call is undecided again.
                 self._completed_since.clear()
         return []
+
+    def _keys(self, *parts: str) -> list[str]:
+        """A key in both systems."""
+        return [":".join((prefix, *parts)) for prefix in self.prefixes]
 
     def _call(self, step: CallStep) -> list[StepDifference]:
         now_ms = self.clock.call_ms()

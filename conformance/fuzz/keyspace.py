@@ -89,6 +89,13 @@ class StateDump:
         return {_text(key)[skipped:]: ttl for key, _, ttl, _ in self.reply[1] if ttl >= 0}
 
 
+_SET_FIELD = """
+for _, key in ipairs(KEYS) do
+  if redis.call("EXISTS", key) == 1 then redis.call("HSET", key, ARGV[1], ARGV[2]) end
+end
+"""
+
+
 class RedisKeyspace:
     """The keys under prefixes of one Redis, to be read, aged and removed."""
 
@@ -123,6 +130,14 @@ class RedisKeyspace:
     def delete(self, keys: Sequence[str]) -> None:
         """Remove keys, as an expiry would."""
         self._redis.delete(*keys)
+
+    def set_counter(self, keys: Sequence[str], value: int) -> None:
+        """Give string keys a value."""
+        self._redis.mset(dict.fromkeys(keys, value))
+
+    def set_field(self, keys: Sequence[str], name: str, value: int) -> None:
+        """Give a field a value in those hashes that exist."""
+        self._redis.eval(_SET_FIELD, len(keys), *keys, name, value)
 
     def flush_scripts(self) -> None:
         """Make Redis forget all scripts."""

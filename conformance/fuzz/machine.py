@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from hypothesis import strategies as st
 from hypothesis import target
@@ -13,12 +13,17 @@ from conformance.driver.ops import lifecycle
 from conformance.fuzz.comparison import Completion, StepDifference
 from conformance.fuzz.execution import SequenceRunner
 from conformance.fuzz.prediction import SequenceModel
-from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Step
-from conformance.fuzz.strategies.arguments import favourites
+from conformance.fuzz.steps import CallStep, ClockStep, CounterStep, FaultStep, Step
+from conformance.fuzz.strategies.arguments import Options, favourites
 from conformance.fuzz.strategies.context import MAIN, QUEUE_OF, GenerationContext, OperationAndState
+from conformance.fuzz.strategies.disturbances import counters
 from conformance.fuzz.strategies.exploring import JOB_OPS, CallCombination, combinations
 from conformance.fuzz.strategies.families import THEMES, next_steps
+from conformance.fuzz.strategies.vocabulary import Vocabulary, vocabularies
 from conformance.participants.clock import FROZEN_START_MS
+
+Taste: TypeAlias = tuple[Vocabulary, tuple[Options, ...]]
+"""The texts and numbers of a sequence, and options of jobs that come again and again in it."""
 
 
 class MachineCallbacks(Protocol):
@@ -59,6 +64,12 @@ def _aims(machine: QueueMachine) -> st.SearchStrategy[OperationAndState | None]:
     return st.sampled_from(list(by_state.values())) if by_state else st.none()
 
 
+@st.composite
+def _tastes(draw: st.DrawFn, machine: QueueMachine) -> Taste:
+    words = draw(vocabularies(keeps_last=machine.context.keeps_last))
+    return words, draw(favourites(words))
+
+
 class QueueMachine(RuleBasedStateMachine):
     """One sequence. A subclass names its callbacks.
 
@@ -78,10 +89,14 @@ class QueueMachine(RuleBasedStateMachine):
         self.newly_covered = 0
         self.predictable = True
 
-    @initialize(theme=st.sampled_from(tuple(THEMES)), favourites=favourites(), aim=st.runner().flatmap(_aims))
-    def choose(self, theme: str, favourites: tuple[dict[str, Any], ...], aim: OperationAndState | None) -> None:
-        """What the sequence is mostly about."""
-        self.theme, self.context.favourites, self.context.aim = theme, favourites, aim
+    @initialize(
+        theme=st.sampled_from(tuple(THEMES)), taste=st.runner().flatmap(_tastes), aim=st.runner().flatmap(_aims)
+    )
+    def choose(self, theme: str, taste: Taste, aim: OperationAndState | None) -> None:
+        """What the sequence is mostly about, and what was before it."""
+        self.theme, self.context.aim = theme, aim
+        self.context.words, self.context.favourites = taste
+        self.take(counters(self.context.words))
 
     @rule(steps=st.runner().flatmap(_next))
     def go_on(self, steps: list[Step]) -> None:
@@ -130,7 +145,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 def queue_of(step: Step) -> str:
     """The queue that a step is about."""
-    if isinstance(step, FaultStep):
+    if isinstance(step, FaultStep | CounterStep):
         return step.queue or MAIN
     return QUEUE_OF.get(step.handle, MAIN) or MAIN if isinstance(step, CallStep) else MAIN
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from conformance.fuzz.comparison import Completion
-from conformance.fuzz.steps import NOWHERE, CallStep, ClockStep, FaultStep, Step, addressed
+from conformance.fuzz.steps import NOWHERE, CallStep, ClockStep, CounterStep, FaultStep, Step, addressed
 from conformance.model import Model, ModelCall, NotModelled
 from conformance.observe.tables import Snapshot
 from conformance.protocol.states import STATE_CONTAINERS
@@ -83,6 +83,8 @@ class SequenceModel:
         match step:
             case ClockStep():
                 self._model.pass_time(step.ms)
+            case CounterStep():
+                self._model.set_counter(step.queue, step.counter, step.value, step.job)
             case FaultStep(fault="delete-lock"):
                 self._model.delete_lock(step.queue, step.job)
             case FaultStep(fault="wake"):

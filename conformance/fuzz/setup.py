@@ -13,7 +13,11 @@ from conformance.environment.drivers import RestartableDriver, TapPoint, place_t
 from conformance.environment.prepare import EnvironmentOptions, prepare
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
+from conformance.protocol.versions import in_range
 from conformance.servers.opening import RedisInstance
+
+KEEPS_LAST = ">=5.77.4"
+"""Releases in which a job that `keepLastIfActive` keeps back has its own id; 5.72 was the first with the option."""
 
 
 @dataclass
@@ -66,6 +70,11 @@ class FuzzedDrivers:
         Only if its time is frozen: a client with a running clock may retry unnoticed for a long time.
         """
         return self.client_point.tap is not None and self.frozen
+
+    @property
+    def keeps_last(self) -> bool:
+        """Whether the oracle knows the deduplication option `keepLastIfActive`."""
+        return in_range(self.oracle.handshake().client.version, KEEPS_LAST)
 
     @property
     def operations(self) -> frozenset[str]:

@@ -12,7 +12,7 @@ import msgspec
 from conformance.driver.ops import Op, flow, lifecycle, queue
 from conformance.fuzz.comparison import Completion, DifferenceClass, KnownDifferences, StepDifference
 from conformance.fuzz.prediction import SequenceModel
-from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Step
+from conformance.fuzz.steps import CallStep, ClockStep, CounterStep, FaultStep, Step
 from conformance.fuzz.target import FuzzTarget
 from conformance.participants.clock import FROZEN_START_MS
 
@@ -171,7 +171,7 @@ def _job_ids(completion: Completion | None) -> list[str]:
 
 
 def _with_jobs(step: Step, new_ids: dict[str, str]) -> Step:
-    if isinstance(step, FaultStep):
+    if isinstance(step, FaultStep | CounterStep):
         return replace(step, job=new_ids.get(step.job, step.job))
     if not isinstance(step, CallStep):
         return step

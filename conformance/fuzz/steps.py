@@ -1,4 +1,4 @@
-"""The steps of a sequence: calls, steps of the clock, and faults; one step is one line of a replay file."""
+"""The steps of a sequence: calls, steps of the clock, faults, counters; one step is one line of a replay file."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ the model."""
 Caller: TypeAlias = Literal["client", "oracle"]
 Cut: TypeAlias = TriggerPhase | Literal[""]
 FaultName: TypeAlias = Literal["delete-lock", "wake", "script-flush", "disconnect"]
+CounterName: TypeAlias = Literal["id", "pc", "atm"]
 
 NOWHERE = RedisAddress(mode="standalone", nodes=[])
 """The address in the `open` of a step: each participant fills in its own, and its own prefix."""
@@ -108,7 +109,29 @@ class FaultStep:
         return f"fault.{self.fault}"
 
 
-Step: TypeAlias = CallStep | ClockStep | FaultStep
+@dataclass(frozen=True)
+class CounterStep:
+    """A counter is as high as after years of use, in both systems.
+
+    `id`: the number that the queue gave last; `pc`: the same for its priorities; `atm`: the attempts of `job`, if there
+    is such a job.
+    """
+
+    counter: CounterName
+    queue: str
+    value: int
+    job: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name in coverage and findings."""
+        return f"counter.{self.counter}"
+
+
+OutsideStep: TypeAlias = ClockStep | FaultStep | CounterStep
+"""A step that no client takes."""
+
+Step: TypeAlias = CallStep | OutsideStep
 
 
 def opening(handle: str, role: lifecycle.Role, queue: str, by: Caller = "client", **options: Any) -> CallStep:
@@ -154,6 +177,8 @@ def step_line(step: Step) -> str:
         return f"{step.ms} ms pass"
     if isinstance(step, FaultStep):
         return " ".join(filter(None, (step.fault, step.queue, step.job)))
+    if isinstance(step, CounterStep):
+        return f"{' '.join(filter(None, (step.counter, 'of', step.queue, step.job)))} is {step.value}"
     arguments = ", ".join(
         f"{name}={msgspec.json.encode(value).decode()}" for name, value in _arguments(step.op).items()
     )
@@ -168,6 +193,9 @@ def as_record(step: Step) -> dict[str, Any]:
         return {"clock_ms": step.ms}
     if isinstance(step, FaultStep):
         return {"fault": step.fault} | {key: value for key in ("queue", "job") if (value := getattr(step, key))}
+    if isinstance(step, CounterStep):
+        job = {"job": step.job} if step.job else {}
+        return {"counter": step.counter, "queue": step.queue, **job, "value": step.value}
     record: dict[str, Any] = {"call": step.name, "on": step.handle}
     if step.by != "client":
         record["by"] = step.by
@@ -182,8 +210,11 @@ def from_record(record: dict[str, Any]) -> Step:
         return ClockStep(msgspec.convert(record["clock_ms"], int))
     if "fault" in record:
         return msgspec.convert({key: record[key] for key in ("fault", "queue", "job") if key in record}, FaultStep)
+    if "counter" in record:
+        named = {key: record[key] for key in ("counter", "queue", "job", "value") if key in record}
+        return msgspec.convert(named, CounterStep)
     if record.get("call") not in REGISTRY:
-        raise ValueError(f"it is not a call, clock_ms or fault that this kit knows: {sorted(record)}")
+        raise ValueError(f"it is not a call, clock_ms, fault or counter that this kit knows: {sorted(record)}")
     arguments = dict(record.get("args", {}))
     if record["call"] == "open":
         arguments |= {"prefix": "", "redis": NOWHERE}

@@ -20,7 +20,7 @@ from conformance.fuzz.execution import ObservedPair, SequenceRunner, SystemUnder
 from conformance.fuzz.keyspace import RedisKeyspace
 from conformance.fuzz.prediction import SequenceModel
 from conformance.fuzz.setup import FuzzedDrivers, prepare_drivers
-from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Mode, addressed
+from conformance.fuzz.steps import CallStep, Mode, OutsideStep, addressed
 from conformance.observe.tables import Snapshot
 from conformance.participants.clock import FrozenClock, ParticipantClock, RunningClock
 
@@ -58,7 +58,7 @@ class DriverUnderTest:
             return Completion("broken", message=str(broken))
         return Completion("ok", msgspec.to_builtins(value))
 
-    def endure(self, step: ClockStep | FaultStep) -> None:
+    def endure(self, step: OutsideStep) -> None:
         """Do nothing: all state of the client is in Redis, or survives."""
 
 
@@ -81,7 +81,7 @@ class AlternatingClients:
             return next((completion for completion in completions if completion.status != "ok"), completions[0])
         return (self.client if step.by == "client" else self.partner).perform(step, now_ms)
 
-    def endure(self, step: ClockStep | FaultStep) -> None:
+    def endure(self, step: OutsideStep) -> None:
         """Do nothing, as each of the two."""
 
 
@@ -104,8 +104,8 @@ class ModelUnderTest:
             return Completion("unsupported", message="the model does not know what comes of this")
         return completion
 
-    def endure(self, step: ClockStep | FaultStep) -> None:
-        """Let a step of the clock or a fault happen to the model."""
+    def endure(self, step: OutsideStep) -> None:
+        """Let a step that no client takes happen to the model."""
         self.model.follow(step, 0)
 
     def observe(self) -> ModelObservation:

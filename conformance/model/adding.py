@@ -32,7 +32,7 @@ from conformance.model.job_objects import (
 )
 from conformance.model.order import delay_score, mark_next_delay, put_prioritized, put_waiting
 from conformance.model.parents import child_completed
-from conformance.model.state import ModelState, QueueState
+from conformance.model.state import ExpiringValue, KeptBackJob, ModelState, QueueState
 from conformance.model.texts import argument, cjson, lua_true, normalised_json
 from conformance.protocol.job_fields import PARENT_FLAG_OPTIONS
 from conformance.protocol.scripts import DRIVER_CODES, ErrorCode
@@ -43,6 +43,7 @@ PARENT_FLAGS = {
     "ignoreDependencyOnFailure": "idof",
     "continueParentOnFailure": "cpof",
 }
+MOST_DIGITS = 14
 CODE_NUMBERS = {name: int(code) for code, name in DRIVER_CODES.items()}
 
 
@@ -158,6 +159,8 @@ def add(state: ModelState, job: JobToAdd) -> str:
         # Before the counter moves, as in the script: this refusal costs no number.
         script_error(ErrorCode.MISSING_PARENT)
     job_id = job.id or str((queue.id_counter or 0) + 1)
+    if not job.id and len(job_id) > MOST_DIGITS:
+        raise NotModelled("ids of more than 14 digits, which 5.62.0 writes with an exponent in some keys")
     # Also for a custom id and for a duplicate: the script counts before it looks.
     queue.id_counter = (queue.id_counter or 0) + 1
     note_limit(queue)
@@ -165,10 +168,13 @@ def add(state: ModelState, job: JobToAdd) -> str:
         return _duplicate(state, job, job_id)
     stored = encode_options(job.options)
     # After the check for a duplicate id, which comes first in the scripts too.
-    kept = deduplicated(state, queue, job_id, stored.get("de") if deduplication_id(job.options) else None)
+    links = {} if job.parent_key is None else parent_fields(job)
+    new = KeptBackJob(
+        id=job_id, name=job.name, data_raw=job.data_raw, options=stored, links=links, parent_key=job.parent_key
+    )
+    kept = deduplicated(state, queue, new, stored.get("de") if deduplication_id(job.options) else None)
     if kept is not None:
         return kept
-    links = {} if job.parent_key is None else parent_fields(job)
     record = NewJobHash(name=job.name, data_raw=job.data_raw, options=stored, timestamp=job.timestamp, links=links)
     store_job(state, queue, job_id, record)
     # After the hash, because the event `added` precedes that of the placement.
@@ -176,6 +182,24 @@ def add(state: ModelState, job: JobToAdd) -> str:
     if job.parent_key is not None:
         _join_parent(state, job.parent_key, queue.key(job_id))
     return job_id
+
+
+def add_kept_back(state: ModelState, queue: QueueState, ended: str, now_ms: int) -> None:
+    """The owner of a deduplication id has ended: add the job that was kept back meanwhile. It takes a number."""
+    name = queue.field(ended, "deid")
+    job = queue.kept_back.pop(name, None) if name is not None else None
+    if name is None or job is None:
+        return
+    queue.id_counter = (queue.id_counter or 0) + 1
+    queue.deduplications[name] = ExpiringValue(job.id)
+    record = NewJobHash(name=job.name, data_raw=job.data_raw, options=job.options, timestamp=now_ms, links=job.links)
+    store_job(state, queue, job.id, record)
+    if lua_true(job.options.get("delay")) and job.options["delay"] > 0:
+        put_delayed(state, queue, job.id, now_ms, job.options["delay"])
+    else:
+        put_to_work(state, queue, job.id, job.options)
+    if job.parent_key is not None:
+        _join_parent(state, job.parent_key, queue.key(job.id))
 
 
 def _place(state: ModelState, job: JobToAdd, job_id: str, stored: JobOptions) -> None:
@@ -316,22 +340,24 @@ class _FlowNodeToAdd:
 
 @operation(flow_ops.AddFlow)
 def _add_flow(context: CallContext, op: flow_ops.AddFlow) -> flow_ops.FlowNode:
-    return _add_trees(context, [op.flow])[0]
+    return _add_trees(context, [op.flow], op.queues_options or {})[0]
 
 
 @operation(flow_ops.AddFlows)
 def _add_flows(context: CallContext, op: flow_ops.AddFlows) -> flow_ops.FlowNodes:
-    return flow_ops.FlowNodes(flows=_add_trees(context, op.flows))
+    return flow_ops.FlowNodes(flows=_add_trees(context, op.flows, {}))
 
 
-def _add_trees(context: CallContext, flows: list[flow_ops.FlowJob]) -> list[flow_ops.FlowNode]:
+def _add_trees(
+    context: CallContext, flows: list[flow_ops.FlowJob], defaults: Mapping[str, JobOptions]
+) -> list[flow_ops.FlowNode]:
     """Make all jobs first: one that the client refuses prevents everything. Then add them, level by level."""
     roots: list[_FlowNodeToAdd] = []
     order: list[_FlowNodeToAdd] = []
     todo = deque((flow, flow.opts.get("parent"), roots) for flow in flows)
     while todo:
         flow, parent, siblings = todo.popleft()
-        node = _node_to_add(context, flow, parent)
+        node = _node_to_add(context, flow, {**defaults.get(flow.queue, {}), **flow.opts}, parent)
         siblings.append(node)
         order.append(node)
         link = {"id": node.job.id, "queue": node.job.queue.base.removesuffix(":")}
@@ -347,8 +373,10 @@ def _add_trees(context: CallContext, flows: list[flow_ops.FlowJob]) -> list[flow
     return [root.returned() for root in roots]
 
 
-def _node_to_add(context: CallContext, flow: flow_ops.FlowJob, parent: dict[str, str] | None) -> _FlowNodeToAdd:
-    options = {name: value for name, value in flow.opts.items() if name != "parent"}
+def _node_to_add(
+    context: CallContext, flow: flow_ops.FlowJob, given: JobOptions, parent: dict[str, str] | None
+) -> _FlowNodeToAdd:
+    options = {name: value for name, value in given.items() if name != "parent"}
     if parent:
         options["parent"] = parent
     queue = context.state.queue(flow.queue)

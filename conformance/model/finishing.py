@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from conformance.driver.ops import worker as ops
 from conformance.driver.ops.base import Flag, MaybeJob, Nothing
-from conformance.model.adding import put_delayed
+from conformance.model.adding import add_kept_back, put_delayed
 from conformance.model.calls import HeldJob, NotModelled, refuse, script_error
 from conformance.model.claiming import give_back_lock, hand_over, next_job
 from conformance.model.deduplication import release_on_finish
@@ -35,7 +35,7 @@ from conformance.model.order import (
 from conformance.model.parents import child_completed, child_failed, child_vanished, delete_job_keys, forget_unprocessed
 from conformance.model.removing import RetentionRule, drop_superfluous, keep_rule
 from conformance.model.state import MetricsRecord, QueueState
-from conformance.model.texts import argument
+from conformance.model.texts import js_number
 from conformance.protocol.scripts import ErrorCode
 
 MINUTE_MS = 60_000
@@ -71,6 +71,7 @@ def finish(context: CallContext, job: HeldJob, result: JobResult) -> None:
     note_limit(queue)
     trim(context.state, queue, int(queue.meta[MAX_EVENTS_FIELD]))
     release_on_finish(queue, job.id)
+    add_kept_back(context.state, queue, job.id, context.now_ms)
     # Before the job may be dropped: the parent reads its key and options from the hash.
     _report_to_parent(context, job.id, result)
     attempts_made = _count_attempt(context, job.id)
@@ -258,7 +259,7 @@ def _delay(context: CallContext, job: str, token: str, delay: float, *, fields: 
     hash_fields = context.queue.hash(job)
     if counts:
         hash_fields["atm"] = str(int(hash_fields.get("atm", 0)) + 1)
-    hash_fields["delay"] = argument(delay)
+    hash_fields["delay"] = js_number(delay)
     put_delayed(context.state, context.queue, job, context.now_ms, delay)
 
 

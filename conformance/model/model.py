@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,6 +15,7 @@ from conformance.model.lifecycle import open_handle
 from conformance.model.operations import function_for
 from conformance.model.order import is_paused
 from conformance.model.state import FlowRelations, ModelState, QueueState
+from conformance.model.texts import cjson
 from conformance.observe.tables import (
     Counter,
     Deduplication,
@@ -113,6 +114,12 @@ def _schedulers(queue: QueueState) -> Iterator[Scheduler]:
 def _deduplications(state: ModelState, queue: QueueState) -> Iterator[Deduplication]:
     for name, owner in sorted(queue.deduplications.items()):
         yield Deduplication(queue=queue.name, id=name, job=owner.value, ttl_ms=owner.ttl_ms(state.server_ms))
+    for name, kept in sorted(queue.kept_back.items()):
+        fields = {"name": kept.name, "data": kept.data_raw, "opts": cjson(kept.options), "jid": kept.id}
+        if kept.parent_key is not None:
+            links = {"pk": kept.parent_key, "pd": kept.links["parent"], "pdk": f"{kept.parent_key}:dependencies"}
+            fields |= links
+        yield Deduplication(queue=queue.name, id=name, job="", ttl_ms=-1, next=fields)
 
 
 def _metas(queue: QueueState) -> Iterator[Meta]:
@@ -200,6 +207,17 @@ class Model:
     def delete_lock(self, queue: str, job: str) -> None:
         """The lock of a job expires, or is evicted."""
         self._state.queue(queue).locks.pop(job, None)
+
+    def set_counter(self, queue: str, counter: Literal["id", "pc", "atm"], value: int, job: str = "") -> None:
+        """Years of use have brought a counter of the queue, or of a job if there is one, to this value."""
+        home = self._state.queue(queue)
+        match counter:
+            case "id":
+                home.id_counter = value
+            case "pc":
+                home.priority_counter = value
+            case "atm" if home.jobs.get(job):
+                home.hash(job)["atm"] = str(value)
 
     def take_markers(self, queue: str) -> None:
         """Idle workers wake up, and have taken all wake-up markers of the queue."""

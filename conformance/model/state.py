@@ -162,6 +162,21 @@ class MetricsRecord:
     points: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptBackJob:
+    """A job that is about to be added, or that waits until the owner of its deduplication id ends.
+
+    `options` under their short names; `links`: its fields that name a parent, whose full key is `parent_key`.
+    """
+
+    id: str
+    name: str
+    data_raw: str
+    options: dict[str, Any]
+    links: dict[str, str]
+    parent_key: str | None
+
+
 @dataclass(slots=True)
 class QueueState:
     """One queue."""
@@ -193,6 +208,8 @@ class QueueState:
     limiter: ExpiringValue | None = None
     stalled_check: ExpiringValue | None = None
     deduplications: dict[str, ExpiringValue] = field(default_factory=dict)
+    kept_back: dict[str, KeptBackJob] = field(default_factory=dict)
+    """Keys `dn:ID` of 5.72 and newer, by the deduplication id."""
     scheduler_times: SortedSet = field(default_factory=SortedSet)
     """Key `repeat`: scheduler ids by the time of their current iteration (ms)."""
     scheduler_records: dict[str, dict[str, str]] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from pathlib import Path
 from conformance.driver.errors import OperationFailed
 from conformance.driver.ops import lifecycle
 from conformance.fuzz.replay import Replay, read_replay
-from conformance.fuzz.steps import NOWHERE, CallStep, ClockStep, FaultStep, Step, addressed, step_line
+from conformance.fuzz.steps import NOWHERE, CallStep, ClockStep, CounterStep, FaultStep, Step, addressed, step_line
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 
@@ -32,6 +32,11 @@ def _run_step(client: Participant, step: Step, handles: dict[str, str]) -> None:
     match step:
         case ClockStep(ms):
             client.pass_time(ms)
+        case CounterStep(job=""):
+            client.redis(step.queue).set_string(step.counter, str(step.value))
+        case CounterStep():
+            if client.redis(step.queue).exists(step.job):
+                client.redis(step.queue).set_field(step.job, step.counter, str(step.value))
         case FaultStep(fault="delete-lock"):
             client.redis(step.queue).delete(f"{step.job}:lock")
         case FaultStep(fault="wake"):

@@ -31,14 +31,15 @@ from conformance.servers import RedisInstance, open_server
 from .planted import PLANTED
 
 REPLAYS = Path(__file__).parent / "replays"
+NEWER = Path(__file__).parent / "newer"
 SKEWED = Path(__file__).parent / "skewed"
 SKEWS = {name: mutant for name, mutant in MUTANTS.items() if name.startswith("skew.")}
 LONGEST_HUNT_S = 120.0
 
 
-def oracle_of_this_machine() -> Launch:
-    """How the Node driver is started."""
-    return find_toolchain("", print).oracle
+def oracle_of_this_machine(version: str = "") -> Launch:
+    """How the Node driver is started; `version`: of BullMQ, "" for the pinned one."""
+    return find_toolchain("", print, version).oracle
 
 
 @contextmanager

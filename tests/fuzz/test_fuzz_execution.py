@@ -15,7 +15,7 @@ from conformance.environment.clients import Launch
 from conformance.fuzz.comparison import Completion
 from conformance.fuzz.execution import ObservedPair, SequenceRunner
 from conformance.fuzz.keyspace import RedisKeyspace
-from conformance.fuzz.steps import CUTTABLE, CallStep, ClockStep, FaultStep, Step, may_be_cut, opening
+from conformance.fuzz.steps import CUTTABLE, CallStep, FaultStep, OutsideStep, Step, may_be_cut, opening
 from conformance.fuzz.target import FuzzTarget
 from conformance.observe.tap.rules import PHASES, TriggerPhase
 from conformance.participants.clock import FrozenClock
@@ -46,7 +46,7 @@ class CountingSystem:
         self.jobs += self.times
         return self.completion
 
-    def endure(self, step: ClockStep | FaultStep) -> None:
+    def endure(self, step: OutsideStep) -> None:
         """Nothing."""
 
     def observe(self) -> HandmadeObservation:

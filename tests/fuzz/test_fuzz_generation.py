@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conformance.driver.ops import REGISTRY
+from conformance.driver.ops import REGISTRY, Op, flow, lifecycle, queue
 from conformance.fuzz.campaign import Campaign, CampaignOptions
 from conformance.fuzz.comparison import KnownDifferences, StepDifference
 from conformance.fuzz.prediction import SequenceModel
-from conformance.fuzz.steps import CallStep, Mode, Step, as_record, from_record, opening
+from conformance.fuzz.steps import CallStep, CounterStep, Mode, Step, as_record, from_record, opening
 from conformance.fuzz.strategies.arguments import (
     INEXACT_TEXTS,
     PLAIN_TEXTS,
@@ -23,8 +28,20 @@ from conformance.fuzz.strategies.arguments import (
     json_texts,
 )
 from conformance.fuzz.strategies.exploring import JOB_OPS, QUEUE_OPS, CallCombination, PairCoverage, legal_pairs
+from conformance.fuzz.strategies.vocabulary import (
+    ATTEMPTS_MADE,
+    ID_COUNTERS,
+    LONG_DELAYS,
+    ONLY_OTHERS,
+    PRIORITY_COUNTERS,
+    SYNTAX,
+)
 from conformance.fuzz.target import FuzzTarget
 from conformance.model import operations
+from conformance.protocol.versions import SUPPORTED_ORACLES
+from conformance.upstream.declarations import read_declarations
+from conformance.upstream.node import find_node
+from conformance.upstream.package import ensure_bullmq
 
 
 class DryPlayer:
@@ -51,7 +68,7 @@ class DryPlayer:
 class DryDrivers:
     """Clients that can do everything, and are not there."""
 
-    frozen = exact_data = breaks_redis = cuts = True
+    frozen = exact_data = breaks_redis = cuts = keeps_last = True
     operations = frozenset(REGISTRY)
 
 
@@ -117,17 +134,116 @@ def test_every_operation_that_the_model_knows_can_come() -> None:
     assert {*JOB_OPS, *QUEUE_OPS} == known - never - loops
 
 
-@pytest.mark.turns(days=3)
-def test_every_legal_pair_of_operation_and_state_is_soon_generated() -> None:
-    target, _ = dry_target()
+@dataclass(frozen=True)
+class DryCampaign:
+    """What a campaign of some rounds generates. `left`: pairs of operation and state that are missing after each."""
+
+    steps: list[Step]
+    left: list[int]
+
+    @property
+    def ops(self) -> list[Op[Any]]:
+        """The operations of the calls."""
+        return [step.op for step in self.steps if isinstance(step, CallStep)]
+
+
+@pytest.fixture(scope="module")
+def long_campaign() -> DryCampaign:
+    target, players = dry_target()
     campaign = Campaign(target, CampaignOptions(600.0, 0, most_rounds=1))
     left = [len(legal_pairs(REGISTRY))]
-    while left[-1] and len(left) <= ROUNDS:
+    for _ in range(ROUNDS):
         campaign.run()
         generated = campaign.progress.coverage.generated_pairs
         left.append(sum(generated[pair] == 0 for pair in legal_pairs(REGISTRY)))
+    return DryCampaign([step for player in players for step in player.steps], left)
+
+
+@pytest.mark.turns(days=3)
+def test_every_legal_pair_of_operation_and_state_is_soon_generated(long_campaign: DryCampaign) -> None:
+    left = long_campaign.left
     assert left[-1] == 0, f"pairs never generated, by round: {left}"
     assert left[1] > 0, "one round is not enough, or the later ones prove nothing"
+
+
+JOB_TYPES = re.compile(
+    r"(BaseJob|CompressableJob|DefaultJob|Deduplication|Backoff|Repeat|Repeatable|Parent|QueueBase|Queue|Worker"
+    r"|RateLimiter|Metrics)Options|KeepJobs"
+)
+"""Types of options that a call of the fuzzer can carry."""
+
+
+@pytest.mark.turns(days=3)
+@pytest.mark.parametrize("version", SUPPORTED_ORACLES)
+def test_every_option_is_sent_or_left_out_for_a_reason(version: str, long_campaign: DryCampaign) -> None:
+    declared = read_declarations(ensure_bullmq(find_node(None), version, announce=print).root).options
+    names = [name for name in declared if JOB_TYPES.fullmatch(name.partition(".")[0])]
+    assert len(names) > 60
+    sent = {name for op in long_campaign.ops for name in _options_in(op)}
+    unsent = [name for name in names if name.rpartition(".")[2] not in sent]
+    surplus = [name for name in unsent if not any(fnmatchcase(name, like) for like in _left_out())]
+    assert surplus == [], "let a strategy send it, or write a line of tests/fuzz/unsent.toml"
+
+
+@pytest.mark.turns(days=3)
+def test_no_option_is_left_out_that_is_sent(long_campaign: DryCampaign) -> None:
+    sent = {name for op in long_campaign.ops for name in _options_in(op)} - {"settings", "telemetry", "prefix"}
+    assert [like for like in _left_out() if like.rpartition(".")[2] in sent] == []
+
+
+def _left_out() -> list[str]:
+    parts = tomllib.loads(Path(__file__).with_name("unsent.toml").read_text("utf-8")).values()
+    return [like for part in parts for like in part["names"]]
+
+
+def _options_in(op: Op[Any]) -> Iterator[str]:
+    """Names of all options in a call, those inside of others included."""
+    match op:
+        case lifecycle.Open():
+            yield from _names_in(op.options)
+        case queue.Add():
+            yield from _names_in(op.opts)
+        case queue.AddBulk():
+            yield from (name for job in op.jobs for name in _names_in(job.opts))
+        case flow.UpsertJobScheduler():
+            yield from (*_names_in(op.repeat), *_names_in(op.opts or {}))
+
+
+def _names_in(options: dict[str, Any]) -> Iterator[str]:
+    for name, value in options.items():
+        yield name
+        yield from _names_in(value) if isinstance(value, dict) else ()
+
+
+@pytest.mark.turns(days=3)
+def test_large_numbers_and_odd_texts_come_in_every_way_of_adding(long_campaign: DryCampaign) -> None:
+    counters = {(step.counter, step.value) for step in long_campaign.steps if isinstance(step, CounterStep)}
+    assert {value for name, value in counters if name == "id"} == set(ID_COUNTERS)
+    assert {value for name, value in counters if name == "pc"} == set(PRIORITY_COUNTERS)
+    assert {value for name, value in counters if name == "atm"} == set(ATTEMPTS_MADE)
+    texts = {
+        "queue.add": json.dumps([(op.name, op.opts) for op in long_campaign.ops if isinstance(op, queue.Add)]),
+        "queue.addBulk": json.dumps(
+            [(job.name, job.opts) for op in long_campaign.ops if isinstance(op, queue.AddBulk) for job in op.jobs]
+        ),
+        "queue.upsertJobScheduler": json.dumps(
+            [(op.id, op.repeat) for op in long_campaign.ops if isinstance(op, flow.UpsertJobScheduler)]
+        ),
+    }
+    everywhere = "".join(texts.values())
+    for text in (text for kinds in (SYNTAX, ONLY_OTHERS) for kind in kinds.values() for text in kind):
+        assert json.dumps(text) in everywhere, text
+    for delay in LONG_DELAYS:
+        assert all(str(delay) in sent for sent in texts.values()), delay
+
+
+def test_counters_are_high_before_the_first_call_in_every_way_of_adding() -> None:
+    """In the same sequence: a bulk, a flow and a scheduler take the next number."""
+    ways: set[str] = set()
+    for steps in _sequences(7, 40):
+        if isinstance(steps[0], CounterStep):
+            ways |= {step.name for step in steps if isinstance(step, CallStep)}
+    assert ways >= {"queue.add", "queue.addBulk", "flow.add", "queue.upsertJobScheduler"}
 
 
 def test_what_was_tried_is_not_aimed_at_again() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +13,15 @@ import pytest
 
 from conformance.driver.ops import flow, queue, worker
 from conformance.environment.clients import Launch
+from conformance.environment.drivers import RestartableDriver
 from conformance.environment.prepare import EnvironmentOptions
 from conformance.fuzz.comparison import DifferenceClass, StepDifference
 from conformance.fuzz.replay import Replay, ReplayHeader, file_name, read_replay, run_replay, write_replay
+from conformance.fuzz.setup import FuzzedDrivers
 from conformance.fuzz.steps import (
     CallStep,
     ClockStep,
+    CounterStep,
     FaultStep,
     Mode,
     Step,
@@ -33,12 +37,13 @@ from conformance.mutants.damage import Damage
 from conformance.mutants.matrix import MutantDriver
 from conformance.mutants.registry import Mutant
 from conformance.problems import UsageProblem
+from conformance.protocol.versions import SUPPORTED_ORACLES
 from conformance.reference_impl.jobs import options
 from conformance.reference_impl.scripts.runner import official_scripts
 from conformance.scenarios import test_regressions
 from conformance.servers import RedisInstance
 
-from .hunting import REPLAYS, SKEWED, SKEWS, target_for
+from .hunting import NEWER, REPLAYS, SKEWED, SKEWS, oracle_of_this_machine, target_for
 from .planted import HEALTHY, PLANTED
 
 CHILD = flow.FlowJob(name="c", queue="r", opts={"jobId": "f1-1"})
@@ -55,6 +60,8 @@ STEPS: list[Step] = [
     FaultStep("delete-lock", "q", "1"),
     FaultStep("wake", "r"),
     FaultStep("script-flush"),
+    CounterStep("id", "q", 299_999_998),
+    CounterStep("atm", "q", 40, "1"),
     FaultStep("disconnect"),
 ]
 
@@ -85,6 +92,8 @@ def test_a_record_leaves_out_what_is_at_its_default() -> None:
         {"call": "queue.pause", "on": "queue-1", "cut": "sometime"},
         {"clock_ms": "soon"},
         {"fault": "earthquake"},
+        {"counter": "jobs", "queue": "q", "value": 1},
+        {"counter": "id", "queue": "q", "value": "many"},
     ],
     ids=str,
 )
@@ -104,6 +113,8 @@ def test_a_step_is_shown_in_one_line() -> None:
     assert step_line(STEPS[7]) == "queue-1: queue.resume(), cut mid-reply"
     assert step_line(ClockStep(5)) == "5 ms pass"
     assert step_line(FaultStep("delete-lock", "q", "1")) == "delete-lock q 1"
+    assert step_line(CounterStep("id", "q", 5)) == "id of q is 5"
+    assert step_line(CounterStep("atm", "q", 40, "1")) == "atm of q 1 is 40"
 
 
 HEADER = ReplayHeader(
@@ -201,7 +212,7 @@ def healthy(server: RedisInstance, oracle: Launch) -> Iterator[FuzzTarget]:
 
 
 def test_there_is_one_file_for_each_defect() -> None:
-    assert len(PLANTED) == 15
+    assert len(PLANTED) == 28
     assert {path.stem for path in PLANTED_FILES} == set(PLANTED)
 
 
@@ -245,6 +256,54 @@ def test_one_client_alone_does_not_show_it(path: Path, server: RedisInstance, or
     alone = [replace(step, by="client") if isinstance(step, CallStep) else step for step in replay.steps]
     with target_for(SKEWS[path.stem], server, oracle) as target:
         assert not run_replay(target, replace(replay, steps=tuple(alone))).fails
+
+
+NEWER_FILES = sorted(NEWER.glob("*.jsonl"))
+"""Of features that 5.62.0 does not have, by the defect of the newest Node (`tests/mutants/newer_node.mjs`)."""
+
+
+@pytest.fixture(scope="module")
+def newest() -> Launch:
+    return oracle_of_this_machine(SUPPORTED_ORACLES[-1])
+
+
+@pytest.mark.parametrize("path", NEWER_FILES, ids=lambda path: path.stem)
+def test_a_loss_by_a_newer_feature_is_shown(path: Path, server: RedisInstance, newest: Launch) -> None:
+    replay = read_replay(path)
+    sick = Launch(path.stem, [sys.executable, "-m", "tests.mutants.newer_node", path.stem])
+    for client, fails in ((sick, True), (newest, False)):
+        drivers = FuzzedDrivers(server, RestartableDriver(newest, 0), RestartableDriver(client, 0))
+        with closing(FuzzTarget(drivers)) as target:
+            outcome = run_replay(target, replay)
+        assert (outcome.fails, outcome.unplayed) == (fails, "")
+        assert outcome.shows(replay) == fails
+
+
+def _keeping_the_last(more: dict[str, object]) -> Iterator[Step]:
+    """Jobs come while the owner of their deduplication id is at work; the last one follows it, and the id is free."""
+    opts = {"deduplication": {"id": "d", "ttl": 20_000, "extend": True, "keepLastIfActive": True}}
+    yield opening("queue-1", "queue", "q")
+    yield opening("worker-1", "worker", "q")
+    ignored: dict[str, object] = {"delay": 20_000}
+    for job in ({}, ignored):  # the second is ignored, because the owner has not started
+        yield CallStep("queue-1", queue.Add(name="job", opts={**opts, **job}))
+    yield CallStep("worker-1", worker.GetNextJob(token="t"))
+    for job in ({}, more):
+        yield CallStep("queue-1", queue.Add(name="last", data_raw="7", opts={**opts, **job}))
+    yield CallStep("worker-1", worker.MoveToFailed(job="1", token="t", message="boom"))
+    yield ClockStep(20_000)
+    yield CallStep("worker-1", worker.GetNextJob(token="t"))
+    yield CallStep("worker-1", worker.MoveToCompleted(job=str(more.get("jobId", "4")), token="t", value_raw="1"))
+
+
+@pytest.mark.parametrize("more", [{}, {"delay": 20_000}, {"priority": 2}, {"jobId": "own"}, {"lifo": True}], ids=str)
+def test_the_model_predicts_what_keeping_the_last_does(more: dict[str, object], server: RedisInstance) -> None:
+    newer = RestartableDriver(oracle_of_this_machine("5.81.5"), 0)
+    replay = Replay(HEADER, tuple(_keeping_the_last(more)))
+    with closing(FuzzTarget(FuzzedDrivers(server, newer, None), "model")) as target:
+        outcome = run_replay(target, replay)
+    assert [str(difference) for step in outcome.steps for difference in step.differences] == []
+    assert (outcome.unplayed, len(outcome.steps)) == ("", len(replay.steps))
 
 
 def test_at_least_three_of_the_five_are_found_in_turns() -> None:

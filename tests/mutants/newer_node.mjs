@@ -40,6 +40,11 @@ const DEFECTS = {
     change(Job, 'removeDeduplicationKey', () => async function () {
       return (await this.queue.removeDeduplicationKey(this.deduplicationId)) > 0;
     }),
+  'dedup.last-of-a-failure-lost': () =>
+    change(Job, 'moveToFailed', fail => async function (...args) {
+      if (this.deduplicationId) await (await this.queue.backend.client).del(this.queue.toKey(`dn:${this.deduplicationId}`));
+      return fail.apply(this, args);
+    }),
   'retry.resets-both': () =>
     change(Job, 'retry', retry => function (state, opts = {}) {
       const reset = Boolean(opts.resetAttemptsMade || opts.resetAttemptsStarted);

@@ -57,6 +57,7 @@ DEFECTS: Mapping[str, str] = {
     "orphans.kept": "lifecycle.remove.orphans",
     "orphans.without-limit": "lifecycle.remove.orphans",
     "dedup.frees-foreign-id": "dedup.key-removal.job",
+    "dedup.last-of-a-failure-lost": "dedup.keep-last",
     "retry.resets-both": "retry.manual.counters",
     "locks.lost-in-silence": "lock.renewal.reported",
     "relay.delivers-twice": "relay.delivers",

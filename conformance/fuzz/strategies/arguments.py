@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
+
+from conformance.fuzz.strategies.vocabulary import Vocabulary
 
 Options = dict[str, Any]
 
@@ -95,31 +98,30 @@ def json_texts(*, exact: bool) -> st.SearchStrategy[str]:
 KEPT: tuple[Any, ...] = (1, True, {"count": 1}, 2, {"age": 20, "count": 1}, {"age": 20}, False, 0, {"count": 0}, -1)
 """Values of removeOnComplete and removeOnFail. Ages are in seconds."""
 
-BACKOFFS: tuple[Any, ...] = (
-    20_000,
-    {"type": "fixed", "delay": 20_000},
-    {"type": "exponential", "delay": 20_000},
-    {"type": "fixed"},
-    0,
-)
-
 _OPTION_VALUES: dict[str, tuple[Any, ...]] = {
-    "delay": (20_000, 60_000, 0, 4_102_444_800_000),
     "priority": (1, 2, 0, 2_097_152, 10),
     "lifo": (True, True, False),
-    "attempts": (2, 3, 2, 3, 1, 0),
-    "backoff": BACKOFFS,
     "removeOnComplete": KEPT,
     "removeOnFail": KEPT,
     "keepLogs": (1, 2, 0),
-    "jobId": ("a", "b", "c", "d-é", "job.1", "0x1", ""),
     "timestamp": (1_699_999_000_000, 1_700_000_050_000, 0),
     "stackTraceLimit": (1, 0, 2),
     "sizeLimit": (10, 2, 100_000),
     "custom": ("x", 1.5, [1, 2], {"nested": {"deep": True}}),
+    "failParentOnFailure": (True,),
+    "continueParentOnFailure": (True,),
+    "ignoreDependencyOnFailure": (True,),
+    "removeDependencyOnFailure": (True,),
     "telemetry": ({"metadata": "m"}, {"metadata": "m", "omitContext": True}, {"omitContext": True}),
 }
-"""Values of each option, the simplest first."""
+"""Values of the options for which no sequence has its own, the simplest first."""
+
+_OF_VOCABULARY: dict[str, Callable[[Vocabulary], tuple[Any, ...]]] = {
+    "delay": lambda words: words.delays,
+    "attempts": lambda words: words.attempts,
+    "backoff": lambda words: words.backoffs,
+    "jobId": lambda words: words.job_ids,
+}
 
 _REFUSED: tuple[Options, ...] = (
     {"priority": 2_097_153},
@@ -129,19 +131,23 @@ _REFUSED: tuple[Options, ...] = (
     {"jobId": "a:b"},
     {"jobId": "0"},
     {"deduplication": {}},
+    {"debounce": {}},
+    {"failParentOnFailure": True, "continueParentOnFailure": True},
+    {"backoff": {"type": "fixed", "delay": 1, "jitter": 2}},
     {"delay": -5},
     {"attempts": -1},
 )
-DEDUPLICATION_IDS = ("d1", "d2")
-DEDUPLICATIONS: tuple[Options, ...] = (
-    {},
-    {"ttl": 20_000},
-    {"ttl": 20_000, "extend": True},
-    {"ttl": 20_000, "replace": True},
-    {"ttl": 20_000, "extend": True, "replace": True},
-    {"replace": True},
-    {"ttl": 0},
+DEDUPLICATIONS: tuple[tuple[str, ...], ...] = (
+    (),
+    ("ttl",),
+    ("ttl", "extend"),
+    ("ttl", "replace"),
+    ("ttl", "extend", "replace"),
+    ("replace",),
 )
+"""Members of the option `deduplication`, besides its id."""
+
+KEEPING_THE_LAST = tuple((*members, "keepLastIfActive") for members in DEDUPLICATIONS)
 
 FAILURES = (
     "failParentOnFailure",
@@ -161,64 +167,74 @@ _FEW_KEPT: tuple[tuple[Options, ...], ...] = (
 _OFTEN = {"delay": 4, "attempts": 6, "priority": 3, "removeOnComplete": 4, "removeOnFail": 4, "lifo": 4}
 """Options that lead a job another way come more often than those that are only stored."""
 
-_NAMES = st.sampled_from([name for name in _OPTION_VALUES for _ in range(_OFTEN.get(name, 1))])
+_NAMES = st.sampled_from([name for name in (*_OF_VOCABULARY, *_OPTION_VALUES) for _ in range(_OFTEN.get(name, 1))])
 _ONE_OF = {name: st.sampled_from(values) for name, values in _OPTION_VALUES.items()}
 _REFUSALS = st.sampled_from(_REFUSED)
-_DEDUPLICATION = st.tuples(st.sampled_from(DEDUPLICATION_IDS), st.sampled_from(DEDUPLICATIONS))
+_DEDUPLICATIONS = {False: st.sampled_from(DEDUPLICATIONS), True: st.sampled_from((*DEDUPLICATIONS, *KEEPING_THE_LAST))}
 _KIND = st.sampled_from(("none",) * 5 + ("one",) * 8 + ("some",) * 6 + ("dedup",) * 3 + ("debounce", "refused"))
 _FAILURE = st.sampled_from(("",) * 3 + FAILURES)
 _MEASURE = st.sampled_from(range(10))
 _FEW = st.lists(_NAMES, min_size=2, max_size=4).map(dict.fromkeys)
 
 
+def _values(name: str, words: Vocabulary) -> st.SearchStrategy[Any]:
+    return st.sampled_from(_OF_VOCABULARY[name](words)) if name in _OF_VOCABULARY else _ONE_OF[name]
+
+
 @st.composite
-def job_options(draw: st.DrawFn) -> Options:
+def job_options(draw: st.DrawFn, words: Vocabulary) -> Options:
     """JobsOptions of a job without parent."""
     match draw(_KIND):
         case "one":
-            name = draw(_NAMES)
-            return {name: draw(_ONE_OF[name])}
+            return {name: draw(_values(name, words)) for name in (draw(_NAMES),)}
         case "some":
-            return {name: draw(_ONE_OF[name]) for name in draw(_FEW)}
+            return {name: draw(_values(name, words)) for name in draw(_FEW)}
         case "dedup" | "debounce" as kind:
-            return draw(deduplicated("deduplication" if kind == "dedup" else "debounce"))
+            return draw(deduplicated(words, "deduplication" if kind == "dedup" else "debounce"))
         case "refused":
             return dict(draw(_REFUSALS))
     return {}
 
 
 @st.composite
-def favoured_options(draw: st.DrawFn, favourites: tuple[Options, ...]) -> Options:
+def favoured_options(draw: st.DrawFn, favourites: tuple[Options, ...], words: Vocabulary) -> Options:
     """Mostly one of the sequence's own favourites, sometimes none, sometimes anything."""
     measure = draw(_MEASURE)
     if measure < 3 or not favourites:
         return {}
     if measure > 7:
-        return draw(job_options())
+        return draw(job_options(words))
     return dict(draw(st.sampled_from(favourites)))
 
 
 @st.composite
-def favourites(draw: st.DrawFn) -> tuple[Options, ...]:
+def favourites(draw: st.DrawFn, words: Vocabulary) -> tuple[Options, ...]:
     """The favourites of a sequence. Now and then all of them keep few jobs: that takes several which end alike."""
     if draw(_MEASURE) > 7:
         return draw(st.sampled_from(_FEW_KEPT))
-    return tuple(draw(st.lists(job_options(), min_size=1, max_size=3)))
+    return tuple(draw(st.lists(job_options(words), min_size=1, max_size=3)))
 
 
 @st.composite
-def deduplicated(draw: st.DrawFn, option: str = "deduplication") -> Options:
+def deduplicated(draw: st.DrawFn, words: Vocabulary, option: str = "deduplication") -> Options:
     """Options with a deduplication, sometimes with a delay, which is what replacing needs."""
-    identity, more = draw(_DEDUPLICATION)
-    delay = {"delay": 20_000} if draw(st.booleans()) else {}
-    return {option: {"id": identity, **more}, **delay}
+    members: Options = {"id": draw(st.sampled_from(words.deduplications))}
+    for name in draw(_DEDUPLICATIONS[words.keeps_last]):
+        members[name] = draw(st.sampled_from((*words.lives, 0))) if name == "ttl" else True
+    delay = {"delay": draw(st.sampled_from(words.delays))} if draw(st.booleans()) else {}
+    return {option: members, **delay}
+
+
+_NOT_OF_NODES = frozenset({"deduplication", "debounce", "jobId", *FAILURES})
 
 
 @st.composite
-def node_options(draw: st.DrawFn, job_id: str, favourites: tuple[Options, ...], *, child: bool) -> Options:
+def node_options(
+    draw: st.DrawFn, job_id: str, favourites: tuple[Options, ...], words: Vocabulary, *, child: bool
+) -> Options:
     """Options of a node of a flow. It always has an id, because generated ones are random."""
-    options = draw(favoured_options(favourites))
-    options = {name: value for name, value in options.items() if name not in {"deduplication", "debounce", "jobId"}}
+    options = draw(favoured_options(favourites, words))
+    options = {name: value for name, value in options.items() if name not in _NOT_OF_NODES}
     failure = draw(_FAILURE) if child else ""
     return {"jobId": job_id} | options | ({failure: True} if failure else {})
 
@@ -236,26 +252,52 @@ WORKER_OPTIONS: tuple[Options, ...] = (
     {"removeOnFail": {"count": 0}},
     {"removeOnComplete": {"age": 20}, "removeOnFail": {"age": 20}},
     {"stalledInterval": 60_000},
+    {"maxStartedAttempts": 1},
+    {"removeOnComplete": {"age": 20, "limit": 1}},
 )
 QUEUE_OPTIONS: tuple[Options, ...] = (
     {},
     {"defaultJobOptions": {"attempts": 2}},
     {"defaultJobOptions": {"removeOnComplete": True, "priority": 1}},
     {"skipMetasUpdate": True},
+    {"streams": {"events": {"maxLen": 5}}},
+    {"skipVersionCheck": True},
 )
-REPEATS: tuple[Options, ...] = (
-    {"every": 20_000},
-    {"every": 60_000, "limit": 2},
-    {"every": 20_000, "immediately": True},
-    {"every": 20_000, "startDate": 1_700_000_100_000},
-    {"every": 20_000, "endDate": 1_700_000_090_000},
+PATTERNS: tuple[Options, ...] = (
     {"pattern": "*/20 * * * * *"},
     {"pattern": "0 0 12 * * *", "tz": "Europe/Berlin"},
     {"pattern": "0 */5 * * * *", "limit": 1},
-    {"every": 20_000, "offset": 7000},
-    {"every": 20_000, "pattern": "* * * * * *"},
-    {},
+    {"pattern": "*/20 * * * * *", "startDate": 1_700_000_100_000},
+    {"pattern": "*/20 * * * * *", "endDate": 1_700_000_030_000},
+    {"pattern": "*/20 * * * * *", "immediately": True},
     {"pattern": "not a pattern"},
-    {"every": 0},
 )
+WITH_EVERY: tuple[Options, ...] = (
+    {},
+    {"limit": 2},
+    {"immediately": True},
+    {"startDate": 1_700_000_100_000},
+    {"endDate": 1_700_000_090_000},
+    {"offset": 7000},
+    {"count": 1, "limit": 2},
+    {"jobId": "of-old", "key": "k"},
+    {"pattern": "* * * * * *"},
+)
+"""Options of a scheduler besides its period."""
 TEMPLATES: tuple[Options, ...] = ({}, {"attempts": 2}, {"priority": 1}, {"removeOnComplete": True}, {"delay": 20_000})
+
+_EVERY_OR_PATTERN = st.sampled_from(("every",) * 8 + ("pattern",) * 5 + ("neither", "zero"))
+_PATTERNS, _WITH_EVERY = st.sampled_from(PATTERNS), st.sampled_from(WITH_EVERY)
+
+
+@st.composite
+def repeats(draw: st.DrawFn, words: Vocabulary) -> Options:
+    """RepeatOptions of a scheduler."""
+    match draw(_EVERY_OR_PATTERN):
+        case "every":
+            return {"every": draw(st.sampled_from(words.periods)), **draw(_WITH_EVERY)}
+        case "pattern":
+            return dict(draw(_PATTERNS))
+        case "zero":
+            return {"every": 0}
+    return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -11,6 +12,7 @@ from conformance.driver.ops import Op, lifecycle
 from conformance.fuzz.prediction import PredictedQueue, SequenceState
 from conformance.fuzz.steps import Caller, CallStep, Step, opening
 from conformance.fuzz.strategies.arguments import QUEUE_OPTIONS, WORKER_OPTIONS
+from conformance.fuzz.strategies.vocabulary import PLAIN, Vocabulary
 
 OperationAndState: TypeAlias = tuple[str, str]
 """An operation, and the state of the job (or queue) that it is called on."""
@@ -36,6 +38,7 @@ _PRODUCERS = {MAIN: st.sampled_from(("queue-1",) * 3 + ("queue-2",)), OTHER: st.
 _WORKERS = {MAIN: st.sampled_from(("worker-1",) * 3 + ("worker-2",)), OTHER: st.just("worker-r")}
 _QUEUES = st.sampled_from((MAIN,) * 5 + (OTHER,))
 _TURNS: st.SearchStrategy[Caller] = st.sampled_from(("client", "oracle"))
+_MOSTLY = st.sampled_from((True, True, False))
 _PLAIN_MOSTLY = st.sampled_from((False, False, False, True))
 _WORKER_OPTIONS, _QUEUE_OPTIONS = st.sampled_from(WORKER_OPTIONS[1:]), st.sampled_from(QUEUE_OPTIONS[1:])
 
@@ -51,12 +54,15 @@ class GenerationContext:
     breaks_redis: bool = True
     cuts: bool = True
     """Whether the client's connection can be cut at a command."""
+    keeps_last: bool = False
+    """Whether the oracle knows the deduplication option `keepLastIfActive`."""
     state: SequenceState = field(default_factory=SequenceState)
     opened: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Options of the open handles by name."""
     now_ms: int = 0
     holders: dict[str, tuple[Caller, str]] = field(default_factory=dict)
     """In interop: who claimed a job last, and on which handle."""
+    words: Vocabulary = PLAIN
     favourites: tuple[dict[str, Any], ...] = ()
     """Job options that come again and again in this sequence, so that they meet."""
     untried: tuple[OperationAndState, ...] = ()
@@ -77,6 +83,18 @@ class GenerationContext:
     def goals(self) -> list[OperationAndState]:
         """Pairs of operation and state that are worth trying."""
         return [pair for pair in self.untried if pair not in self.tried]
+
+    def free_ids(self) -> list[str]:
+        """The ids of the vocabulary that no job has."""
+        taken = {job for name in (MAIN, OTHER) for job in self.queue(name).jobs}
+        return [job for job in self.words.job_ids if job not in taken]
+
+    def one_of(self, draw: st.DrawFn, jobs: Sequence[str]) -> str:
+        """One of the jobs: mostly one whose id is of the vocabulary, if that has ids that matter."""
+        odd = [job for job in jobs if self.words.named and job in self.words.job_ids]
+        mostly: bool = draw(_MOSTLY)
+        job: str = draw(st.sampled_from(odd if odd and mostly else jobs))
+        return job
 
     def any_queue(self, draw: st.DrawFn) -> str:
         """A queue: mostly the main one."""

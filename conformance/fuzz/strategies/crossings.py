@@ -8,14 +8,17 @@ each call is made by either client, so that every assignment of the roles comes 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
-from conformance.driver.ops import Op, flow, job, queue
+from conformance.driver.ops import Op, flow, job, queue, worker
 from conformance.fuzz.steps import CallStep, Step
-from conformance.fuzz.strategies.context import MAIN, NO_SUCH_JOB, GenerationContext
-from conformance.fuzz.strategies.queue_steps import adding_parent
+from conformance.fuzz.strategies import job_steps
+from conformance.fuzz.strategies.arguments import deduplicated
+from conformance.fuzz.strategies.context import MAIN, NO_SUCH_JOB, TOKENS, GenerationContext
+from conformance.fuzz.strategies.queue_steps import adding_parent, scheduling
 from conformance.protocol.keys import DELAYED
 from conformance.protocol.states import WAITING_CONTAINERS
 
@@ -24,8 +27,11 @@ CrossingMaker = Callable[[st.DrawFn, GenerationContext], list[Op[Any]]]
 _FINISHED: st.SearchStrategy[Any] = st.sampled_from(("failed", "completed"))
 _PARKED = st.sampled_from(("paused", "wait", "prioritized", "delayed"))
 _PRIORITIES = st.sampled_from((1, 0, 5))
+_OF_THE_LAST: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    ({}, {"jobId": "last"}, {"delay": 20_000}, {"priority": 1}, {"lifo": True})
+)
+_ODD = st.sampled_from(("job", "scheduler", "deduplication"))
 _PLACES = frozenset({*WAITING_CONTAINERS, DELAYED})
-_EXTENDED = {"deduplication": {"id": "d1", "ttl": 20_000, "extend": True}}
 
 
 def _while_paused(*inner: CrossingMaker) -> CrossingMaker:
@@ -67,14 +73,15 @@ def _limit(draw: st.DrawFn, _: GenerationContext) -> list[Op[Any]]:
 def _extend(draw: st.DrawFn, context: GenerationContext) -> list[Op[Any]]:
     """The same id again and again, and what ends it in between."""
     between = draw(st.sampled_from((_drain, _clean, _change_priority)))(draw, context)
-    again = queue.Add(name="job", opts=_EXTENDED)
+    extended = {"id": context.words.deduplications[0], "ttl": context.words.lives[-1], "extend": True}
+    again = queue.Add(name="job", opts={"deduplication": extended})
     return [again, again, *between, again]
 
 
-def _reschedule(draw: st.DrawFn, _: GenerationContext) -> list[Op[Any]]:
-    every = draw(st.sampled_from((20_000, 60_000)))
+def _reschedule(draw: st.DrawFn, context: GenerationContext) -> list[Op[Any]]:
+    scheduler, every = context.words.schedulers[0], draw(st.sampled_from(context.words.periods))
     before, after = (
-        flow.UpsertJobScheduler(id="s1", repeat={"every": length}, name="tick") for length in (20_000, every)
+        flow.UpsertJobScheduler(id=scheduler, repeat={"every": length}, name="tick") for length in (20_000, every)
     )
     return [before, after]
 
@@ -100,14 +107,60 @@ OF_FLOWS: dict[str, tuple[str, CrossingMaker]] = {
 
 
 @st.composite
+def keeping_the_last(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    """Jobs come while the owner of their deduplication id is at work; then it ends."""
+    known = context.queue(MAIN).jobs
+    owner = next(name for number in range(len(known) + 1) if (name := f"owner-{number}") not in known)
+    shared = {"deduplication": {"id": draw(st.sampled_from(context.words.deduplications)), "keepLastIfActive": True}}
+    options: list[dict[str, Any]] = [{"jobId": owner, "lifo": True}, {}, draw(_OF_THE_LAST)]
+    first, *later = (
+        context.producer(draw, MAIN, queue.Add(name="job", data_raw=f'"{number}"', opts={**shared, **opts}))
+        for number, opts in enumerate(options)
+    )
+    *opened, claim = context.worker(draw, MAIN, worker.GetNextJob(token=TOKENS[0]))
+    assert isinstance(claim, CallStep)
+    if draw(st.booleans()):
+        end: Op[Any] = worker.MoveToCompleted(job=owner, token=TOKENS[0], value_raw="1")
+    else:
+        end = worker.MoveToFailed(job=owner, token=TOKENS[0], message="boom", unrecoverable=True)
+    return _joined(first, [*opened, claim], *later, [replace(claim, op=end)])
+
+
+@st.composite
+def odd_texts(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    """Ids that look like syntax: of jobs, of a scheduler, of a deduplication."""
+    kind = draw(_ODD)
+    if kind == "scheduler" and context.can("queue.upsertJobScheduler"):
+        return draw(scheduling(context))
+    if kind == "job" and context.free_ids():
+        return _odd_jobs(draw, context)
+    opts = draw(deduplicated(context.words))
+    return _joined(*(context.producer(draw, MAIN, queue.Add(name="job", opts=opts)) for _ in range(2)))
+
+
+def _odd_jobs(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    """Jobs and a change of one of them, which must leave the others alone."""
+    ids = draw(st.permutations(context.free_ids()))[:2]
+    name = draw(st.sampled_from([name for name in job_steps.JOB_CHANGES if context.can(name)]))
+    added = (context.producer(draw, MAIN, queue.Add(name="job", opts={"jobId": job})) for job in ids)
+    changed = job_steps.JOB_CHANGES[name](draw, context, ids[0])
+    return _joined(*added, context.producer(draw, MAIN, changed))
+
+
+def _joined(*parts: list[Step]) -> list[Step]:
+    """All steps; each handle is opened once."""
+    steps: list[Step] = []
+    for part in parts:
+        opened = {step.handle for step in steps if isinstance(step, CallStep)}
+        steps += [step for step in part if not (isinstance(step, CallStep) and step.opens and step.handle in opened)]
+    return steps
+
+
+@st.composite
 def crossing(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     """One crossing on the main queue."""
     possible = [make for needs, make in CROSSINGS.values() if context.can(*needs)]
     families = [make for op, make in OF_FLOWS.values() if context.can("flow.add", op)]
     chosen = draw(st.sampled_from([*possible, *families]))
     steps: list[Step] = draw(adding_parent(context)) if chosen in families else []
-    for op in chosen(draw, context):
-        opened = {step.handle for step in steps if isinstance(step, CallStep)}
-        made = context.producer(draw, MAIN, op)
-        steps += [step for step in made if not (isinstance(step, CallStep) and step.opens and step.handle in opened)]
-    return steps
+    return _joined(steps, *(context.producer(draw, MAIN, op) for op in chosen(draw, context)))

@@ -1,4 +1,4 @@
-"""Disturbances: time that passes, locks that expire, workers that wake up, and connections that break."""
+"""Disturbances: time that passes, counters that are high, locks that expire, workers that wake up, cut connections."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Step, may_be_cut
+from conformance.driver.ops import queue, worker
+from conformance.fuzz.steps import CallStep, ClockStep, CounterName, CounterStep, FaultStep, Step, may_be_cut
 from conformance.fuzz.strategies import job_steps, queue_steps
-from conformance.fuzz.strategies.context import MAIN, NO_SUCH_JOB, OTHER, GenerationContext
+from conformance.fuzz.strategies.context import MAIN, NO_SUCH_JOB, OTHER, TOKENS, GenerationContext
+from conformance.fuzz.strategies.vocabulary import Vocabulary
 from conformance.observe.tap.rules import PHASES
-
-_JUMPS = st.sampled_from((20_000, 30_000, 10_000, 1000, 1, 60_000))
-"""How far the clock goes (ms). What Redis itself lets expire is set to multiples of 10 s, so that the moments which
-really pass meanwhile never decide."""
 
 _FORTY = st.sampled_from(range(40))
 _PHASES = st.sampled_from(PHASES)
@@ -22,9 +20,28 @@ _BY_WORKERS = st.sampled_from((job_steps.completing, job_steps.putting_back, job
 
 
 @st.composite
-def passing_time(draw: st.DrawFn, _context: GenerationContext) -> list[Step]:
+def passing_time(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     """A step of the clock."""
-    return [ClockStep(draw(_JUMPS))]
+    return [ClockStep(draw(st.sampled_from(context.words.jumps)))]
+
+
+def counters(words: Vocabulary) -> list[Step]:
+    """What years of use have left in both queues before the sequence."""
+    named: tuple[tuple[CounterName, int], ...] = (("id", words.id_counter), ("pc", words.priority_counter))
+    return [CounterStep(counter, name, value) for counter, value in named if value for name in (MAIN, OTHER)]
+
+
+@st.composite
+def coming_back(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    """A job that has been tried for a long time, and fails again."""
+    known = context.queue(MAIN).jobs
+    name = next(name for number in range(len(known) + 1) if (name := f"tried-{number}") not in known)
+    opts = {"jobId": name, "lifo": True, "attempts": 100, "backoff": draw(st.sampled_from(context.words.backoffs))}
+    added = context.producer(draw, MAIN, queue.Add(name="job", opts=opts))
+    *opened, claim = context.worker(draw, MAIN, worker.GetNextJob(token=TOKENS[0]))
+    assert isinstance(claim, CallStep)
+    failed = replace(claim, op=worker.MoveToFailed(job=name, token=TOKENS[0], message="boom"))
+    return [*added, CounterStep("atm", MAIN, context.words.attempts_made, name), *opened, claim, failed]
 
 
 @st.composite

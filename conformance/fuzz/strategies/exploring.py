@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from conformance.driver.ops import Op, flow, lifecycle, queue, worker
 from conformance.fuzz.prediction import JOB_STATES, MISSING, PredictedQueue
-from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Step
+from conformance.fuzz.steps import CallStep, ClockStep, CounterStep, FaultStep, Step
 from conformance.fuzz.strategies import job_steps, queue_steps
 from conformance.fuzz.strategies.context import MAIN, NO_SUCH_JOB, TOKENS, GenerationContext, OperationAndState
 from conformance.protocol.states import FETCHED_CONTAINERS
@@ -137,7 +137,7 @@ def combinations(step: Step, queue_state: PredictedQueue) -> Iterator[CallCombin
 
 
 def _state(step: Step, queue_state: PredictedQueue) -> str:
-    if isinstance(step, FaultStep) and step.job:
+    if isinstance(step, FaultStep | CounterStep) and step.job:
         return queue_state.state_of(step.job)
     if isinstance(step, CallStep) and step.name in JOB_OPS:
         return queue_state.state_of(getattr(step.op, "job", ""))
@@ -222,8 +222,8 @@ def _call_of_pair(draw: st.DrawFn, context: GenerationContext, pair: OperationAn
         steps: list[Step] = draw(QUEUE_STRATEGIES[op](context))
         return steps
     if op in QUEUE_MAKERS:
-        return context.producer(draw, MAIN, QUEUE_MAKERS[op](draw))
-    job = draw(st.sampled_from(context.queue(MAIN).in_states({state}) or [NO_SUCH_JOB]))
+        return context.producer(draw, MAIN, QUEUE_MAKERS[op](draw, context))
+    job = context.one_of(draw, context.queue(MAIN).in_states({state}) or [NO_SUCH_JOB])
     if op in job_steps.HELD_JOB_CALLS:
         token = context.queue(MAIN).tokens.get(job, TOKENS[0])
         return context.worker(draw, MAIN, job_steps.HELD_JOB_CALLS[op](draw, context, job, token))
@@ -244,7 +244,7 @@ def _on_main(draw: st.DrawFn, context: GenerationContext, op: Op[Any]) -> list[S
 
 
 def _added(draw: st.DrawFn, context: GenerationContext, **opts: Any) -> list[Step]:
-    return _on_main(draw, context, queue.Add(name="job", opts=opts))
+    return _on_main(draw, context, queue.Add(name="job", opts=queue_steps.with_free_id(draw, context, opts)))
 
 
 def _running(draw: st.DrawFn, context: GenerationContext) -> list[Step]:

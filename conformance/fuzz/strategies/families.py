@@ -46,6 +46,21 @@ def has_active(context: GenerationContext) -> bool:
     return any(context.queue(name).in_states({"active"}) for name in (MAIN, OTHER))
 
 
+def is_old(context: GenerationContext) -> bool:
+    """The queues have been used for years."""
+    return context.words.attempts_made > 0
+
+
+def keeps_last(context: GenerationContext) -> bool:
+    """The oracle knows `keepLastIfActive`."""
+    return context.keeps_last
+
+
+def is_odd(context: GenerationContext) -> bool:
+    """The texts of the sequence look like syntax."""
+    return context.words.named
+
+
 def has_goals(context: GenerationContext) -> bool:
     """Something has not been tried yet."""
     return bool(context.goals())
@@ -88,6 +103,9 @@ FAMILIES: tuple[StepFamily, ...] = (
     StepFamily("wake", disturbances.waking, 2, always),
     StepFamily("disturb", disturbances.disturbing, 1, has_active),
     StepFamily("cut", disturbances.cutting_a_call, 1, lambda context: context.cuts and has_jobs(context)),
+    StepFamily("come-back", disturbances.coming_back, 4, is_old, ("worker.moveToFailed",)),
+    StepFamily("keep-last", crossings.keeping_the_last, 3, keeps_last, ("worker.moveToCompleted",)),
+    StepFamily("odd-texts", crossings.odd_texts, 6, is_odd, tuple(job_steps.JOB_CHANGES)),
     StepFamily("explore", exploring.exploring, 40, has_goals, ("queue.add",)),
 )
 """The simplest first, because shrinking goes that way."""

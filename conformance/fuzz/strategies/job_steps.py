@@ -18,7 +18,6 @@ HeldJobOpMaker = Callable[[st.DrawFn, GenerationContext, str, str], Op[Any]]
 ROWS = ("row", "", "é\U0001f389")
 _ROWS = st.sampled_from(ROWS)
 _KEEP = st.sampled_from((None, None, 1, 2, 0))
-_DELAYS = st.sampled_from((20_000, 0, 60_000))
 _PRIORITIES = st.sampled_from((1, 0, 2, 5, 2_097_152))
 _FINISHED = st.sampled_from(("failed", "completed"))
 _STARTS, _ENDS = st.sampled_from((0, 1, -2)), st.sampled_from((-1, 0, 1, 5))
@@ -28,7 +27,7 @@ _TOKENS = st.sampled_from(TOKENS)
 _FETCH = st.sampled_from((False, False, True))
 _MESSAGES = st.sampled_from(("boom", "", 'é\U0001f389 "quoted"\n', "x" * 300))
 _DURATIONS = st.sampled_from((30_000, 60_000, 20_000))
-_LATER = st.sampled_from((20_000, 0, 1, -1000))
+_PAST = (1, -1000)
 _PUT_BACK = st.sampled_from(("worker.moveToDelayed", "worker.moveToWait", "worker.moveToWaitingChildren"))
 
 _LOCKS_END_MS = 60_000
@@ -52,7 +51,9 @@ JOB_CHANGES: dict[str, JobOpMaker] = {
     "job.log": lambda draw, _, job_id: job.Log(job=job_id, row=draw(_ROWS), keep_logs=draw(_KEEP)),
     "job.clearLogs": lambda draw, _, job_id: job.ClearLogs(job=job_id, keep_logs=draw(_KEEP)),
     "job.promote": lambda _draw, _, job_id: job.Promote(job=job_id),
-    "job.changeDelay": lambda draw, _, job_id: job.ChangeDelay(job=job_id, delay_ms=draw(_DELAYS)),
+    "job.changeDelay": lambda draw, context, job_id: job.ChangeDelay(
+        job=job_id, delay_ms=draw(st.sampled_from(context.words.later))
+    ),
     "job.changePriority": lambda draw, _, job_id: job.ChangePriority(
         job=job_id, priority=draw(_PRIORITIES), lifo=draw(st.booleans())
     ),
@@ -91,7 +92,7 @@ HELD_JOB_CALLS: dict[str, HeldJobOpMaker] = {
         fetch_next=draw(_FETCH),
     ),
     "worker.moveToDelayed": lambda draw, context, job, token: worker.MoveToDelayed(
-        job=job, token=token, timestamp=context.now_ms + draw(_LATER)
+        job=job, token=token, timestamp=context.now_ms + draw(st.sampled_from((*context.words.later, *_PAST)))
     ),
     "worker.moveToWait": lambda _draw, _, job, token: worker.MoveToWait(job=job, token=token),
     "worker.moveToWaitingChildren": lambda _draw, _, job, token: worker.MoveToWaitingChildren(job=job, token=token),
@@ -147,7 +148,7 @@ def _some_job(draw: st.DrawFn, context: GenerationContext, fitting: tuple[str, .
         state = context.queue(where)
         jobs = (state.in_states(fitting) if odd < 8 else []) or list(state.jobs)
         if jobs and odd != 9:
-            return where, jobs[draw(st.integers(0, len(jobs) - 1))]
+            return where, context.one_of(draw, jobs)
     return MAIN, NO_SUCH_JOB
 
 

@@ -11,28 +11,24 @@ from hypothesis import strategies as st
 from conformance.driver.ops import Op, flow, queue, worker
 from conformance.fuzz.steps import PREFIX, Step
 from conformance.fuzz.strategies.arguments import (
-    DEDUPLICATION_IDS,
-    REPEATS,
     TEMPLATES,
+    Options,
     favoured_options,
     json_texts,
     node_options,
+    repeats,
 )
 from conformance.fuzz.strategies.context import MAIN, NO_SUCH_JOB, OTHER, GenerationContext
 
-QueueOpMaker = Callable[[st.DrawFn], Op[Any]]
-_NAMES = st.sampled_from(("job",) * 6 + ("é\U0001f389", "", "a:b", "x" * 200, "__proto__", "0"))
+QueueOpMaker = Callable[[st.DrawFn, GenerationContext], Op[Any]]
+NO_SUCH_SCHEDULER = "no-such"
 _BULKS = st.integers(1, 3)
-_REPEATS, _TEMPLATES = st.sampled_from(REPEATS), st.sampled_from(TEMPLATES)
-_SCHEDULERS = st.sampled_from(("s1", "s2"))
+_TEMPLATES = st.sampled_from(TEMPLATES)
 _CHILD_COUNT = st.sampled_from((1, 1, 2, 2, 3, 0))
 _CHILD_QUEUES = st.sampled_from((MAIN, MAIN, OTHER))
 _TWELVE = st.sampled_from(range(12))
 _LEVELS = st.sampled_from((1, 1, 1, 2))
 _COUNTS = st.sampled_from((1000, 1, 2))
-_DEDUP_IDS = st.sampled_from(DEDUPLICATION_IDS)
-_SCHEDULER_IDS = st.sampled_from(("s1", "s2", "no-such"))
-_LIMITS = st.sampled_from((20_000, 60_000))
 _TYPES = ("waiting", "active", "delayed", "prioritized", "completed", "failed", "waiting-children", "paused", "wait")
 _TYPE_LISTS = st.sampled_from(
     (*((job_type,) for job_type in _TYPES), ("waiting", "delayed"), ("completed", "failed"), _TYPES)
@@ -42,6 +38,7 @@ _CLEANED: st.SearchStrategy[Any] = st.sampled_from(
 )
 _STARTS, _ENDS = st.sampled_from((0, 1, -2)), st.sampled_from((-1, 0, 1, 5))
 _FLAGS = st.booleans()
+_QUEUES_OPTIONS = st.sampled_from((None, None, None, {MAIN: {"attempts": 2}, OTHER: {"priority": 1}}))
 _DEPTHS = st.sampled_from((10, 1, 2))
 
 
@@ -49,20 +46,39 @@ _DEPTHS = st.sampled_from((10, 1, 2))
 def adding(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     """Queue.add; now and then as the child of a job that exists."""
     where = context.any_queue(draw)
-    opts = draw(favoured_options(context.favourites))
+    opts = _options(draw, context)
     parents = context.queue(MAIN).in_states({"waiting-children", "active", "wait"})
     if parents and draw(_TWELVE) == 11 and not opts.keys() & {"deduplication", "debounce"}:
         opts = opts | {"parent": {"id": draw(st.sampled_from(parents)), "queue": f"{PREFIX}:{MAIN}"}}
-    op = queue.Add(name=draw(_NAMES), data_raw=draw(json_texts(exact=context.exact_data)), opts=opts)
+    op = queue.Add(name=_name(draw, context), data_raw=draw(json_texts(exact=context.exact_data)), opts=opts)
     return context.producer(draw, where, op)
 
 
 @st.composite
 def adding_bulk(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     """Queue.addBulk."""
-    data, options = json_texts(exact=context.exact_data), favoured_options(context.favourites)
-    jobs = [queue.NewJob(name=draw(_NAMES), data_raw=draw(data), opts=draw(options)) for _ in range(draw(_BULKS))]
+    data = json_texts(exact=context.exact_data)
+    jobs = [
+        queue.NewJob(name=_name(draw, context), data_raw=draw(data), opts=_options(draw, context))
+        for _ in range(draw(_BULKS))
+    ]
     return context.producer(draw, context.any_queue(draw), queue.AddBulk(jobs=jobs))
+
+
+def _name(draw: st.DrawFn, context: GenerationContext) -> str:
+    return draw(st.sampled_from(context.words.names))
+
+
+def _options(draw: st.DrawFn, context: GenerationContext) -> Options:
+    return with_free_id(draw, context, draw(favoured_options(context.favourites, context.words)))
+
+
+def with_free_id(draw: st.DrawFn, context: GenerationContext, opts: Options) -> Options:
+    """The options; if the vocabulary has ids for it, often with one that no job has."""
+    free = context.free_ids()
+    if context.words.named and free and "jobId" not in opts and draw(st.booleans()):
+        opts = opts | {"jobId": draw(st.sampled_from(free))}
+    return opts
 
 
 @st.composite
@@ -70,7 +86,8 @@ def adding_flow(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     """FlowProducer.add, or addBulk of two."""
     if draw(_TWELVE) > 9 and context.can("flow.addBulk"):
         return draw(adding_flows(context))
-    return context.flow(draw, flow.AddFlow(flow=_tree(draw, context, 0, draw(_LEVELS))))
+    tree = _tree(draw, context, 0, draw(_LEVELS))
+    return context.flow(draw, flow.AddFlow(flow=tree, queues_options=draw(_QUEUES_OPTIONS)))
 
 
 @st.composite
@@ -109,10 +126,10 @@ def _node(
         for number in range(1, draw(_CHILD_COUNT) + 1 if levels else 1)
     ]
     return {
-        "name": "node",
+        "name": _name(draw, context) if context.words.named else "node",
         "queue": where,
         "data_raw": "{}",
-        "opts": draw(node_options(job_id, context.favourites, child=child)),
+        "opts": draw(node_options(job_id, context.favourites, context.words, child=child)),
         "children": children,
     }
 
@@ -122,62 +139,84 @@ def scheduling(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     """Queue.upsertJobScheduler, new or changed."""
     template = draw(_TEMPLATES)
     op = flow.UpsertJobScheduler(
-        id=draw(_SCHEDULERS), repeat=draw(_REPEATS), name="tick", data_raw='{"t":1}', opts=template or None
+        id=draw(st.sampled_from(context.words.schedulers)),
+        repeat=draw(repeats(context.words)),
+        name="tick",
+        data_raw='{"t":1}',
+        opts=template or None,
     )
     return context.producer(draw, MAIN, op)
 
 
+def _lives(context: GenerationContext) -> st.SearchStrategy[int]:
+    return st.sampled_from((*context.words.lives, 60_000))
+
+
+def _deduplications(context: GenerationContext) -> st.SearchStrategy[str]:
+    return st.sampled_from(context.words.deduplications)
+
+
+def _schedulers(context: GenerationContext) -> st.SearchStrategy[str]:
+    return st.sampled_from((*context.words.schedulers, NO_SUCH_SCHEDULER))
+
+
 QUEUE_CONTROLS: dict[str, QueueOpMaker] = {
-    "queue.pause": lambda _: queue.Pause(),
-    "queue.resume": lambda _: queue.Resume(),
-    "queue.setGlobalConcurrency": lambda draw: queue.SetGlobalConcurrency(concurrency=draw(st.sampled_from((1, 2)))),
-    "queue.removeGlobalConcurrency": lambda _: queue.RemoveGlobalConcurrency(),
-    "queue.setGlobalRateLimit": lambda draw: queue.SetGlobalRateLimit(
-        max=draw(st.sampled_from((1, 2))), duration_ms=draw(_LIMITS)
+    "queue.pause": lambda _draw, _: queue.Pause(),
+    "queue.resume": lambda _draw, _: queue.Resume(),
+    "queue.setGlobalConcurrency": lambda draw, _: queue.SetGlobalConcurrency(concurrency=draw(st.sampled_from((1, 2)))),
+    "queue.removeGlobalConcurrency": lambda _draw, _: queue.RemoveGlobalConcurrency(),
+    "queue.setGlobalRateLimit": lambda draw, context: queue.SetGlobalRateLimit(
+        max=draw(st.sampled_from((1, 2))), duration_ms=draw(_lives(context))
     ),
-    "queue.removeGlobalRateLimit": lambda _: queue.RemoveGlobalRateLimit(),
-    "queue.rateLimit": lambda draw: queue.SetRateLimit(expire_ms=draw(_LIMITS)),
-    "queue.removeRateLimitKey": lambda _: queue.RemoveRateLimitKey(),
-    "queue.removeDeduplicationKey": lambda draw: queue.RemoveDeduplicationKey(id=draw(_DEDUP_IDS)),
-    "queue.removeJobScheduler": lambda draw: flow.RemoveJobScheduler(id=draw(_SCHEDULER_IDS)),
+    "queue.removeGlobalRateLimit": lambda _draw, _: queue.RemoveGlobalRateLimit(),
+    "queue.rateLimit": lambda draw, context: queue.SetRateLimit(expire_ms=draw(_lives(context))),
+    "queue.removeRateLimitKey": lambda _draw, _: queue.RemoveRateLimitKey(),
+    "queue.removeDeduplicationKey": lambda draw, context: queue.RemoveDeduplicationKey(
+        id=draw(_deduplications(context))
+    ),
+    "queue.removeJobScheduler": lambda draw, context: flow.RemoveJobScheduler(id=draw(_schedulers(context))),
 }
 """Calls that change how a queue works, by operation."""
 
 QUEUE_MAINTENANCE: dict[str, QueueOpMaker] = {
-    "queue.drain": lambda draw: queue.Drain(delayed=draw(_FLAGS)),
-    "queue.clean": lambda draw: queue.Clean(
+    "queue.drain": lambda draw, _: queue.Drain(delayed=draw(_FLAGS)),
+    "queue.clean": lambda draw, _: queue.Clean(
         grace_ms=draw(st.sampled_from((0, 20_000, 1))), limit=draw(st.sampled_from((0, 1, 2))), type=draw(_CLEANED)
     ),
-    "queue.retryJobs": lambda draw: queue.RetryJobs(
+    "queue.retryJobs": lambda draw, _: queue.RetryJobs(
         count=draw(_COUNTS),
         state=draw(st.sampled_from(("failed", "completed"))),
         timestamp=draw(st.sampled_from((None, None, 1_700_000_010_000))),
     ),
-    "queue.promoteJobs": lambda draw: queue.PromoteJobs(count=draw(_COUNTS)),
-    "queue.trimEvents": lambda draw: queue.TrimEvents(max_length=draw(st.sampled_from((0, 1, 5)))),
-    "queue.obliterate": lambda draw: queue.Obliterate(force=draw(_FLAGS)),
+    "queue.promoteJobs": lambda draw, _: queue.PromoteJobs(count=draw(_COUNTS)),
+    "queue.trimEvents": lambda draw, _: queue.TrimEvents(max_length=draw(st.sampled_from((0, 1, 5)))),
+    "queue.obliterate": lambda draw, _: queue.Obliterate(force=draw(_FLAGS), count=draw(_COUNTS)),
 }
 """Calls that change many jobs at once, by operation."""
 
 QUEUE_QUESTIONS: dict[str, QueueOpMaker] = {
-    "queue.getJobs": lambda draw: queue.GetJobs(
+    "queue.getJobs": lambda draw, _: queue.GetJobs(
         types=list(draw(_TYPE_LISTS)), start=draw(_STARTS), end=draw(_ENDS), asc=draw(_FLAGS)
     ),
-    "queue.getJobCounts": lambda draw: queue.GetJobCounts(types=list(draw(_TYPE_LISTS))),
-    "queue.getJobCountByTypes": lambda draw: queue.GetJobCountByTypes(types=list(draw(_TYPE_LISTS))),
-    "queue.count": lambda _: queue.CountPending(),
-    "queue.getCountsPerPriority": lambda _: queue.GetCountsPerPriority(priorities=[0, 1, 2]),
-    "queue.isPaused": lambda _: queue.IsPaused(),
-    "queue.isMaxed": lambda _: queue.IsMaxed(),
-    "queue.getGlobalConcurrency": lambda _: queue.GetGlobalConcurrency(),
-    "queue.getGlobalRateLimit": lambda _: queue.GetGlobalRateLimit(),
-    "queue.getRateLimitTtl": lambda draw: queue.GetRateLimitTtl(max_jobs=draw(st.sampled_from((None, 1, 2)))),
-    "queue.getMetrics": lambda draw: queue.GetMetrics(type=draw(st.sampled_from(("completed", "failed")))),
-    "queue.getDeduplicationJobId": lambda draw: queue.GetDeduplicationJobId(id=draw(_DEDUP_IDS)),
-    "queue.getJobScheduler": lambda draw: flow.GetJobScheduler(id=draw(_SCHEDULER_IDS)),
-    "queue.getJobSchedulers": lambda draw: flow.GetJobSchedulers(asc=draw(_FLAGS)),
-    "queue.getJobSchedulersCount": lambda _: flow.GetJobSchedulersCount(),
-    "queue.getVersion": lambda _: queue.GetVersion(),
+    "queue.getJobCounts": lambda draw, _: queue.GetJobCounts(types=list(draw(_TYPE_LISTS))),
+    "queue.getJobCountByTypes": lambda draw, _: queue.GetJobCountByTypes(types=list(draw(_TYPE_LISTS))),
+    "queue.count": lambda _draw, _: queue.CountPending(),
+    "queue.getCountsPerPriority": lambda _draw, _: queue.GetCountsPerPriority(priorities=[0, 1, 2]),
+    "queue.isPaused": lambda _draw, _: queue.IsPaused(),
+    "queue.isMaxed": lambda _draw, _: queue.IsMaxed(),
+    "queue.getGlobalConcurrency": lambda _draw, _: queue.GetGlobalConcurrency(),
+    "queue.getGlobalRateLimit": lambda _draw, _: queue.GetGlobalRateLimit(),
+    "queue.getRateLimitTtl": lambda draw, _: queue.GetRateLimitTtl(max_jobs=draw(st.sampled_from((None, 1, 2)))),
+    "queue.getMetrics": lambda draw, _: queue.GetMetrics(
+        type=draw(st.sampled_from(("completed", "failed"))), start=draw(_STARTS), end=draw(_ENDS)
+    ),
+    "queue.getDeduplicationJobId": lambda draw, context: queue.GetDeduplicationJobId(id=draw(_deduplications(context))),
+    "queue.getJobScheduler": lambda draw, context: flow.GetJobScheduler(id=draw(_schedulers(context))),
+    "queue.getJobSchedulers": lambda draw, _: flow.GetJobSchedulers(
+        start=draw(_STARTS), end=draw(_ENDS), asc=draw(_FLAGS)
+    ),
+    "queue.getJobSchedulersCount": lambda _draw, _: flow.GetJobSchedulersCount(),
+    "queue.getVersion": lambda _draw, _: queue.GetVersion(),
 }
 """Calls that only ask about a queue, by operation."""
 
@@ -216,10 +255,11 @@ def asking_about_a_flow(draw: st.DrawFn, context: GenerationContext) -> list[Ste
 @st.composite
 def limiting(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     """Worker.rateLimit."""
-    return context.worker(draw, MAIN, worker.WorkerRateLimit(expire_ms=draw(_LIMITS)))
+    return context.worker(draw, MAIN, worker.WorkerRateLimit(expire_ms=draw(_lives(context))))
 
 
 def _on_a_queue(draw: st.DrawFn, context: GenerationContext, makers: dict[str, QueueOpMaker]) -> list[Step]:
     declared = [name for name in makers if context.can(name)]
-    op = makers[draw(st.sampled_from([name for name in declared for _ in range(QUEUE_OP_WEIGHTS.get(name, 1))]))](draw)
+    name = draw(st.sampled_from([name for name in declared for _ in range(QUEUE_OP_WEIGHTS.get(name, 1))]))
+    op = makers[name](draw, context)
     return context.producer(draw, context.any_queue(draw), op)
