@@ -133,7 +133,6 @@ _REFUSED: tuple[Options, ...] = (
     {"deduplication": {}},
     {"debounce": {}},
     {"failParentOnFailure": True, "continueParentOnFailure": True},
-    {"backoff": {"type": "fixed", "delay": 1, "jitter": 2}},
     {"delay": -5},
     {"attempts": -1},
 )
@@ -164,7 +163,7 @@ _FEW_KEPT: tuple[tuple[Options, ...], ...] = (
     ({"removeOnComplete": {"age": 20, "count": 1}},),
 )
 
-_OFTEN = {"delay": 4, "attempts": 6, "priority": 3, "removeOnComplete": 4, "removeOnFail": 4, "lifo": 4}
+_OFTEN = {"delay": 4, "attempts": 6, "priority": 3, "removeOnComplete": 4, "removeOnFail": 4, "lifo": 4, "telemetry": 2}
 """Options that lead a job another way come more often than those that are only stored."""
 
 _NAMES = st.sampled_from([name for name in (*_OF_VOCABULARY, *_OPTION_VALUES) for _ in range(_OFTEN.get(name, 1))])
