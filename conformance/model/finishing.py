@@ -259,7 +259,7 @@ def _delay(context: CallContext, job: str, token: str, delay: float, *, fields: 
     hash_fields = context.queue.hash(job)
     if counts:
         hash_fields["atm"] = str(int(hash_fields.get("atm", 0)) + 1)
-    hash_fields["delay"] = js_number(delay)
+    hash_fields["delay"] = js_number(float(delay))
     put_delayed(context.state, context.queue, job, context.now_ms, delay)
 
 
