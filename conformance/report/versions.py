@@ -64,6 +64,7 @@ _SENTENCES: Mapping[str, str] = {
 _HARMS: Sequence[str] = WORDS
 """The words for what happens on a shared queue, the mildest first."""
 
+
 def render_version_page(found: VersionDiff) -> str:
     """Render the comparison as Markdown."""
     return "\n".join(line.rstrip() for line in _page(found)).strip() + "\n"
