@@ -12,28 +12,26 @@ from conformance.options import PROGRAM
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
-FIRST_OF_SECOND_PAGE = "fuzz"
-"""Verbs from this one on have a page of their own: no page is longer than 250 lines."""
+PAGES = {"cli.md": "run", "cli-more-verbs.md": "fuzz", "cli-stores.md": "load"}
+"""The pages, each with its first verb: no page is longer than 250 lines."""
 
 
 def option_pages() -> dict[str, str]:
     """The pages by file name: for each verb its call, its purpose, and a table of its options."""
     verbs = list(loaded_verbs())
     names = [verb.name for verb in verbs]
-    first, second = verbs[: names.index(FIRST_OF_SECOND_PAGE)], verbs[names.index(FIRST_OF_SECOND_PAGE) :]
-    link_to_second = "[fuzz, load, chaos and the other verbs](cli-more-verbs.md) have a page of their own"
-    link_to_first = "[run, driver, report and the other verbs](cli.md) have a page of their own"
-    return {
-        "cli.md": _page("Command line", link_to_second, first),
-        "cli-more-verbs.md": _page("Command line: fuzz, load, chaos and more", link_to_first, second),
-    }
+    starts = [names.index(first) for first in PAGES.values()]
+    parts = [verbs[start:stop] for start, stop in zip(starts, [*starts[1:], None], strict=True)]
+    return {page: _page(page, part) for page, part in zip(PAGES, parts, strict=True)}
 
 
-def _page(title: str, link: str, verbs: Sequence[click.Command]) -> str:
+def _page(name: str, verbs: Sequence[click.Command]) -> str:
+    others = ", ".join(f"[{first} and the verbs after it]({page})" for page, first in PAGES.items() if page != name)
+    title = "Command line" if name == next(iter(PAGES)) else f"Command line: {PAGES[name]} and more"
     head = f"""# {title}
 
-Look up the options of a verb; `{PROGRAM} VERB --help` prints the same, and
-{link}.
+Look up the options of a verb; `{PROGRAM} VERB --help` prints the same. On other pages:
+{others}.
 COMMAND is the command of your driver. A duration is written as `200ms`, `90s`, `5m` or `1h`.
 
 <!-- Written by `make generate` from the declarations of the options; do not edit. -->
