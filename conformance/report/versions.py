@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 from packaging.version import Version
@@ -288,7 +289,8 @@ def _names_of(effects: Iterable[Effect]) -> Iterator[str]:
 
 
 def _harm(effect: Effect) -> int:
-    return _HARMS.index(effect.word)
+    # A record of another release of the kit may have other words.
+    return _HARMS.index(effect.word) if effect.word in _HARMS else len(_HARMS)
 
 
 def _change_of(effect: Effect) -> str:
@@ -302,8 +304,8 @@ def _word_of(effect: Effect) -> str:
 
 
 def _harm_text(harm: EffectHarm) -> str:
-    links = ", ".join(f"[{number}]({file})" for number, file in enumerate(harm.replays, start=1))
-    return f"**{harm.word}** in {markdown_words(harm.feature)} (replay {links})"
+    links = ", ".join(f"[{number}]({quote(file)})" for number, file in enumerate(harm.replays, start=1))
+    return f"**{markdown_words(harm.word)}** in {markdown_words(harm.feature)} (replay {links})"
 
 
 def _undecided(found: VersionDiff) -> Iterator[str]:

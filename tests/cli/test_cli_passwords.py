@@ -32,6 +32,7 @@ SHORT = {
     "snapshot": "snapshot --redis {redis} --out {out}",
     "diff": "diff {redis}#bull {redis}#bull --out {out}",
     "check": "check {redis}#bull --out {out}",
+    "watch": "watch {redis}#bull --for 2s",
     "chaos": "chaos --client reference --faults worker.kill --redis {redis} --out {out}",
     "matrix": "matrix --clients reference --tier smoke --redis {redis} --out {out}",
     "versions": "versions diff 5.62.0 5.62.0 --tier smoke --redis {redis} --out {out}",

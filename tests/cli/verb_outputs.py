@@ -251,6 +251,8 @@ OF_THE_KIT = {
     "bugs list": "the kit's own rows",
     "bugs page": "the kit's own rows",
     "run": "its reports are those of `report render`",
+    "permissions": "names of commands that Redis knows, and patterns of keys under the kit's own prefixes",
+    "watch": "tests/watch/test_watch_command.py tries names of queues and workers in every output",
     "report render": "tests/report/test_hostile.py tries a whole run in every format",
 }
 """Verbs that show no text of a driver, a job or Redis, or that are tested elsewhere, with the reason."""
