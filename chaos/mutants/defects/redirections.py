@@ -8,7 +8,6 @@ from redis.asyncio.cluster import ClusterNode, NodesManager
 
 from chaos.mutants.catalogue import chaos_mutant
 from conformance.mutants.damage import Damage, Function
-from conformance.reference_impl.connection.cluster_nodes import ClusterNodes
 
 
 @chaos_mutant("moved.ignored", kills="recovery", under="cluster.migrate-slot")
@@ -18,16 +17,15 @@ def moved_ignored(damage: Damage) -> None:
     async def forget(_nodes: NodesManager, _error: Exception) -> None:
         """The slot has moved, and the client does not learn it."""
 
-    def broken(make: Function) -> Function:
-        def make_stubborn(nodes: ClusterNodes, *arguments: Any, **options: Any) -> None:
-            make(nodes, *arguments, **options)
-            client: Any = vars(nodes)["_client"]
-            # It neither tries again nor asks for a new table.
-            vars(client).update(RedisClusterRequestTTL=1, reinitialize_steps=0)
+    def broken(read_table: Function) -> Function:
+        async def read_once(nodes: NodesManager, *arguments: Any, **options: Any) -> None:
+            if not nodes.slots_cache:
+                await read_table(nodes, *arguments, **options)
+            nodes.default_node = nodes.get_node_from_slot(0)
 
-        return make_stubborn
+        return read_once
 
-    damage.around(ClusterNodes, "__init__", broken)
+    damage.around(NodesManager, "initialize", broken)
     damage.replace(NodesManager, "move_slot", forget)
 
 

@@ -61,7 +61,7 @@ KEPT_JOB_BYTES = 2048
 FEWEST_SAMPLES = 20
 NODES_OF_A_CLUSTER = 3
 MOST_CROSSED = 3
-"""This many commands that ASK has sent to a node that answers MOVED, and fewer that it served: there is no ASKING."""
+"""This many commands that a node has refused after ASK, and fewer that it has served, show a lack of ASKING."""
 
 
 def _recovery(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
