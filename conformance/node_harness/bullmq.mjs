@@ -13,7 +13,7 @@ import './raw_json.mjs';
 const LIBRARIES = ['ioredis', 'msgpackr', 'cron-parser'];
 
 /** The library that connects, and the package that has it; Bun has its own. */
-export const library = process.env.BULLMQ_CONFORMANCE_DRIVER || 'ioredis';
+export const library = process.env.BULLMQ_CONFORMANCE_REDIS_LIBRARY || 'ioredis';
 const PACKAGES = { redis: 'redis', 'valkey-glide': '@valkey/valkey-glide' };
 
 const modules = process.env.BULLMQ_CONFORMANCE_MODULES || path.dirname(fileURLToPath(import.meta.url));

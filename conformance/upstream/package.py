@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from platformdirs import user_cache_path
 
@@ -28,7 +28,10 @@ from conformance.upstream.installed_files import (
     verify_files,
 )
 from conformance.upstream.node import NodeBinary, run_npm
-from conformance.upstream.redis_libraries import OtherLibrary
+
+if TYPE_CHECKING:
+    # The distribution of the reference client has this module without the other one.
+    from conformance.upstream.redis_libraries import OtherLibrary
 
 CACHE_VARIABLE = "BULLMQ_CONFORMANCE_CACHE"
 """Environment variable that names another cache folder."""

@@ -12,7 +12,7 @@ from conformance.protocol.versions import in_range
 RedisLibrary = Literal["ioredis", "redis", "valkey-glide", "bun"]
 DEFAULT: Final[RedisLibrary] = "ioredis"
 
-LIBRARY_VARIABLE: Final = "BULLMQ_CONFORMANCE_DRIVER"
+LIBRARY_VARIABLE: Final = "BULLMQ_CONFORMANCE_REDIS_LIBRARY"
 """Environment variable with the name of the library, for the Node driver."""
 
 

@@ -39,7 +39,6 @@ WITHOUT_VECTORS = {
         (
             *("job.removeDeduplicationKey", "queue.getMeta", "queue.removeOrphanedJobs"),
             *("worker.cancelJob", "worker.cancelAllJobs"),
-            *(name for name in REGISTRY if name.startswith("relay.")),
         ),
         "BullMQ 5.62.0 has no such method",
     ),

@@ -91,6 +91,7 @@ def test_a_job_that_stalls(stage: Stage) -> None:
     session = stage.watch()
     session.look()
     dying.kill()
+    stage.until(lambda: not stage.connections("mail"), "Redis forgets the connections of the dead worker")
     stage.start_worker("mail", job_ms=1, lockDuration=300, stalledInterval=200)
     found = stage.finding("stalls", session)
     assert found.number == 1
