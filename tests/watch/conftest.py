@@ -76,6 +76,10 @@ class Stage:
             if each["name"] == name or each["name"].startswith(f"{name}:w:")
         ]
 
+    def idle_s(self, worker: str) -> int:
+        """For how long no connection of this worker has sent anything, in whole seconds."""
+        return min(int(each["idle"]) for each in self.client.client_list() if each["name"].endswith(f":w:{worker}"))
+
     def until(self, holds: Callable[[], bool], what: str) -> None:
         end = time.monotonic() + DEADLINE_S
         while not holds():
