@@ -367,6 +367,9 @@ class DigestPrefilter:
         )
         is_plain = ((left[2] | right[2]) & IS_ODD) == 0
         same: Flags = (left[0] == right[0]) & (left[1] == right[1]) & is_plain
+        if not self.settings.has_rule("stream-ids"):
+            # The digests of events have no ids.
+            same &= left[1] == 0
         is_trimmed, _ = (
             side.in_queues(self.settings.trimmed)[rows] for side, rows in zip(self._sides, self._common[1], strict=True)
         )

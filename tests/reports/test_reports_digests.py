@@ -122,6 +122,10 @@ def test_digests_without_the_compiled_library_leave_out_as_much(both: tuple[Snap
         assert prefiltered(*both).hidden() == hidden
 
 
+TWICE = [event("added", jobId="1", name="n")] * 2
+BETWEEN = [TWICE[0], event("added", jobId="2", name="n"), TWICE[0]]
+"""The same events of job 1, with other stream ids."""
+
 RULES = ("worker-clock", "opts-parsed-json", "stack-trace-text", "own-prefix", "generated-uuids", "stream-ids")
 
 
@@ -131,6 +135,7 @@ RULES = ("worker-clock", "opts-parsed-json", "stack-trace-text", "own-prefix", "
 @example((snapshot(sound_store(0)), snapshot(sound_store(LATER))), {"worker-clock"})
 @example((snapshot(sound_store(0)), snapshot(sound_store(0, {"opts": TURNED}))), {"opts-parsed-json"})
 @example((snapshot(sound_store(0)), snapshot(sound_store(0, {"stacktrace": '["x"]'}))), {"stack-trace-text"})
+@example((snapshot({"q:events": Stream(TWICE)}), snapshot({"q:events": Stream(BETWEEN)})), {"stream-ids"})
 def test_nothing_is_passed_over_that_differs_without_some_rules(
     both: tuple[Snapshot, Snapshot], switched_off: set[str]
 ) -> None:
