@@ -399,7 +399,7 @@ def last_commands(bench: Bench) -> list[str]:
 
 
 def test_a_worker_is_paused_resumed_and_closed(bench: Bench) -> None:
-    bench.open("worker", "w", processor="noop")
+    bench.open("worker", "w", processor="noop", options={"drainDelay": 1})
     eventually(lambda: bench.call(worker.IsWorkerRunning(), "w").value, expected=True)
     # The client does not interrupt a worker that is about to wait: a pause at that moment takes as long as the wait.
     eventually(lambda: "bzpopmin" in last_commands(bench), expected=True)

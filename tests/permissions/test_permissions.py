@@ -37,6 +37,13 @@ def login(server: RedisInstance, *rules: str) -> Any:
     return Redis(host=host, port=int(port), username="kit-client", password="secret")
 
 
+def knows_subcommands(server: RedisInstance) -> bool:
+    """Redis 6.2 hides CLIENT from MONITOR, and logs its denials without the word after it."""
+    with server.connect() as client:
+        version: Any = client.info("server")
+    return int(version["redis_version"].partition(".")[0]) >= 7
+
+
 def test_only_the_client_that_logs_in_is_noted_with_what_its_scripts_call(server: RedisInstance) -> None:
     uses = PermissionUses()
     with monitored(server, uses.note):
@@ -49,7 +56,8 @@ def test_only_the_client_that_logs_in_is_noted_with_what_its_scripts_call(server
             client.zadd("other:key", {"m": 1})
             client.publish("news", "text")
     assert set(uses.permissions.permissions) >= {
-        *("+eval", "+hset", "+client|setname", "+zadd", "+publish", f"~{PREFIX}:*", "~other:*", "&news"),
+        *("+eval", "+hset", "+zadd", "+publish", f"~{PREFIX}:*", "~other:*", "&news"),
+        *(["+client|setname"] if knows_subcommands(server) else []),
     }
     assert not {"+set", "+get", "+auth", "+hello"} & set(uses.permissions.permissions)
 
@@ -90,7 +98,7 @@ def test_denials_of_the_client_are_read_from_the_log(server: RedisInstance) -> N
                 with pytest.raises(Exception, match=r"(?i)permission"):
                     client.execute_command(*words)
         denied = session_module._denied(send(admin, "ACL", "LOG"))
-    assert denied == ["+client|list", "+set", f"~{PREFIX}:*"]
+    assert denied == ["+client|list" if knows_subcommands(server) else "+client", "+set", f"~{PREFIX}:*"]
 
 
 def test_sets_of_permissions() -> None:

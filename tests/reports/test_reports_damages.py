@@ -238,7 +238,7 @@ def damages() -> list[Damage]:
         Damage("a deduplication of another job", ("de:d191",), _do("SET", "de:d191", "192", "KEEPTTL"), "q:de:d191"),
         Damage("a deduplication that never ends", ("de:d193",), _do("PERSIST", "de:d193"), "q:de:d193"),
         Damage("a deduplication less", ("de:d194",), _do("DEL", "de:d194"), "q:de:d194"),
-        Damage("half a deduplication", ("de:d195",), _do("PEXPIRE", "de:d195", DAY_MS), rule="dedup-ttl"),
+        Damage("half a deduplication", ("de:d195",), _do("PEXPIRE", "de:d195", DAY_MS + 60_000), rule="dedup-ttl"),
         Damage("half a limiter", ("limiter",), _do("PEXPIRE", "limiter", DAY_MS // 2), rule="limiter-ttl"),
         Damage(
             "a scheduler's interval", ("repeat:daily",), _do("HSET", "repeat:daily", "every", "1"), "q:repeat:daily"

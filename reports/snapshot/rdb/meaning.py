@@ -22,6 +22,8 @@ TYPES = ("string", "list", "set", "zset", "hash", "stream", "module")
 _HASH, _MODULE = TYPES.index("hash"), "module"
 _LONG_CONTAINERS = frozenset({*LIST_CONTAINERS, *ZSET_CONTAINERS, "events"})
 
+SECOND_MS = 1000
+
 
 class RowsOfKeys:
     """Turns pages into batches of wide rows.
@@ -91,7 +93,10 @@ class RowsOfKeys:
         """The key with the moment at which it ends; negative: never."""
         if expires_ms < 0:
             return key
-        return replace(key, ttl_ms=expires_ms - self._taken_ms, expires_ms=expires_ms)
+        # The file only names the second in which it was started. With its beginning, a key that was set within it would
+        # live longer than its owner asked for.
+        ttl_ms = max(1, expires_ms - self._taken_ms - (SECOND_MS - 1))
+        return replace(key, ttl_ms=ttl_ms, expires_ms=expires_ms)
 
 
 def _is_joined(name: str, raw: RawKey) -> bool:
