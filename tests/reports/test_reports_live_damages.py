@@ -21,7 +21,11 @@ from reports.verbs.checks import check_store
 from tests.reports.live.damaged_store import damage, node_load
 from tests.reports.live.damages import DAMAGES, LiveDamage
 
-pytestmark = pytest.mark.long(10)
+pytestmark = [
+    pytest.mark.long(10),
+    pytest.mark.xdist_group("live-damages"),  # one process fills and checks the stores for all
+    pytest.mark.turns(days=3, together=True),
+]
 
 PREFIX = "b"
 USER = "checker"
