@@ -1,6 +1,6 @@
 """Long tests that take turns by day, because all of them every day would take longer than CI has.
 
-`@pytest.mark.turns(days=3)` on a test or a module: each test has its turn on one of three days. Without the option
+`@pytest.mark.turns(days=5)` on a test or a module: each test has its turn on one of five days. Without the option
 `--turns-of DAY`, pytest runs all of them.
 """
 

@@ -71,7 +71,7 @@ def reference() -> Iterator[VectorRunner]:
     driver.close()
 
 
-@pytest.mark.turns(days=3)
+@pytest.mark.turns(days=5)
 def test_a_part_that_is_recorded_again_is_the_same(recorder: VectorRecorder) -> None:
     recorded = recorded_calls(recorder, cases_for_every_operation(VECTOR_CASES))
     assert len(set(recorded) & set(CALLS)) > MOST_OPERATIONS, "the part is too small to say anything"
@@ -99,7 +99,7 @@ def test_every_operation_has_vectors() -> None:
     assert on_objects - set(CALLS) == set(WITHOUT_VECTORS)
 
 
-@pytest.mark.turns(days=3)
+@pytest.mark.turns(days=5)
 @pytest.mark.parametrize(("operation", "vector"), RUNNABLE)
 def test_another_client_passes_with_the_vector_alone(reference: VectorRunner, operation: str, vector: Any) -> None:
     found = reference.differences(operation, vector)

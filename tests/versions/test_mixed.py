@@ -54,7 +54,7 @@ def _compared(older: Launch, newer: Launch, server: RedisInstance, feature: str)
 
 
 @pytest.mark.parametrize(
-    "name", [*SKEWS, *(pytest.param(name, marks=pytest.mark.turns(days=3)) for name in LATER_SKEWS)]
+    "name", [*SKEWS, *(pytest.param(name, marks=pytest.mark.turns(days=5)) for name in LATER_SKEWS)]
 )
 def test_a_planted_skew_is_named_with_its_word(name: str, toolchain: Toolchain, server: RedisInstance) -> None:
     skew = {**SKEWS, **LATER_SKEWS}[name]
