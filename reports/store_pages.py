@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from markupsafe import Markup
 from rich.console import Console
 from rich.table import Table
 
@@ -33,13 +34,9 @@ def verdict_of(summary: DiffSummary) -> str:
 
 def write_diff_reports(folder: Path, summary: DiffSummary) -> list[Path]:
     """Write all reports into the folder, and the index of the folder above; returns their paths."""
-    from reports.charts import class_chart  # noqa: PLC0415 - pandas comes with it, and takes a second
-
     verdict = verdict_of(summary)
     written = {
-        DIFF_PAGE: html_page(
-            "reports", "diff.html", summary=summary, verdict=verdict, chart=class_chart(summary.by_class)
-        ),
+        DIFF_PAGE: html_page("reports", "diff.html", summary=summary, verdict=verdict, chart=_chart_of(summary)),
         "diff.md": markdown_text(
             "reports", "diff.md", summary=summary, verdict=verdict, trimmed=list(map(terminal_line, summary.trimmed))
         ),
@@ -49,6 +46,15 @@ def write_diff_reports(folder: Path, summary: DiffSummary) -> list[Path]:
     for name, content in written.items():
         (folder / name).write_text(content, "utf-8")
     return [*(folder / name for name in written), _index_of(folder)]
+
+
+def _chart_of(summary: DiffSummary) -> Markup | None:
+    """The differences by class; None where there are none."""
+    if not summary.total:
+        return None
+    from reports.charts import class_chart  # noqa: PLC0415 - matplotlib comes with it, and takes a second
+
+    return class_chart(summary.by_class)
 
 
 def _index_of(folder: Path) -> Path:

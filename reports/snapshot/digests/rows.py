@@ -13,11 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from conformance.protocol.states import JOB_CONTAINERS
-from reports.snapshot.digests.library import (
-    event_records,
-    job_records,
-    keys_of_columns,
-)
+from reports.snapshot.digests.library import event_records, job_records, keys_of_columns
+from reports.snapshot.digests.records import Keys
 
 CONTAINERS = (*(container.key for container in JOB_CONTAINERS), "stalled")
 """Containers by the number that a digest has for them."""
@@ -29,6 +26,9 @@ _JOB = (
     "flags",
 )
 _EVENT = ("key", "content", "added_ms", "flags")
+
+_ODD = np.uint64(0x9E37_79B9_7F4A_7C15)
+"""An odd number: multiplied by it, different numbers stay different."""
 
 
 def digests_of(table: str, rows: pa.Table, prefix: bytes) -> pa.Table:
@@ -60,8 +60,24 @@ def _of_members(columns: Mapping[str, pa.Array], _: bytes) -> dict[str, pa.Array
     }
 
 
-def _only_keys(columns: Mapping[str, pa.Array], _: bytes) -> dict[str, pa.Array]:
+def _of_children(columns: Mapping[str, pa.Array], _: bytes) -> dict[str, pa.Array]:
+    names = keys_of_columns(columns["name"], columns["key"]) ^ _ODD * keys_of_columns(columns["id"], columns["value"])
+    return {**_owner(columns), "content": pa.array(names ^ _bits(columns["score"].cast(pa.float64())))}
+
+
+def _of_logs(columns: Mapping[str, pa.Array], _: bytes) -> dict[str, pa.Array]:
+    lines = keys_of_columns(columns["id"], columns["value"])
+    return {**_owner(columns), "content": pa.array(lines ^ _bits(columns["position"].cast(pa.float64())))}
+
+
+def _owner(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
     return {"key": pa.array(keys_of_columns(columns["queue"], columns["id"])), "is_owned": _is_owned(columns["id"])}
+
+
+def _bits(numbers: pa.Array) -> Keys:
+    """Different bits for different numbers, all of them changed by each."""
+    found: Keys = numbers.to_numpy(zero_copy_only=False).view(np.uint64) * _ODD
+    return found
 
 
 def _known(ids: pa.Array) -> pa.Array:
@@ -77,8 +93,8 @@ def _is_owned(ids: pa.Array) -> pa.Array:
 _MAKERS: Mapping[str, Callable[[Mapping[str, pa.Array], bytes], dict[str, pa.Array]]] = {
     "jobs": _of_jobs,
     "memberships": _of_members,
-    "dependencies": _only_keys,
-    "logs": _only_keys,
+    "dependencies": _of_children,
+    "logs": _of_logs,
     "events": _of_events,
 }
 

@@ -10,8 +10,8 @@ pub const IS_ADDED: u32 = 2;
 
 const PART_OF_ID: std::ops::RangeInclusive<usize> = 1..=18;
 
-/// `key`: of which job; `content`: name and fields, in their order, without the job's id. `added_ms`: when Redis took an event `added` (Unix
-/// ms), -1 for every other one.
+/// `key`: of which job; `content`: name and fields, in their order, without the job's id, and of an odd event also the id
+/// of its entry. `added_ms`: when Redis took an event `added` (Unix ms), -1 for every other one.
 #[repr(C)]
 pub struct EventRecord {
     key: u64,
@@ -37,14 +37,17 @@ pub fn event_records(columns: &EventColumns<'_>, prefix: &[u8], records: &mut [E
 }
 
 fn event_record(columns: &EventColumns<'_>, row: usize, prefix: &[u8]) -> EventRecord {
-    let name = columns.names.at(row);
-    let taken_ms = ms_of(columns.ids.at(row));
+    let (name, id) = (columns.names.at(row), columns.ids.at(row));
+    let taken_ms = ms_of(id);
     let mut content = hash(8, name);
     let mut is_odd = name == b"delayed" || taken_ms.is_none();
     for (field, value) in columns.fields.pairs(row) {
         let told_by_key = field == b"jobId";
         content = mixed(hash(content, field), if told_by_key { 0 } else { hash(9, value) });
         is_odd |= mentions(value, prefix) || mentions(field, prefix);
+    }
+    if is_odd {
+        content = hash(content, id); // rules compare its fields with the time in the id
     }
     let is_added = name == b"added";
     EventRecord {

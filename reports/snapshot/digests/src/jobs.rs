@@ -4,9 +4,9 @@ use crate::columns::{mentions, whole_number, Maps, Texts};
 use crate::hash::{hash, mixed};
 use crate::json;
 
-/// Nothing about the job is unusual: see `reports/diff/prefilter.py`.
+/// Nothing about the job is unusual: see `reports/diff/digest_prefilter.py`.
 pub const USUAL: u32 = 1;
-/// The required fields are there, numbers are numbers, and JSON is JSON: see `reports/diff/check_prefilter.py`.
+/// The required fields are there, numbers are numbers, and JSON is JSON: see the same.
 pub const GOOD: u32 = 2;
 pub const HAS_PROCESSED: u32 = 4;
 pub const HAS_FINISHED: u32 = 8;
@@ -19,9 +19,9 @@ const NUMBER: std::ops::RangeInclusive<usize> = 1..=9;
 const TIME: std::ops::RangeInclusive<usize> = 13..=13;
 const GENERATED_NUMBER: std::ops::RangeInclusive<usize> = 1..=18;
 
-/// `key`: which job. `texts`: all fields but the times, equal where the rules find them equal. `opts`, `stacktrace`:
-/// these as they are written, 0 where there is none. Times in Unix ms; -1: none, or none that is understood. `number`:
-/// the id where it is one that Redis counts. `flags`: above.
+/// `key`: which job. `texts`: all fields but the times, equal where the rules find them equal; a time that is not
+/// understood is a text. `opts`, `stacktrace`: these as they are written, 0 where there is none. Times in Unix ms; -1:
+/// none, or none that is understood. `number`: the id where it is one that Redis counts. `flags`: above.
 #[repr(C)]
 #[derive(Default)]
 pub struct JobRecord {
@@ -93,17 +93,17 @@ fn take_field(name: &[u8], value: &[u8], record: &mut JobRecord, seen: &mut Seen
     match name {
         b"timestamp" => {
             record.timestamp = whole_number(value, TIME);
-            return 0;
+            return if record.timestamp < 0 { hash(10, value) } else { 0 };
         }
         b"processedOn" => {
             record.processed = whole_number(value, TIME);
             record.flags |= HAS_PROCESSED;
-            return 0;
+            return if record.processed < 0 { hash(10, value) } else { 0 };
         }
         b"finishedOn" => {
             record.finished = whole_number(value, TIME);
             record.flags |= HAS_FINISHED;
-            return 0;
+            return if record.finished < 0 { hash(10, value) } else { 0 };
         }
         b"opts" => return opts_hash(value, record, seen),
         b"stacktrace" => {
