@@ -7,6 +7,7 @@ import time
 from types import SimpleNamespace
 from typing import Any, cast
 
+from conformance.reference_impl.workers.lifecycle import Lifecycle
 from conformance.reference_impl.workers.loop import WorkerLoop
 
 LIMIT_S = 0.02
@@ -18,7 +19,7 @@ def test_a_job_that_comes_when_the_rate_limit_ends_is_started() -> None:
 
     async def scenario() -> object:
         started: asyncio.Queue[object] = asyncio.Queue()
-        worker = SimpleNamespace(is_open=True, concurrency=2)
+        worker = SimpleNamespace(is_open=True, concurrency=2, lifecycle=Lifecycle())
 
         async def process(job: object, _slots: object) -> None:
             started.put_nowait(job)

@@ -98,7 +98,7 @@ def never_reconnects(damage: Damage) -> None:
     """A worker that has lost its connection waits for ever."""
 
     async def rest_for_ever(worker: Worker, _seconds: float) -> None:
-        await worker.close_called.wait()
+        await worker.lifecycle.close_called.wait()
 
     damage.replace(Worker, "rest", rest_for_ever)
 

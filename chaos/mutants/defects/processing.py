@@ -138,7 +138,7 @@ def loop_ends_on_error(damage: Damage) -> None:
             try:
                 return await persist(worker, act)
             except ResponseError:
-                await worker.close_called.wait()
+                await worker.lifecycle.close_called.wait()
                 raise
 
         return persist_or_rest

@@ -257,7 +257,7 @@ def error_ends_worker(damage: Damage) -> None:
     def stopping(report: Function) -> Function:
         def report_and_stop(worker: Worker, error: BaseException) -> None:
             report(worker, error)
-            worker.paused = True
+            worker.lifecycle.apply("pause")
             damage.witness.note()
 
         return report_and_stop

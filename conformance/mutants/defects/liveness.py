@@ -69,7 +69,7 @@ def ends_when_empty(damage: Damage) -> None:
         def emit_and_end(fetcher: JobFetcher) -> None:
             emit_drained(fetcher)
             worker: Worker = vars(fetcher)["_worker"]
-            worker.paused = True
+            worker.lifecycle.apply("pause")
             damage.witness.note()
 
         return emit_and_end
@@ -218,9 +218,9 @@ def pause_is_a_flag(damage: Damage) -> None:
     """A pause sets a flag that the loop of the worker does not read."""
 
     async def set_flag(worker: Worker, _do_not_wait: bool = False) -> None:
-        worker.paused = True
+        vars(worker)["paused"] = True
 
-    damage.replace(Worker, "is_open", property(lambda worker: not worker.closing))
+    damage.replace(Worker, "isPaused", lambda worker: "paused" in vars(worker))
     damage.replace(Worker, "pause", set_flag)
 
 
@@ -291,7 +291,7 @@ def error_ends_loop(damage: Damage) -> None:
     def broken(fail: Function) -> Function:
         async def fail_and_stop(processing: JobRunner, *args: Any) -> Job | None:
             worker: Worker = vars(processing)["_worker"]
-            worker.paused = True
+            worker.lifecycle.apply("pause")
             damage.witness.note()
             following: Job | None = await fail(processing, *args)
             return following

@@ -205,7 +205,7 @@ def lost_stops_worker(damage: Damage) -> None:
 
     def emit_and_stop(keeper: LockKeeper, _job_ids: list[str], _error: Exception) -> None:
         worker: Worker = vars(keeper)["_worker"]
-        worker.paused = True
+        worker.lifecycle.apply("pause")
 
     damage.replace(LockKeeper, "_emit_failure", emit_and_stop)
 

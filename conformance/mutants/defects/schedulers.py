@@ -193,7 +193,7 @@ def stops_its_worker(damage: Damage) -> None:
     def broken(put_off: Function) -> Function:
         async def put_off_and_stop(schedules: ScheduleContinuation, job: Any) -> None:
             worker: Worker = vars(schedules)["_worker"]
-            worker.paused = True
+            worker.lifecycle.apply("pause")
             damage.witness.note()
             await put_off(schedules, job)
 

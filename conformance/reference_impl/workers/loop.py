@@ -36,7 +36,6 @@ class WorkerLoop:
         self._resting = False
         self._fetch_count = 0
         self._refusals = 0
-        self._abandoned = False
         self._task: asyncio.Task[Any] | None = None
         self._context = contextvars.copy_context()
 
@@ -57,8 +56,6 @@ class WorkerLoop:
 
     def abandon(self) -> None:
         """Cancel the running jobs; they stay in active with their locks."""
-        # Set before cancelling: a job must see why it was cancelled, or it would be marked as failed.
-        self._abandoned = True
         for task in [*self._running, *([self._waiting] if self._waiting else [])]:
             task.cancel()
         for ending in self._ending:
@@ -127,7 +124,8 @@ class WorkerLoop:
     @property
     def is_abandoned(self) -> bool:
         """Whether the running jobs are cancelled: by `abandon`, or together with the loop when the program ends."""
-        return self._abandoned or (self._task is not None and self._task.cancelling() > 0)
+        is_ending = self._task is not None and self._task.cancelling() > 0
+        return self._worker.lifecycle.is_abandoning or is_ending
 
     async def _settle(self) -> None:
         """Wait until a job or the waiting fetch ends, the rate limit is over, or the worker is to stop."""

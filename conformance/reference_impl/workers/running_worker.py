@@ -13,6 +13,7 @@ from conformance.reference_impl.policy import Policy
 from conformance.reference_impl.telemetry.attributes import WORKER_ID, WORKER_NAME
 from conformance.reference_impl.telemetry.interface import Telemetry
 from conformance.reference_impl.telemetry.tracing import UNTRACED, TracedBlock
+from conformance.reference_impl.workers.lifecycle import Lifecycle
 
 Result = TypeVar("Result")
 
@@ -33,6 +34,7 @@ class RunningWorker(JobOwner, Protocol):
 
     id: str
     own_name: str | None
+    lifecycle: Lifecycle
     policy: Policy
     telemetry: Telemetry | None
     blocking_connection: Connection

@@ -29,6 +29,7 @@ from conformance.reference_impl.telemetry.job_context import metadata_of
 from conformance.reference_impl.telemetry.tracing import UNTRACED, TracedBlock
 from conformance.reference_impl.workers.fetching import JobFetcher
 from conformance.reference_impl.workers.job_runner import JobRunner, Processor
+from conformance.reference_impl.workers.lifecycle import Lifecycle, WorkerState
 from conformance.reference_impl.workers.locks import LockKeeper, StalledChecker
 from conformance.reference_impl.workers.loop import WorkerLoop
 from conformance.reference_impl.workers.running_worker import DEFAULT_OPTIONS, Result, check_options, describe
@@ -86,8 +87,7 @@ class Worker(QueueBase[WorkerEvent]):
         self.id = str(uuid.uuid4())
         """The first half of all lock tokens."""
         self.own_name: str | None = self._opts.get("name")
-        self.paused = False
-        self.close_called = asyncio.Event()
+        self.lifecycle = Lifecycle()
         # A second socket: BZPOPMIN occupies its socket, so finishes and renewals need another one.
         self.blocking_connection = Connection(
             self.address,
@@ -108,10 +108,7 @@ class Worker(QueueBase[WorkerEvent]):
         self._lengths = LengthMeter(self, self.opts)
         self._job_runner = JobRunner(self, self._fetcher, self._locks, self._processor)
         self._loop: WorkerLoop | None = None
-        self._idle = asyncio.Event()
-        self._idle.set()
         self.on("unreachable", self._give_up)
-        self._closed = asyncio.Event()
         self._run_task: asyncio.Task[None] | None = None
         self._close_task: asyncio.Task[None] | None = None
         if processor is not None and self.opts["autorun"]:
@@ -129,9 +126,14 @@ class Worker(QueueBase[WorkerEvent]):
         self._concurrency = concurrency
 
     @property
+    def closing(self) -> bool:
+        """Whether close was called."""
+        return self.lifecycle.is_closing
+
+    @property
     def is_open(self) -> bool:
         """Whether the worker takes new jobs."""
-        return not (self.closing or self.paused)
+        return self.lifecycle.is_open
 
     @staticmethod
     def RateLimitError() -> RateLimitError:
@@ -147,16 +149,15 @@ class Worker(QueueBase[WorkerEvent]):
         """Process jobs until pause or close. Raises BullMQError without a processor, or if the worker runs already."""
         if self._processor is None:
             raise BullMQError("No process function is defined.")
-        if self._loop is not None:
+        if self.isRunning():
             raise BullMQError("Worker is already running.")
-        # Closed or paused between the creation of the task and its first step.
-        if not self.is_open:
+        # Closed or paused between the creation of the task and its first step. Otherwise started before the first
+        # await: close called during the connecting must wait for this run to end.
+        if not self.lifecycle.apply("start"):
             return
-        self._job_runner.shortcut = self._shortcut()
-        self._loop = WorkerLoop(self, self._fetcher, self._job_runner)
-        # Before the first await: close called during the connecting must wait for this run to end.
-        self._idle.clear()
         try:
+            self._job_runner.shortcut = self._shortcut()
+            self._loop = WorkerLoop(self, self._fetcher, self._job_runner)
             if not await self._is_connected():
                 return
             await self._stalled.start()
@@ -166,7 +167,7 @@ class Worker(QueueBase[WorkerEvent]):
             await self._loop.run()
         finally:
             self._loop = None
-            self._idle.set()
+            self.lifecycle.apply("end")
 
     async def run_until_signal(self, *signals: signal.Signals) -> None:
         """Run until one of these signals arrives (default: SIGTERM and SIGINT), then close after the running jobs.
@@ -175,9 +176,9 @@ class Worker(QueueBase[WorkerEvent]):
         main thread, and replaces the handlers of these signals until then.
         """
         with event_of_signals(signals or (signal.SIGTERM, signal.SIGINT)) as signalled:
-            if not (self.isRunning() or self._run_task or self.paused):
+            if self.lifecycle.state is WorkerState.READY:
                 self._start()
-            await _first_of(signalled.wait(), self._closed.wait())
+            await _first_of(signalled.wait(), self.lifecycle.closed.wait())
             # The same event waits for the second signal, which means "by force".
             signalled.clear()
             closing = asyncio.create_task(self.close())
@@ -222,35 +223,35 @@ class Worker(QueueBase[WorkerEvent]):
         """Fetch no more jobs; by default wait for the running ones."""
         with self.trace(SpanKind.INTERNAL, "pause") as span:
             describe(span, self, {attributes.WORKER_DO_NOT_WAIT_ACTIVE: doNotWaitActive})
-            if self.paused:
+            if self.isPaused():
                 return
             # Before the loop is woken, so that it sees the pause in the same turn.
-            self.paused = True
+            self.lifecycle.apply("pause")
             self._stop_loop()
             if not doNotWaitActive:
-                await self._idle.wait()
+                await self.lifecycle.without_run.wait()
             self._stalled.stop()
             self.emit("paused")
 
     def resume(self) -> None:
         """Fetch jobs again."""
-        # A pause that still waits for its jobs has a running loop; a second loop would exceed the concurrency.
+        # Also while a pause waits for its jobs.
         if self.isRunning():
             return
         with self.trace(SpanKind.INTERNAL, "resume") as span:
             describe(span, self)
-            self.paused = False
+            self.lifecycle.apply("resume")
             if self._processor is not None:
                 self._start()
             self.emit("resumed")
 
     def isPaused(self) -> bool:
-        """Whether pause was called."""
-        return self.paused
+        """Whether pause was called, and not resume or close since."""
+        return self.lifecycle.state in (WorkerState.PAUSING, WorkerState.PAUSED)
 
     def isRunning(self) -> bool:
         """Whether the loop runs."""
-        return self._loop is not None
+        return self.lifecycle.has_run
 
     async def close(self, force: bool = False) -> None:
         """Stop permanently; unless `force`, wait for the running jobs for at most `Policy.close_timeout_s`.
@@ -290,7 +291,7 @@ class Worker(QueueBase[WorkerEvent]):
         with contextlib.suppress(TimeoutError):
             # At least the pause of the link: otherwise every job of the worker would try at its own pace during an
             # outage.
-            await asyncio.wait_for(self.close_called.wait(), max(seconds, self.link.pause_s))
+            await asyncio.wait_for(self.lifecycle.close_called.wait(), max(seconds, self.link.pause_s))
 
     def report(self, error: BaseException) -> None:
         """Emit an `error`, unless the worker is paused or closing."""
@@ -304,13 +305,12 @@ class Worker(QueueBase[WorkerEvent]):
 
     async def _close_all(self, *, force: bool) -> None:
         # Before the loop is woken: a woken loop that still sees an open worker would block again.
-        self._closing = True
-        self.close_called.set()
+        self.lifecycle.apply("close")
         self.emit("closing", "closing queue")
         self._stop_loop()
         if force or not await self._all_ended_in_time():
             self._abandon()
-        await self._idle.wait()
+        await self.lifecycle.without_run.wait()
         self._locks.stop()
         self._stalled.stop()
         self._lengths.stop()
@@ -320,14 +320,14 @@ class Worker(QueueBase[WorkerEvent]):
         await self.blocking_connection.close()
         await self.connection.close()
         await self._close_client()
-        self._closed.set()
+        self.lifecycle.apply("disconnect")
         self.emit("closed")
 
     async def _all_ended_in_time(self) -> bool:
         """Wait for the running jobs within the limit of the policy; returns whether they ended."""
         timeout_s = self.policy.close_timeout_s
         try:
-            await asyncio.wait_for(self._idle.wait(), timeout_s)
+            await asyncio.wait_for(self.lifecycle.without_run.wait(), timeout_s)
         except TimeoutError:
             self.journal.warning("Worker closed with jobs unfinished", timeout=timeout_s)
             return False
@@ -337,7 +337,7 @@ class Worker(QueueBase[WorkerEvent]):
         """Wait for the connections, but not longer than until close; returns whether they are open."""
         # Workers start before Redis does in many deployments: keep trying instead of failing once.
         connecting = asyncio.create_task(self.persist(self.waitUntilReady))
-        await _first_of(connecting, self.close_called.wait())
+        await _first_of(connecting, self.lifecycle.close_called.wait())
         if self.closing:
             return False
         await connecting
@@ -357,6 +357,9 @@ class Worker(QueueBase[WorkerEvent]):
 
     def _start(self) -> None:
         refuse_outside_of_a_loop(self, "a processor", "run")
+        if self._run_task is not None:
+            # Of two starts in one turn of the event loop (paused and resumed at once) the second one runs.
+            self._run_task.cancel()
         self._run_task = asyncio.create_task(self._run_and_report())
 
     async def _run_and_report(self) -> None:
@@ -375,6 +378,8 @@ class Worker(QueueBase[WorkerEvent]):
             self._fetcher.interrupt()
 
     def _abandon(self) -> None:
+        # Before cancelling: a job must see why it was cancelled, or it would be marked as failed.
+        self.lifecycle.apply("abandon")
         if self._loop is not None:
             self._loop.abandon()
         if self._run_task is not None:
