@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 from types import MappingProxyType
 from typing import Any
@@ -31,7 +32,7 @@ from conformance.reference_impl.errors import (
 )
 from conformance.reference_impl.jobs import attempts, options
 from conformance.reference_impl.jobs.attempts import stack_of
-from conformance.reference_impl.jobs.record import read_record
+from conformance.reference_impl.jobs.record import JobRecord
 from conformance.reference_impl.packing import pack, pack_fields, pack_known, pack_with
 from conformance.reference_impl.scripts.move import FetchReply, keep_jobs, read_fetched
 from conformance.reference_impl.telemetry.interface import SpanKind
@@ -281,15 +282,29 @@ def test_replies_of_fetching_scripts() -> None:
 
 
 def test_a_hash_that_lost_its_fields_still_reads() -> None:
-    record = read_record({"processedOn": "5", "ats": "1"}, "9")
+    record = JobRecord.from_hash({"processedOn": "5", "ats": "1"}, "9")
     assert (record.name, record.data, record.timestamp, record.attemptsStarted) == ("", {}, None, 1)
 
 
 def test_foreign_values_in_a_hash_are_borne() -> None:
-    record = read_record({"name": "n", "returnvalue": "not json", "stacktrace": "{}", "delay": "1e+14"}, "9")
+    record = JobRecord.from_hash({"name": "n", "returnvalue": "not json", "stacktrace": "{}", "delay": "1e+14"}, "9")
     assert (record.returnvalue, record.stacktrace, record.delay) == (None, [], 1)
     with pytest.raises(ValueError, match="Expecting"):
-        read_record({"name": "n", "data": "not json"}, "9")
+        JobRecord.from_hash({"name": "n", "data": "not json"}, "9")
+
+
+def test_values_are_read_once_and_stay_as_they_are_set() -> None:
+    fields = {"name": "n", "delay": "5", "ats": "2", "failedReason": "no"}
+    record = JobRecord.from_hash(fields, "9")
+    record.failedReason = None
+    assert (record.delay, record.attemptsStarted, record.failedReason) == (5, 2, None)
+    fields["delay"] = "6"
+    assert record.delay == 5
+    assert record == dataclasses.replace(record)
+    assert record != JobRecord.from_hash(fields, "9")
+    assert set(record.toJSON()) == {value.name for value in dataclasses.fields(JobRecord)}
+    with pytest.raises(AttributeError, match="'JobRecord' object has no attribute 'attempsMade'"):
+        record.attempsMade  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_keys() -> None:

@@ -17,9 +17,8 @@ from conformance.reference_impl.connection import connection as connection_modul
 from conformance.reference_impl.connection import replies
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.jobs import attempts as job_attempts
-from conformance.reference_impl.jobs import job as job_module
 from conformance.reference_impl.jobs import options
-from conformance.reference_impl.jobs.record import JobRecord
+from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.queue_base import QueueBase
 from conformance.reference_impl.scripts import move as scripts_move
@@ -250,14 +249,14 @@ def _edit_data(damage: Damage, change: Callable[[Any], Any]) -> None:
     """Change the data of every job that is read."""
 
     def broken(read: Function) -> Function:
-        def read_record(fields: Any, job_id: str) -> JobRecord:
-            record: JobRecord = read(fields, job_id)
-            record.data = change(record.data)
-            return record
+        def from_hash(fields: Any, job_id: str) -> Job:
+            job: Job = read(fields, job_id)
+            job.data = change(job.data)
+            return job
 
-        return read_record
+        return from_hash
 
-    damage.around(job_module, "read_record", broken)
+    damage.around(Job, "from_hash", broken)
 
 
 @mutant("edge.empty-is-nothing", kills=("edge.json-round-trip",))

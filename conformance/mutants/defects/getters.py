@@ -9,9 +9,7 @@ from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl import client_list
 from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.jobs import job as job_module
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.jobs.record import JobRecord
 from conformance.reference_impl.js_values import parse
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts.manage import QueueScripts, ReadScripts
@@ -98,14 +96,14 @@ def job_timeless(damage: Damage) -> None:
     """A job read back lacks the number of attempts made."""
 
     def broken(read: Function) -> Function:
-        def read_record(fields: Any, job_id: str) -> JobRecord:
-            record: JobRecord = read(fields, job_id)
-            record.attemptsMade = 0
-            return record
+        def from_hash(fields: Any, job_id: str) -> Job:
+            job: Job = read(fields, job_id)
+            job.attemptsMade = 0
+            return job
 
-        return read_record
+        return from_hash
 
-    damage.around(job_module, "read_record", broken)
+    damage.around(Job, "from_hash", broken)
 
 
 @mutant("getters.job-resultless", kills=("getters.job.fields",))
@@ -113,14 +111,14 @@ def job_resultless(damage: Damage) -> None:
     """A job read back lacks its result."""
 
     def broken(read: Function) -> Function:
-        def read_record(fields: Any, job_id: str) -> JobRecord:
-            record: JobRecord = read(fields, job_id)
-            record.returnvalue = None
-            return record
+        def from_hash(fields: Any, job_id: str) -> Job:
+            job: Job = read(fields, job_id)
+            job.returnvalue = None
+            return job
 
-        return read_record
+        return from_hash
 
-    damage.around(job_module, "read_record", broken)
+    damage.around(Job, "from_hash", broken)
 
 
 @mutant("getters.page-excludes-end", kills=("getters.order",))
@@ -288,15 +286,15 @@ def complete_only(damage: Damage) -> None:
     """A job without a timestamp is not read."""
 
     def broken(read: Function) -> Function:
-        def read_record(fields: Any, job_id: str) -> JobRecord:
+        def from_hash(fields: Any, job_id: str) -> Job:
             if not fields.get("timestamp"):
                 raise ValueError("a job needs a timestamp")
-            record: JobRecord = read(fields, job_id)
-            return record
+            job: Job = read(fields, job_id)
+            return job
 
-        return read_record
+        return from_hash
 
-    damage.around(job_module, "read_record", broken)
+    damage.around(Job, "from_hash", broken)
 
 
 @mutant("getters.numbers-only", kills=("getters.job.missing-fields",))
@@ -304,15 +302,15 @@ def numbers_only(damage: Damage) -> None:
     """A job whose delay or priority is not a number cannot be read."""
 
     def broken(read: Function) -> Function:
-        def read_record(fields: Any, job_id: str) -> JobRecord:
+        def from_hash(fields: Any, job_id: str) -> Job:
             for name in ("delay", "priority"):
                 int(fields.get(name, "0"))
-            record: JobRecord = read(fields, job_id)
-            return record
+            job: Job = read(fields, job_id)
+            return job
 
-        return read_record
+        return from_hash
 
-    damage.around(job_module, "read_record", broken)
+    damage.around(Job, "from_hash", broken)
 
 
 @mutant(

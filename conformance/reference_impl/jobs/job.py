@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Final, Literal, Protocol
 
 from conformance.protocol import keys as names
@@ -13,14 +12,7 @@ from conformance.reference_impl.connection.connection import flat_mapping
 from conformance.reference_impl.emitter import Listener
 from conformance.reference_impl.errors import JobFailed, JobLocked, ScriptError, UnreadableJob, WaitTimeout
 from conformance.reference_impl.jobs import attempts, dependencies, options
-from conformance.reference_impl.jobs.record import (
-    BoundJob,
-    JobOwner,
-    JobRecord,
-    data_text,
-    new_record,
-    read_record,
-)
+from conformance.reference_impl.jobs.record import BoundJob, JobOwner, data_text, new_values
 from conformance.reference_impl.policy import policy_of
 from conformance.reference_impl.scripts.add import AddArguments
 from conformance.reference_impl.scripts.manage import FINISHED_OK
@@ -55,6 +47,8 @@ class Job(BoundJob):
     The constructor raises InvalidArgument if the policy `strict_options` refuses the options.
     """
 
+    # No `__slots__` of its own: programs may keep values on a job.
+
     def __init__(
         self, owner: JobOwner, name: str, data: Any, opts: Mapping[str, Any] | None = None, job_id: str | None = None
     ) -> None:
@@ -62,8 +56,7 @@ class Job(BoundJob):
             raise options.not_a_text("name", name)
         for concern in options.check_new_job(owner.opts, name, opts or {}):
             owner.emit("warning", concern)
-        record = new_record(name, data, opts or {}, owner.clock.now_ms())
-        vars(self).update(vars(record))
+        super().__init__(**new_values(name, data, opts or {}, owner.clock.now_ms()))
         self.bind(owner)
         self.id = job_id if job_id is not None else self.id
 
@@ -89,12 +82,10 @@ class Job(BoundJob):
     @classmethod
     def fromJSON(cls, owner: JobOwner, fields: Mapping[str, str], job_id: str) -> Job:
         """Make a job from the fields of its hash. Raises UnreadableJob where they are not JSON."""
-        job = cls.__new__(cls)
         try:
-            record = read_record(fields, job_id)
+            job = cls.from_hash(fields, job_id)
         except (ValueError, TypeError, AttributeError) as error:
             raise UnreadableJob(f"job {job_id} of {owner.keys.qualified_name} cannot be read: {error}") from error
-        vars(job).update(vars(record))
         job.bind(owner)
         return job
 
@@ -175,10 +166,6 @@ class Job(BoundJob):
             "nrjid": self.nextRepeatableJobId,
         }
         return {name: value for name, value in stored.items() if value is not None}
-
-    def toJSON(self) -> dict[str, Any]:
-        """Return the job's values without its owner, for a log line or an API."""
-        return {field.name: getattr(self, field.name) for field in fields(JobRecord)}
 
     async def moveToCompleted(self, returnValue: Any, token: str, fetchNext: bool = True) -> FetchReply | None:
         """Complete the job; returns the next job if `fetchNext`.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from conformance.protocol import job_fields
 from conformance.protocol.keys import QueueKeys
@@ -19,32 +19,6 @@ from conformance.reference_impl.jobs.options import JobOptions
 from conformance.reference_impl.scripts import Scripts
 from conformance.reference_impl.telemetry.interface import SpanKind
 from conformance.reference_impl.telemetry.tracing import TracedBlock
-
-
-class StoredValue:
-    """A field that is read from the job hash when it is first needed: most processors need few of them."""
-
-    def __init__(self, field: str, read: Callable[[str | None], Any], default: Any) -> None:
-        self._field = field
-        self._read = read
-        self._default = default
-        self._name = ""
-
-    def __set_name__(self, _owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, record: JobRecord | None, _owner: type) -> Any:
-        """Read the field; the class itself has the default, with which `dataclass` makes new records."""
-        if record is None:
-            return self._default
-        values = vars(record)
-        # From now on the value itself is found, because this descriptor has no `__set__`.
-        value = values[self._name] = self._read(values["_stored"].get(self._field))
-        return value
-
-
-def _stored(field: str, read: Callable[[str | None], Any], default: Any = None) -> Any:
-    return StoredValue(field, read, default)
 
 
 def _text(stored: str | None) -> str | None:
@@ -60,7 +34,7 @@ def _number(stored: str | None) -> int | None:
 
 
 def _lenient(stored: str | None) -> Any:
-    """Parse a value; return the text itself if it is not JSON, because another client may have stored it so."""
+    """Parse a value; None if it is not JSON, because another client may have stored it so."""
     if not stored:
         return None
     with contextlib.suppress(ValueError):
@@ -68,33 +42,99 @@ def _lenient(stored: str | None) -> Any:
     return None
 
 
-@dataclass(kw_only=True)
-class JobRecord:
+_READ_LATER: Final[Mapping[str, tuple[str, Callable[[str | None], Any]]]] = {
+    "timestamp": (job_fields.TIMESTAMP, _number),
+    "delay": (job_fields.DELAY, _number),
+    "priority": (job_fields.PRIORITY, _number),
+    "returnvalue": (job_fields.RETURN_VALUE, _lenient),
+    "failedReason": (job_fields.FAILED_REASON, _text),
+    "attemptsStarted": (job_fields.ATTEMPTS_STARTED, _count),
+    "stalledCounter": (job_fields.STALLED_COUNTER, _count),
+    "processedOn": (job_fields.PROCESSED_ON, _number),
+    "finishedOn": (job_fields.FINISHED_ON, _number),
+    "processedBy": (job_fields.PROCESSED_BY, _text),
+    "parentKey": (job_fields.PARENT_KEY, _text),
+    "nextRepeatableJobId": (job_fields.NEXT_SCHEDULED_ID, _text),
+}
+"""Values that are read when they are first needed, which cannot fail: their fields, and how these are read."""
+
+
+class _StoredValues:
+    """The job hash behind a record, `stored`. A worker at full load reads only what its processor needs."""
+
+    __slots__ = ("stored",)
+
+    stored: Mapping[str, str]
+
+    if not TYPE_CHECKING:  # type checkers would let any name pass
+
+        def __getattr__(self, name: str) -> Any:
+            """Read a value. Python calls this for a slot that is not set yet."""
+            if name not in _READ_LATER:
+                kind = type(self).__name__
+                raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=self)
+            field_name, read = _READ_LATER[name]
+            value = read(self.stored.get(field_name))
+            setattr(self, name, value)
+            return value
+
+
+@dataclass(kw_only=True, slots=True)
+class JobRecord(_StoredValues):
     """A job's values. Times are Unix ms, delays ms. A number that is None could not be read (JavaScript's NaN)."""
 
     name: str
     data: Any
     opts: JobOptions
     id: str | None = None
-    timestamp: float | None = _stored(job_fields.TIMESTAMP, _number)
-    delay: float | None = _stored(job_fields.DELAY, _number, 0)
-    priority: float | None = _stored(job_fields.PRIORITY, _number, 0)
+    timestamp: float | None = None
+    delay: float | None = 0
+    priority: float | None = 0
     progress: Any = 0
-    returnvalue: Any = _stored(job_fields.RETURN_VALUE, _lenient)  # noqa: RUF009 - a descriptor, not a shared value
-    failedReason: str | None = _stored(job_fields.FAILED_REASON, _text)
+    returnvalue: Any = None
+    failedReason: str | None = None
     stacktrace: list[str] = field(default_factory=list)
-    attemptsStarted: int = _stored(job_fields.ATTEMPTS_STARTED, _count, 0)
+    attemptsStarted: int = 0
     attemptsMade: int = 0
-    stalledCounter: int = _stored(job_fields.STALLED_COUNTER, _count, 0)
-    processedOn: float | None = _stored(job_fields.PROCESSED_ON, _number)
-    finishedOn: float | None = _stored(job_fields.FINISHED_ON, _number)
-    processedBy: str | None = _stored(job_fields.PROCESSED_BY, _text)
-    parentKey: str | None = _stored(job_fields.PARENT_KEY, _text)
+    stalledCounter: int = 0
+    processedOn: float | None = None
+    finishedOn: float | None = None
+    processedBy: str | None = None
+    parentKey: str | None = None
     parent: Mapping[str, Any] | None = None
     repeatJobKey: str | None = None
     deduplicationId: str | None = None
     deferredFailure: str | None = None
-    nextRepeatableJobId: str | None = _stored(job_fields.NEXT_SCHEDULED_ID, _text)
+    nextRepeatableJobId: str | None = None
+
+    @classmethod
+    def from_hash(cls, fields: Mapping[str, str], job_id: str) -> Self:
+        """Read the values from a job hash. Raises ValueError where `data` or `opts` is not JSON."""
+        # Without `__init__`, which would set all values: those that are not set here are read later.
+        record = cls.__new__(cls)
+        get = fields.get
+        opts = _options(get(job_fields.OPTS) or "{}")
+        progress = get(job_fields.PROGRESS)
+        traces = get(job_fields.STACKTRACE)
+        record.stored = fields  # type: ignore[misc]  # mypy forgets the slots of the base
+        record.name = get(job_fields.NAME, "")
+        record.data = js_values.parse(get(job_fields.DATA) or "{}")
+        record.opts = opts
+        record.id = job_id
+        record.progress = js_values.parse(progress) if progress else 0
+        record.stacktrace = _traces(traces) if traces else []
+        record.attemptsMade = _count(get(job_fields.ATTEMPTS_MADE_LEGACY) or get(job_fields.ATTEMPTS_MADE))
+        record.parent = _parent(fields, opts)
+        record.repeatJobKey = get(job_fields.SCHEDULER_ID) or None
+        record.deduplicationId = get(job_fields.DEDUPLICATION_ID) or options.deduplication_id(opts)
+        record.deferredFailure = get(job_fields.DEFERRED_FAILURE) or None
+        if "parent" in opts:
+            record.parentKey = get(job_fields.PARENT_KEY) or options.parent_key(opts["parent"])
+        return record
+
+    def toJSON(self) -> dict[str, Any]:
+        """Return the job's values without its owner, for a log line or an API."""
+        return {value.name: getattr(self, value.name) for value in fields(JobRecord)}
 
 
 class JobOwner(Protocol):
@@ -140,15 +180,19 @@ class BoundJob(JobRecord):
     one; None if there is none. `processing_s`: how long the processor ran, if that is measured.
     """
 
+    __slots__ = ("discarded", "owner", "processing_s", "retry_delay", "token")
+
     owner: JobOwner
-    token: str | None = None
-    discarded: bool = False
-    retry_delay: float | None = None
-    processing_s: float | None = None
+    token: str | None
+    discarded: bool
+    retry_delay: float | None
+    processing_s: float | None
 
     def bind(self, owner: JobOwner) -> None:
         """Let the job act on this owner's connection."""
         self.owner = owner
+        self.token = self.retry_delay = self.processing_s = None
+        self.discarded = False
 
     @property
     def known_id(self) -> str:
@@ -167,59 +211,22 @@ class BoundJob(JobRecord):
         return self.owner.keys.of_job(self.known_id, suffix)
 
 
-def new_record(name: str, data: Any, opts: Mapping[str, Any], now_ms: int) -> JobRecord:
-    """Make the record of a new job."""
+def new_values(name: str, data: Any, opts: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
+    """Return the values of a new job that are not at their defaults."""
     normal = options.normalize(opts)
-    parent = normal.get("parent")
-    return _record(
-        {},
-        name=name,
-        data=data,
-        opts=normal,
-        id=normal.get("jobId"),
-        timestamp=opts.get("timestamp") or now_ms,
-        delay=normal.get("delay"),
-        priority=normal.get("priority") or 0,
-        parentKey=options.parent_key(parent),
-        parent=options.parent_field(normal),
-        repeatJobKey=opts.get("repeatJobKey"),
-        deduplicationId=options.deduplication_id(normal),
-        stacktrace=[],
-    )
-
-
-def _record(fields: Mapping[str, str], **values: Any) -> JobRecord:
-    """Make a record of these values; the others are read from the fields when they are needed."""
-    record = JobRecord.__new__(JobRecord)
-    vars(record).update(values, _stored=fields)
-    return record
-
-
-def read_record(fields: Mapping[str, str], job_id: str) -> JobRecord:
-    """Read a job from its hash. Raises ValueError where `data` or `opts` is not JSON."""
-    # Read now: the values whose reading may fail, and those that every worker needs.
-    get = fields.get
-    opts = _options(get(job_fields.OPTS) or "{}")
-    attempts_made = get(job_fields.ATTEMPTS_MADE_LEGACY) or get(job_fields.ATTEMPTS_MADE)
-    progress = get(job_fields.PROGRESS)
-    traces = get(job_fields.STACKTRACE)
-    record = _record(
-        fields,
-        name=get(job_fields.NAME, ""),
-        data=js_values.parse(get(job_fields.DATA) or "{}"),
-        opts=opts,
-        id=job_id,
-        progress=js_values.parse(progress) if progress else 0,
-        stacktrace=_traces(traces) if traces else [],
-        attemptsMade=_count(attempts_made),
-        parent=_parent(fields, opts),
-        repeatJobKey=get(job_fields.SCHEDULER_ID) or None,
-        deduplicationId=get(job_fields.DEDUPLICATION_ID) or options.deduplication_id(opts),
-        deferredFailure=get(job_fields.DEFERRED_FAILURE) or None,
-    )
-    if "parent" in opts:
-        record.parentKey = get(job_fields.PARENT_KEY) or options.parent_key(opts["parent"])
-    return record
+    return {
+        "name": name,
+        "data": data,
+        "opts": normal,
+        "id": normal.get("jobId"),
+        "timestamp": opts.get("timestamp") or now_ms,
+        "delay": normal.get("delay"),
+        "priority": normal.get("priority") or 0,
+        "parentKey": options.parent_key(normal.get("parent")),
+        "parent": options.parent_field(normal),
+        "repeatJobKey": opts.get("repeatJobKey"),
+        "deduplicationId": options.deduplication_id(normal),
+    }
 
 
 _LONGEST_SHARED: Final = 256

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from conformance.reference_impl.errors import CROSSING_ERRORS, ErrorCategory, InvalidArgument, SandboxedError
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.jobs.record import JobRecord
 from conformance.reference_impl.workers.sandbox_frames import ASKABLE, HEADER, frame, unframed
 
 CHILD_MODULE: Final = "conformance.reference_impl.workers.sandbox_child"
@@ -98,8 +97,7 @@ class SandboxProcess:
 
     async def run(self, job: Job, token: str) -> Mapping[str, Any]:
         """Return the outcome of a job; serves its requests until then. Raises SandboxedError for a crash."""
-        values = {name: value for name, value in job.toJSON().items() if name in JobRecord.__dataclass_fields__}
-        await self._send({"job": values, "token": token})
+        await self._send({"job": job.toJSON(), "token": token})
         while True:
             message = await self._receive()
             if "ask" not in message:
