@@ -9,14 +9,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from conformance.protocol import job_fields
-from conformance.protocol.keys import QueueKeys
 from conformance.reference_impl import js_values
-from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.connection.connection import Connection
 from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.jobs import options
 from conformance.reference_impl.jobs.options import JobOptions
 from conformance.reference_impl.scripts import Scripts
+from conformance.reference_impl.scripts.runner import ScriptOwner
 from conformance.reference_impl.telemetry.interface import SpanKind
 from conformance.reference_impl.telemetry.tracing import TracedBlock
 
@@ -137,26 +136,11 @@ class JobRecord(_StoredValues):
         return {value.name: getattr(self, value.name) for value in fields(JobRecord)}
 
 
-class JobOwner(Protocol):
-    """A queue or worker, seen from its jobs."""
+class JobOwner(ScriptOwner, Protocol):
+    """A queue or worker, seen from its jobs; a job that finishes takes the worker's settings from `opts`."""
 
     connection: Connection
     scripts: Scripts
-
-    @property
-    def keys(self) -> QueueKeys:
-        """Key names of the queue."""
-        ...
-
-    @property
-    def opts(self) -> Mapping[str, Any]:
-        """QueueOptions or WorkerOptions; a job that finishes takes the worker's settings from here."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
-        """The client's clock."""
-        ...
 
     def emit(self, event: str, *args: Any) -> None:
         """Call the owner's listeners."""
