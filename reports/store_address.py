@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from conformance.environment.prepare import announce
 from conformance.problems import UsageProblem
+from conformance.servers.sentinel import sentinel_url
+from conformance.servers.setting import from_environment
 from reports.distribution import Distribution
 from reports.progress import shown
 from reports.snapshot.folders import Folder, folder_at, is_elsewhere
@@ -16,7 +19,6 @@ from reports.snapshot.format import read_whole_manifest
 from reports.snapshot.plan import RedisSource, keys_of
 from reports.snapshot.rdb.replication import fetch_rdb
 from reports.snapshot.rdb.saving import RdbSource, save_rdb
-from reports.snapshot.sentinel import resolved
 from reports.snapshot.store import save
 
 
@@ -32,16 +34,19 @@ class StoreAddress:
     replicate: bool = False
     keys_per_s: float = 0
 
-    @property
+    @cached_property
     def source(self) -> RedisSource | RdbSource | None:
-        """A store by its URL, or an RDB file, with the prefix after `#`; None for a folder."""
+        """A store by its URL, or an RDB file, with the prefix after `#`; None for a folder.
+
+        Sentinels are asked once, for a replica: all reads go to the same server. Raises Problems.
+        """
         place, _, prefix = self.text.partition("#")
         if is_elsewhere(self.text):
             return None
         if "://" in self.text or place.startswith("env:"):
-            return RedisSource(
-                redis=resolved(place), prefix=prefix or "bull", queue=self.queue, keys_per_s=self.keys_per_s
-            )
+            sentinels = sentinel_url(from_environment(place))
+            redis = place if sentinels is None else sentinels.replica().url
+            return RedisSource(redis=redis, prefix=prefix or "bull", queue=self.queue, keys_per_s=self.keys_per_s)
         if Path(place).is_file():
             return RdbSource(files=[Path(place)], prefix=prefix or "bull", queue=self.queue)
         return None

@@ -16,8 +16,8 @@ from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers.binary import any_binary
 from conformance.servers.connection import wait_until
 from conformance.servers.local import free_port
+from conformance.servers.sentinel import SentinelUrl, sentinel_url
 from reports.options import CheckConfig
-from reports.snapshot.sentinel import resolved
 from reports.verbs.checks import check_store
 
 READY_S = 60.0
@@ -64,20 +64,56 @@ def knows_a_replica(sentinel: Any) -> bool:
 def test_a_replica_is_read(watched: tuple[Redis, Redis, int], capsys: pytest.CaptureFixture[str]) -> None:
     primary, replica, sentinel = watched
     address = f"redis+sentinel://127.0.0.1:{sentinel}/mymaster"
-    assert resolved(address) == f"redis://127.0.0.1:{port_of(replica)}/0"
-    assert resolved(f"redis+sentinel://u:p@127.0.0.1:{sentinel}/mymaster/3").startswith("redis://u:p@127.0.0.1:")
+    assert sentinels(address).replica().url == f"redis://127.0.0.1:{port_of(replica)}/0"
+    assert sentinels(address).primary().url == f"redis://127.0.0.1:{port_of(primary)}/0"
+    # Their login and database are those of the Redis: the sentinel has none.
+    with_login = sentinels(f"redis+sentinel://u:p@127.0.0.1:1,127.0.0.1:{sentinel}/mymaster/3")
+    assert with_login.replica().url == f"redis://u:p@127.0.0.1:{port_of(replica)}/3"
     primary.rpush("bull:q:wait", "ghost")
     assert wait_until(lambda: bool(replica.exists("bull:q:wait")), deadline_s=READY_S)
     assert check_store(CheckConfig(settle_ms=0), address) == 1  # type: ignore[arg-type]
     assert "id-without-a-hash" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("path", ["", "/", "/mymaster/many"])
-def test_an_address_without_a_service_is_refused(path: str) -> None:
-    with pytest.raises(UsageProblem, match="names no service"):
-        resolved(f"redis+sentinel://127.0.0.1:1{path}")
+def test_the_primary_is_read_if_no_replica_can_be(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        primary = started(stack, tmp_path / "primary")
+        monitor = f"sentinel monitor mymaster 127.0.0.1 {port_of(primary)} 1"
+        alone: Any = started(stack, tmp_path / "sentinel", monitor, words=("--sentinel",))
+        assert wait_until(lambda: answers(alone), deadline_s=READY_S), "the Sentinel never answers"
+        assert sentinels(f"redis+sentinel://127.0.0.1:{port_of(alone)}/mymaster").replica().url == (
+            f"redis://127.0.0.1:{port_of(primary)}/0"
+        )
 
 
-def test_an_unknown_service_is_reported(watched: tuple[Redis, Redis, int]) -> None:
-    with pytest.raises(EnvironmentProblem, match="knows a server for 'other'"):
-        resolved(f"redis+sentinel://127.0.0.1:{watched[2]}/other")
+def answers(client: Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except RedisError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("path", "said"), [("", "names no master"), ("/", "names no master"), ("/mymaster/many", "invalid database")]
+)
+def test_an_incomplete_address_is_refused(path: str, said: str) -> None:
+    with pytest.raises(UsageProblem, match=said):
+        sentinel_url(f"redis+sentinel://127.0.0.1:1{path}")
+
+
+def test_an_address_has_the_port_and_the_transport_of_its_scheme() -> None:
+    assert sentinel_url("redis://127.0.0.1:1") is None
+    address = "rediss+sentinel://one:26379,[::1]:26379,two:5/m"
+    assert sentinels("rediss+sentinel://u:p@one,[::1],two:5/m").text == address
+    assert sentinels("redis+sentinel://one/m/3").text == "redis+sentinel://one:26379/m/3"
+
+
+def test_an_unknown_master_is_reported(watched: tuple[Redis, Redis, int]) -> None:
+    with pytest.raises(EnvironmentProblem, match="no sentinel leads to the master 'other'"):
+        sentinels(f"redis+sentinel://127.0.0.1:{watched[2]}/other").replica()
+
+
+def sentinels(text: str) -> SentinelUrl:
+    found = sentinel_url(text)
+    assert found is not None
+    return found
