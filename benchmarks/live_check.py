@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,7 @@ from tests.reports.live.damages import DAMAGES
 
 PREFIX = "b"
 PROBE_EVERY_S = 0.002
+ALONE_S = 10.0
 
 
 def check(store: str, out: Path) -> tuple[CheckSummary, float]:
@@ -97,15 +99,23 @@ def main() -> int:
             for other in ("live", "idle"):  # their jobs are years old
                 client.delete(*client.scan_iter(f"{PREFIX}:{other}:*", count=1000))
         with node_load(server, PREFIX, [case.name for case in DAMAGES], rate=options.rate):
-            with probe(server) as alone:
-                time.sleep(10)
+            growth = []
             for run in range(options.runs):
+                # Before each run again: the machine changes from minute to minute.
+                with probe(server) as alone:
+                    time.sleep(ALONE_S)
+                began = time.monotonic()
                 with probe(server) as beside:
                     summary, seconds = check(store, out / str(run))
+                wall_s = time.monotonic() - began
                 wrong += summary.total
+                growth.append(quantile(beside, 0.99) / quantile(alone, 0.99))
                 late = f"p99 {quantile(beside, 0.99):.2f} ms, alone {quantile(alone, 0.99):.2f} ms"
                 found = f"{summary.total} places, {summary.fleeting} fleeting"
-                print(f"run {run}: {summary.jobs} jobs, {found}; {seconds:.1f} s of processor time; {late}", flush=True)
+                took = f"{wall_s:.1f} s, {seconds:.1f} s of processor time"
+                print(f"run {run}: {summary.jobs} jobs, {found}; {took}; {late}", flush=True)
+            if growth:
+                print(f"the p99 is {statistics.median(growth):.2f} times that alone (median of {len(growth)})")
             damage(server, PREFIX, DAMAGES)
             summary, seconds = check(store, out / "damaged")
             counts = {cause.cause: cause.count for cause in summary.causes}

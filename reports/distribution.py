@@ -13,9 +13,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
@@ -24,6 +26,9 @@ from conformance.problems import EnvironmentProblem
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
+
+NICENESS = 10
+"""Of processes that go last: a tenth of the time of a usual one, so that they still come to an end."""
 
 _ATTEMPT: ContextVar[int] = ContextVar("attempt", default=0)
 
@@ -83,8 +88,14 @@ def _work_off(work: Callable[[Task], Result], waiting: deque[Task], ended: Simpl
         ended.put(done)
 
 
+@dataclass(frozen=True)
 class InProcesses:
-    """Runs tasks in one process per processor. They are started for each call, which takes a second."""
+    """Runs tasks in one process per processor. They are started for each call, which takes a second.
+
+    `last`: other programs of this machine go first.
+    """
+
+    last: bool = False
 
     def run(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
         """As `Distribution.run`. Raises EnvironmentProblem if a process dies."""
@@ -94,7 +105,7 @@ class InProcesses:
         # A fork would copy locks that other threads hold.
         context = multiprocessing.get_context("spawn")
         count = min(processors(), len(tasks))
-        with ProcessPoolExecutor(count, mp_context=context, initializer=_start_process) as pool:
+        with ProcessPoolExecutor(count, mp_context=context, initializer=_start_process, initargs=(self.last,)) as pool:
             waiting = [pool.submit(work, task) for task in tasks]
             try:
                 for done in as_completed(waiting):
@@ -119,8 +130,10 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _start_process() -> None:
+def _start_process(last: bool) -> None:
     """Leave interruptions to the parent, and end with it."""
+    if last:
+        _step_back()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     parent: Any = multiprocessing.parent_process()
@@ -130,3 +143,11 @@ def _start_process() -> None:
 def _end_with(sentinel: Any) -> None:
     wait_for([sentinel])
     os._exit(1)
+
+
+def _step_back() -> None:
+    """Give this process a low priority, also against programs of other sessions."""
+    os.nice(NICENESS)
+    with suppress(OSError):  # no Linux, or a kernel that does not group processes by session
+        os.setsid()
+        Path("/proc/self/autogroup").write_text(str(NICENESS), "ascii")

@@ -23,11 +23,11 @@ Words: TypeAlias = "tuple[str | int, ...]"
 ENDS = 2000
 """Elements at each end of a list among which Redis looks for a job (LPOS); what is between is read in slices."""
 
-SLICE = 5000
+SLICE = 2000
 """Elements of a list in one reply."""
 
-JOBS_AT_ONCE = 20
-"""Jobs that are asked for in one write, each at its own instant."""
+JOBS_AT_ONCE = 2
+"""Jobs that are asked for in one write, each at its own instant: Redis takes a tenth of a millisecond for each."""
 
 FIRST_EVENTS = 2000
 """Events of one ms that are read."""

@@ -267,7 +267,9 @@ def check_snapshot(
         side=DiffSide(prefix=manifest.prefix, taken_ms=manifest.until_ms),
         scope=StoreScope(queue=queue),
     )
-    where = place or (InProcesses() if sum(manifest.rows.values()) > MOST_ROWS_IN_THREADS else InThreads())
+    where = place or (
+        InProcesses(last=facts is not None) if sum(manifest.rows.values()) > MOST_ROWS_IN_THREADS else InThreads()
+    )
     outcomes = []
     tally = SuspicionTally()
     tasks = [replace(work, buckets=(bucket,)) for bucket in range(manifest.buckets)]

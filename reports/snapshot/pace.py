@@ -1,9 +1,41 @@
-"""A limit on how fast a live store is read."""
+"""How fast a live store is read: up to a limit, and slower while its server is busy."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageSizes:
+    """How much Redis does at once: keys of SCAN, hashes, elements of a list or a sorted set, entries of a stream.
+
+    `batch`: keys that become rows together, at least. `hashes`: 0 for those of a whole batch. `others`: keys of any
+    type, read at one instant.
+    """
+
+    keys: int
+    batch: int
+    hashes: int
+    others: int
+    members: int
+    events: int
+
+
+FAST = PageSizes(keys=5000, batch=0, hashes=0, others=5000, members=50_000, events=5000)
+GENTLE = PageSizes(keys=100, batch=2000, hashes=50, others=4, members=500, events=400)
+"""Each takes Redis about a fifth of a millisecond, so that other clients hardly wait."""
+
+TIMELY_SHARE = 0.9
+"""Before reading, this share of the replies took `usual_s` or less."""
+
+TOLERATED_S = 0.0003
+"""How much later than usual a reply may come: the other readers of the same store are at work too."""
+
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.00025, 0.02
+LONGER, SHORTER = 2.0, 0.9
+"""What a late reply and a timely one make of the pause: it stays the same if an eighth of the replies is late."""
 
 
 class Pace:
@@ -28,3 +60,33 @@ class Pace:
         # Time in which nothing was read is not made up for: a burst would hurt the clients.
         self._free_at = max(self._free_at, now) + keys / self._per_s
         self._sleep(max(0.0, self._free_at - now))
+
+
+class GivingWay:
+    """Pauses between small lots of commands, the longer the more replies are late: then other clients wait too.
+
+    `usual_s`: how long a reply took before reading started. Without other clients there is hardly a pause.
+    """
+
+    def __init__(
+        self,
+        usual_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._late_s = usual_s + TOLERATED_S
+        self._clock = clock
+        self._sleep = sleep
+        self._pause_s = 0.0
+
+    def before(self, ping: Callable[[], None]) -> None:
+        """Let the server reply to a command that takes no time, and pause."""
+        began = self._clock()
+        ping()
+        if self._clock() - began > self._late_s:
+            self._pause_s = min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, self._pause_s * LONGER))
+        else:
+            self._pause_s *= SHORTER
+        # A shorter sleep takes longer than it says.
+        if self._pause_s >= SHORTEST_PAUSE_S / 2:
+            self._sleep(self._pause_s)

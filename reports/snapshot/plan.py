@@ -19,7 +19,9 @@ from conformance.protocol.states import LIST_CONTAINERS, QUEUE_KEYS, ZSET_CONTAI
 from conformance.servers.binary import read_version
 from conformance.servers.connection import Client, ServerFacts, connect, connect_node, explained, read_facts
 from conformance.servers.setting import RedisUrl, parse_setting
+from reports.snapshot import pace
 from reports.snapshot.format import buckets_for, lots_for, power_of_two
+from reports.snapshot.pace import PageSizes
 
 SLICE = 250_000
 """Elements of a container that one part reads; as many times more as `lots_for` says."""
@@ -42,22 +44,21 @@ SLOTTED_SINCE = {"Redis": (7, 4, 0), "valkey": (8, 0, 0)}
 SMALLEST_TO_SHARE = 20_000
 """A node with fewer keys is walked by one part."""
 
-SCAN_COUNT = 5000
-"""Hint to SCAN: how many keys to collect per round trip."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class RedisSource:
     """A live store to read. `queue` empty: every queue under the prefix.
 
     `keys_per_s`: how many keys all readers together may read, in small pieces (a tenth of a key for each element of a
-    list, a sorted set or a stream); 0: as fast as possible.
+    list, a sorted set or a stream); 0: as fast as possible. `usual_s`: how long a reply took before (s); with a limit,
+    readers pause while replies take longer.
     """
 
     redis: str
     prefix: str
     queue: str = ""
     keys_per_s: float = 0
+    usual_s: float = 0
 
     @property
     def address(self) -> RedisUrl:
@@ -69,6 +70,11 @@ class RedisSource:
                 hint="a snapshot needs a URL, as in redis://127.0.0.1:6379",
             )
         return setting
+
+    @property
+    def sizes(self) -> PageSizes:
+        """Small pages for a store whose clients must not wait."""
+        return pace.GENTLE if self.keys_per_s else pace.FAST
 
 
 TABLES_OF_QUEUE_KEYS = frozenset(
@@ -171,7 +177,7 @@ def plan_reading(source: RedisSource, wanted: Wanted = EVERYTHING) -> ReadPlan:
         keyspaces = [replace(_keyspace(address, node), slots=_slots_of(client, address, node)) for node in nodes]
         keys, used_bytes = (sum(getattr(each, what) for each in keyspaces) for what in ("keys", "used_bytes"))
         buckets = buckets_for(keys, used_bytes)
-        queues = frozenset([source.queue] if source.queue else _queues(client, source.prefix))
+        queues = frozenset([source.queue] if source.queue else _queues(client, source))
         schedulers = frozenset(_scheduler_keys(client, source.prefix, queues))
         length = SLICE * lots_for(buckets)
         parts = [part for queue in sorted(queues) for part in _queue_parts(client, source.prefix, queue, length)]
@@ -314,10 +320,10 @@ def of_slots(keys: Sequence[bytes], part: KeyspacePart) -> list[bytes]:
     return [key for key in keys if slot_of(key) <= part.last_slot]
 
 
-def _queues(client: Any, prefix: str) -> Iterator[str]:
+def _queues(client: Any, source: RedisSource) -> Iterator[str]:
     """Queues that have `meta`. Others lose nothing: the scan reads their keys."""
-    for key in client.scan_iter(match=f"{glob_escaped(prefix)}:*:meta", count=SCAN_COUNT):
-        queue, rest = split_key(prefix, key.decode("utf-8", "surrogateescape"))
+    for key in client.scan_iter(match=f"{glob_escaped(source.prefix)}:*:meta", count=source.sizes.keys):
+        queue, rest = split_key(source.prefix, key.decode("utf-8", "surrogateescape"))
         if rest == "meta":
             yield queue
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -18,9 +20,8 @@ from conformance.protocol.states import LIST_CONTAINERS, QUEUE_KEYS
 from conformance.servers.connection import connect, connect_node, explain
 from reports.distribution import processors
 from reports.snapshot.hashes import hashes_of
-from reports.snapshot.pace import Pace
+from reports.snapshot.pace import TIMELY_SHARE, GivingWay, Pace
 from reports.snapshot.plan import (
-    SCAN_COUNT,
     KeyspacePart,
     RedisSource,
     in_share,
@@ -28,6 +29,7 @@ from reports.snapshot.plan import (
     is_end_of_share,
     key_of,
     node_of,
+    nodes_of,
     of_slots,
     scan_words,
 )
@@ -61,8 +63,8 @@ def read_share(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBat
     others: list[bytes] = []
     address = source.address
     with (
-        NodeSocket(address, part.node) as walking,
-        NodeSocket(address, part.node) as reading,
+        node_socket(source, part.node) as walking,
+        node_socket(source, part.node) as reading,
         connect_node(address, part.node) as client,
     ):
         pages = _pages_of_jobs(walking, source, part, others)
@@ -71,9 +73,16 @@ def read_share(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBat
             if batch is not None:
                 yield batch
             if others:
-                raw = [_without_announced(key, part) for key in with_moments(read_keys(client, others), client)]
-                yield assembled(source.prefix, part.taken_ms, [key for key in raw if key is not None])
+                raw = _read_in_lots(client, others, source)
+                found = [_without_announced(key, part) for key in with_moments(raw, client)]
+                yield assembled(source.prefix, part.taken_ms, [key for key in found if key is not None])
                 others.clear()
+
+
+def _read_in_lots(client: Any, keys: Sequence[bytes], source: RedisSource) -> list[RawKey]:
+    """Read any keys, some at one instant each, because Redis serves no other client meanwhile."""
+    at_once = source.sizes.others
+    return [key for start in range(0, len(keys), at_once) for key in read_keys(client, keys[start : start + at_once])]
 
 
 def _pages_of_jobs(node: NodeSocket, source: RedisSource, part: KeyspacePart, others: list[bytes]) -> Iterator[JobKeys]:
@@ -91,12 +100,18 @@ def _pages_of_jobs(node: NodeSocket, source: RedisSource, part: KeyspacePart, ot
 
 
 def _scan_pages(node: NodeSocket, source: RedisSource, part: KeyspacePart) -> Iterator[list[bytes]]:
-    """Pages of keys, to the very end of the share."""
+    """Pages of keys, to the very end of the share; small ones are put together, because each costs time here."""
     pages = _pages_of_slots if part.last_slot >= 0 else _pages_of_share
-    pace = pace_of(source)
-    for keys in pages(node, scan_words(source), part, page_sizes(source).keys):
-        pace.take(len(keys))
-        yield keys
+    limit = pace_of(source)
+    together: list[bytes] = []
+    for keys in pages(node, scan_words(source), part, source.sizes.keys):
+        limit.take(len(keys))
+        together += keys
+        if len(together) >= source.sizes.batch:
+            yield together
+            together = []
+    if together:
+        yield together
 
 
 def _pages_of_slots(
@@ -183,7 +198,7 @@ def _job_batches(node: NodeSocket, pages: Iterator[JobKeys], others: list[bytes]
     for page in chain(pages, (None,)):
         replies = node.replies() if asked else None
         if page is not None:
-            node.ask(_for_each(_HASH_COMMAND, page.keys))
+            node.ask([_HASH_COMMAND % (len(key), key) for key in page.keys])
         if asked is not None and replies is not None:
             yield _job_batch(asked, *hashes_of(replies, len(asked.keys)), others)
         asked = page
@@ -204,7 +219,7 @@ def _job_batch(jobs: JobKeys, sizes: Any, names: pa.Array, values: pa.Array, oth
 
 def _expiring(node: NodeSocket, keys: Sequence[bytes]) -> frozenset[bytes]:
     """The keys that have a time to live."""
-    lifetimes = node.exchange_packed(_for_each(_TTL_COMMAND, keys), len(keys))
+    lifetimes = node.exchange_packed([_TTL_COMMAND % (len(key), key) for key in keys])
     return frozenset(key for key, lifetime in zip(keys, lifetimes, strict=True) if lifetime >= 0)
 
 
@@ -217,10 +232,12 @@ def with_moments(raw: Sequence[RawKey], client: Any) -> list[RawKey]:
     expiring = [place for place, key in enumerate(raw) if key.ttl_ms >= 0]
     if not expiring:
         return list(raw)
-    pipeline = client.pipeline(transaction=False)
-    for place in expiring:
-        pipeline.time().pttl(as_bytes(raw[place].key))
-    replies = pipeline.execute()
+    replies = []
+    for start in range(0, len(expiring), MOMENTS_AT_ONCE):
+        pipeline = client.pipeline(transaction=False)
+        for place in expiring[start : start + MOMENTS_AT_ONCE]:
+            pipeline.time().pttl(as_bytes(raw[place].key))
+        replies += pipeline.execute()
     found: list[RawKey | None] = list(raw)
     for place, (seconds, microseconds), ttl_ms in zip(expiring, replies[0::2], replies[1::2], strict=True):
         expires_ms = seconds * 1000 + microseconds // 1000 + ttl_ms
@@ -248,30 +265,37 @@ def _with_moments_by_node(raw: Sequence[RawKey], client: Any, source: RedisSourc
     return found
 
 
-def _for_each(command: bytes, keys: Sequence[bytes]) -> bytes:
-    return b"".join([command % (len(key), key) for key in keys])
-
-
-@dataclass(frozen=True, kw_only=True)
-class PageSizes:
-    """How much one command reads: keys of SCAN, elements of a list or a sorted set, entries of a stream."""
-
-    keys: int
-    members: int
-    events: int
-
-
-FAST = PageSizes(keys=SCAN_COUNT, members=50_000, events=5000)
-GENTLE = PageSizes(keys=500, members=5000, events=1000)
-"""Each command takes Redis less than a millisecond or two, so that other clients hardly wait."""
+MOMENTS_AT_ONCE = 100
+"""Keys whose time to live is asked in one write."""
 
 ELEMENT_SHARE = 0.1
 """What an element counts of a key."""
 
 
-def page_sizes(source: RedisSource) -> PageSizes:
-    """Small pages for a store whose clients must not wait."""
-    return GENTLE if source.keys_per_s else FAST
+def node_socket(source: RedisSource, node: str) -> NodeSocket:
+    """A connection for reading; it lets other clients of a store go first that is read with a limit."""
+    giving_way = GivingWay(source.usual_s) if source.keys_per_s else None
+    return NodeSocket(source.address, node, giving_way, source.sizes.hashes)
+
+
+USUAL_REPLIES = 100
+USUAL_EVERY_S = 0.003
+
+
+def usual_reply_s(source: RedisSource) -> float:
+    """How long nine of ten replies of any node take before anything is read (s). Raises redis errors and OSError."""
+    waited = []
+    with ExitStack() as opened:
+        with connect(source.address) as client:
+            nodes = nodes_of(client, source.address)
+        sockets = [opened.enter_context(NodeSocket(source.address, node)) for node in nodes]
+        for _ in range(USUAL_REPLIES):
+            for node in sockets:
+                began = time.monotonic()
+                node.ping()
+                waited.append(time.monotonic() - began)
+            time.sleep(USUAL_EVERY_S)
+    return sorted(waited)[int(len(waited) * TIMELY_SHARE)]
 
 
 def pace_of(source: RedisSource) -> Pace:
@@ -307,9 +331,9 @@ def _read_queues(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordB
 def _single_keys(client: Any, source: RedisSource, part: KeyspacePart) -> list[RawKey]:
     base = f"{source.prefix}:{part.queue}:"
     keys = [as_bytes(base + name) for name in QUEUE_KEYS if name not in part.elsewhere]
-    raw = [key for key in read_keys(client, keys) if key.type != "none"]
+    raw = [key for key in _read_in_lots(client, keys, source) if key.type != "none"]
     announced = [f"{base}repeat:{member}" for key in raw if key.key == f"{base}repeat" for member in _members(key)]
-    records = read_keys(client, [as_bytes(key) for key in announced])
+    records = _read_in_lots(client, [as_bytes(key) for key in announced], source)
     raw += [key for key in records if key.type == "hash" and "timestamp" not in key.value]
     return _with_moments_by_node(raw, client, source)
 
@@ -320,14 +344,14 @@ def _members(repeat: RawKey) -> list[str]:
 
 def _read_slice(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBatch]:
     """A range of a long container; members and events go straight into columns."""
-    key = key_of(source, part)
+    key, sizes = key_of(source, part), source.sizes
     with connect(source.address) as client:
-        if part.name == "events":
-            with NodeSocket(source.address, node_of(client, source.address, key)) as node:
-                pages = _stream_pages(node, as_bytes(key), part, page_sizes(source).events)
+        with node_socket(source, node_of(client, source.address, key)) as node:
+            if part.name == "events":
+                pages = _stream_pages(node, as_bytes(key), part, sizes.events)
                 yield from _paced((event_batch(part.queue, page) for page in pages), source)
-        else:
-            yield from _paced(_member_pages(client, key, part, page_sizes(source).members), source)
+            else:
+                yield from _paced(_member_pages(node, as_bytes(key), part, sizes.members), source)
         ttl: Any = client.pttl(key)
         empty = RawKey(key=key, type=QUEUE_KEYS[part.name], value=[], ttl_ms=ttl)
         expiring = _with_moments_by_node([empty], client, source) if ttl >= 0 and part.is_first else []
@@ -336,18 +360,18 @@ def _read_slice(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBa
 
 
 def _paced(batches: Iterator[pa.RecordBatch], source: RedisSource) -> Iterator[pa.RecordBatch]:
-    pace = pace_of(source)
+    limit = pace_of(source)
     for batch in batches:
-        pace.take(batch.num_rows * ELEMENT_SHARE)
+        limit.take(batch.num_rows * ELEMENT_SHARE)
         yield batch
 
 
-def _member_pages(client: Any, key: str, part: KeyspacePart, at_once: int) -> Iterator[pa.RecordBatch]:
+def _member_pages(node: NodeSocket, key: bytes, part: KeyspacePart, at_once: int) -> Iterator[pa.RecordBatch]:
     """The members from the first to the last of the part, a page at a time; an open end is the end of the container."""
     start = part.start
     while part.stop == -1 or start <= part.stop:
         stop = start + at_once - 1 if part.stop == -1 else min(part.stop, start + at_once - 1)
-        batch = _member_batch(client, key, replace(part, start=start, stop=stop))
+        batch = _member_batch(node, key, replace(part, start=start, stop=stop))
         if batch.num_rows:
             yield batch
         if batch.num_rows <= stop - start:
@@ -355,19 +379,27 @@ def _member_pages(client: Any, key: str, part: KeyspacePart, at_once: int) -> It
         start = stop + 1
 
 
-def _member_batch(client: Any, key: str, part: KeyspacePart) -> pa.RecordBatch:
+def _member_batch(node: NodeSocket, key: bytes, part: KeyspacePart) -> pa.RecordBatch:
     """The members of a list with their positions, or of a sorted set with their scores, as rows of `memberships`."""
+    ranks = (b"%d" % part.start, b"%d" % part.stop)
     if part.name in LIST_CONTAINERS:
-        members = client.lrange(key, part.start, part.stop)
+        members = _elements(node, (b"LRANGE", key, *ranks))
         known = {"position": pa.array(range(part.start, part.start + len(members)), pa.int64())}
     else:
-        pairs = client.zrange(key, part.start, part.stop, withscores=True)
-        members = [member for member, _ in pairs]
-        known = {"score": pa.array([score for _, score in pairs], pa.float64())}
+        flat = _elements(node, (b"ZRANGE", key, *ranks, b"WITHSCORES"))
+        members = flat[0::2]
+        known = {"score": pa.array(list(map(float, flat[1::2])), pa.float64())}
     count = len(members)
     shared = {"table": "memberships", "queue": part.queue, "name": part.name}
     repeated = {name: repeated_text(text, count) for name, text in shared.items()}
     return batch_with(count, {**repeated, **known, "id": texts(members)})
+
+
+def _elements(node: NodeSocket, command: Sequence[bytes]) -> list[bytes]:
+    (reply,) = node.exchange([command])
+    if isinstance(reply, Exception):
+        raise RedisError(str(reply))
+    return list(reply)
 
 
 def _stream_pages(node: NodeSocket, key: bytes, part: KeyspacePart, at_once: int) -> Iterator[StreamEntries]:
@@ -375,7 +407,7 @@ def _stream_pages(node: NodeSocket, key: bytes, part: KeyspacePart, at_once: int
     start = b"%d-0" % part.start
     stop = b"+" if part.stop == -1 else b"%d-18446744073709551615" % part.stop
     while True:
-        node.ask(to_resp((b"XRANGE", key, start, stop, b"COUNT", b"%d" % at_once)))
+        node.ask([to_resp((b"XRANGE", key, start, stop, b"COUNT", b"%d" % at_once))])
         page = entries_of(node.replies())
         if not len(page.ids):
             return

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import hiredis
@@ -12,6 +13,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from conformance.servers.connection import connect_node
 from conformance.servers.setting import RedisUrl
+from reports.snapshot.pace import GivingWay
 
 _RECEIVE_BYTES = 1 << 20
 _WAITING = object()
@@ -23,9 +25,15 @@ class NodeSocket:
     redis-py connects, logs in and chooses the database; after that commands are written many at a time. Their replies
     are handed out as lists of bytes, which hiredis makes (`exchange`), or as they come (`ask`, `replies`). A reply is
     bytes, int, list, None, or `hiredis.ReplyError`.
+
+    `at_once`: how many commands are written at most before their replies are awaited, because Redis works them off
+    before it serves another client; 0: all. `giving_way`: asked before each such lot.
     """
 
-    def __init__(self, address: RedisUrl, node: str) -> None:
+    def __init__(self, address: RedisUrl, node: str, giving_way: GivingWay | None = None, at_once: int = 0) -> None:
+        self._giving_way = giving_way
+        self._at_once = at_once
+        self._lots: deque[bytes] = deque()
         self._client = connect_node(address, node)
         pool: Any = self._client.connection_pool
         self._connection = pool.get_connection()
@@ -46,13 +54,17 @@ class NodeSocket:
         self._client.close()
 
     def exchange(self, commands: Sequence[Sequence[bytes]]) -> list[Any]:
-        """Send commands in one write and return their replies, errors included. Raises redis errors and OSError."""
-        return self.exchange_packed(b"".join(map(to_resp, commands)), len(commands))
+        """Send commands and return their replies, errors included. Raises redis errors and OSError."""
+        return self.exchange_packed(list(map(to_resp, commands)))
 
-    def exchange_packed(self, written: bytes, count: int) -> list[Any]:
+    def exchange_packed(self, commands: Sequence[bytes]) -> list[Any]:
         """The same for commands that are already in the form of RESP."""
-        self._socket.sendall(written)
-        return [self._reply() for _ in range(count)]
+        found: list[Any] = []
+        for lot in self._in_lots(commands):
+            self._give_way()
+            self._socket.sendall(b"".join(lot))
+            found += [self._reply() for _ in lot]
+        return found
 
     def send(self, written: bytes) -> None:
         """Send what is in the form of RESP; what comes back is for `receive`. Raises OSError."""
@@ -65,13 +77,39 @@ class NodeSocket:
             raise RedisConnectionError("Redis closed the connection")
         return received
 
-    def ask(self, written: bytes) -> None:
-        """Send commands in the form of RESP, and one more, whose reply is known: where that ends, `replies` end."""
-        self._socket.sendall(written + self._last_command)
+    def ask(self, commands: Sequence[bytes]) -> None:
+        """Send commands in the form of RESP; what comes back is for `replies`. Raises redis errors and OSError."""
+        self._lots.extend(b"".join(lot) for lot in self._in_lots(commands))
+        self._send_lot()
 
     def replies(self) -> memoryview:
         """The replies to what was asked, as they come; valid until the next call. Raises redis errors and OSError."""
-        filled = 0
+        filled = self._received_until_marker(0)
+        while self._lots:
+            self._send_lot()
+            filled = self._received_until_marker(filled)
+        return memoryview(self._received)[:filled]
+
+    def _in_lots(self, commands: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+        size = self._at_once or max(1, len(commands))
+        yield from (commands[start : start + size] for start in range(0, len(commands), size))
+
+    def _send_lot(self) -> None:
+        """Send a lot and one more command, whose reply is known: the replies to the lot end before it."""
+        self._give_way()
+        self._socket.sendall(self._lots.popleft() + self._last_command)
+
+    def _give_way(self) -> None:
+        if self._giving_way is not None:
+            self._giving_way.before(self.ping)
+
+    def ping(self) -> None:
+        """Wait for the reply to a command that takes no time. Raises redis errors and OSError."""
+        self._socket.sendall(self._last_command)
+        self._reply()
+
+    def _received_until_marker(self, filled: int) -> int:
+        """Where the replies to a lot end that are received behind others."""
         while not self._received.endswith(self._last_reply, 0, filled):
             if filled == len(self._received):
                 self._received = self._received + bytes(filled)
@@ -80,7 +118,7 @@ class NodeSocket:
             if not received:
                 raise RedisConnectionError("Redis closed the connection")
             filled += received
-        return memoryview(self._received)[: filled - len(self._last_reply)]
+        return filled - len(self._last_reply)
 
     def _reply(self) -> Any:
         reader = self._reader

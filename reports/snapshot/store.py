@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -38,7 +38,7 @@ from reports.snapshot.format import (
     write_manifest,
 )
 from reports.snapshot.plan import KeyspacePart, RedisSource, plan_reading
-from reports.snapshot.reading import read_part
+from reports.snapshot.reading import read_part, usual_reply_s
 from reports.snapshot.rows import as_bytes, as_text, rows_of
 
 ROWS_AT_A_TIME = 125_000
@@ -154,20 +154,34 @@ def files_in(written: Iterable[WrittenPart]) -> dict[str, int]:
 
 def collected_by_table(batches: Iterator[pa.RecordBatch], buckets: int) -> Iterator[tuple[str, pa.Table]]:
     """The rows of each table, in chunks that are large enough for the number of buckets."""
-    held: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
+    held: defaultdict[str, HeldRows] = defaultdict(HeldRows)
     for batch in batches:
         found = pc.unique(batch.column("table")).to_pylist()
         for table in found:
-            held[table].append(batch if len(found) == 1 else batch.filter(pc.equal(batch.column("table"), table)))
-            if _is_much(held[table], lots_for(buckets)):
-                yield table, pa.Table.from_batches(held.pop(table))
+            held[table].add(batch if len(found) == 1 else batch.filter(pc.equal(batch.column("table"), table)))
+            if held[table].is_much(lots_for(buckets)):
+                yield table, pa.Table.from_batches(held.pop(table).batches)
     for table, rows in held.items():
-        yield table, pa.Table.from_batches(rows)
+        yield table, pa.Table.from_batches(rows.batches)
 
 
-def _is_much(batches: Sequence[pa.RecordBatch], lots: int) -> bool:
-    rows, size = (sum(getattr(batch, what) for batch in batches) for what in ("num_rows", "nbytes"))
-    return bool(rows >= lots * ROWS_AT_A_TIME or size >= lots * BYTES_AT_A_TIME)
+@dataclass
+class HeldRows:
+    """Rows of a table that are written together. `size`: in bytes."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Hold these too. Their size is asked once, because Arrow has to look at every column for it."""
+        self.batches.append(batch)
+        self.rows += batch.num_rows
+        self.size += batch.nbytes
+
+    def is_much(self, lots: int) -> bool:
+        """Whether it is time to write them."""
+        return self.rows >= lots * ROWS_AT_A_TIME or self.size >= lots * BYTES_AT_A_TIME
 
 
 def in_buckets(rows: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
@@ -307,6 +321,7 @@ def save(
     claim_folder(folder)
     began = time.monotonic()
     with explained(source.address):
+        source = replace(source, usual_s=usual_reply_s(source)) if source.keys_per_s else source
         planned = plan_reading(source)
         queues = queues_of(planned.parts)
         version, settings = redis_facts(source)
@@ -314,7 +329,9 @@ def save(
         before = stream_facts(source, queues)
     task = SnapshotWrite(source=source, folder=folder.absolute(), buckets=planned.buckets)
     parts = [PartWrite(write=task, part=part, number=number) for number, part in enumerate(planned.parts)]
-    where = distribution or (InProcesses() if planned.keys > MOST_KEYS_IN_THREADS else InThreads())
+    where = distribution or (
+        InProcesses(last=source.keys_per_s > 0) if planned.keys > MOST_KEYS_IN_THREADS else InThreads()
+    )
     written = _written(where, parts, watch)
     with explained_folder(folder):
         drop_unclaimed(folder, (name for part in written for name in part.files))

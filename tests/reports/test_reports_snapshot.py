@@ -27,7 +27,7 @@ from conformance.protocol.keys import SLOTS, slot_of
 from conformance.protocol.states import QUEUE_KEYS
 from conformance.servers import RedisInstance, open_server
 from conformance.servers.connection import ServerFacts
-from reports.snapshot import hashes, reading, streams
+from reports.snapshot import hashes, pace, reading, streams
 from reports.snapshot import plan as planning
 from reports.snapshot import store as snapshot_store
 from reports.snapshot.folders import Folder, folder_at
@@ -47,7 +47,7 @@ from reports.snapshot.format import (
 from reports.snapshot.hashes import hashes_of
 from reports.snapshot.plan import KeyspacePart, RedisSource, _next_share, plan_reading
 from reports.snapshot.reading import read_part
-from reports.snapshot.replies import to_resp
+from reports.snapshot.replies import NodeSocket, to_resp
 from reports.snapshot.rows import as_text, batch_of, decoded, narrowed, rows_of, wide_rows
 from reports.snapshot.source import only_table, typed_ddl
 from reports.snapshot.store import PartWrite, SnapshotWrite, write_part
@@ -287,7 +287,7 @@ def test_shares_and_slices_read_every_key_once(
     monkeypatch.setattr(planning, "SMALLEST_TO_SHARE", 100)
     monkeypatch.setattr(planning, "SMALLEST_TO_SLICE", 50)
     monkeypatch.setattr(planning, "SLICE", 70)
-    monkeypatch.setattr(reading, "FAST", replace(reading.FAST, members=30))
+    monkeypatch.setattr(pace, "FAST", replace(pace.FAST, members=30))
     numbers = [str(number) for number in range(3000)]
     store: dict[str, Any] = {f"q:{number}": job() for number in numbers}
     half = len(numbers) // 2
@@ -305,10 +305,68 @@ def test_shares_and_slices_read_every_key_once(
     assert read_all(source_of(server, prefix)) == expected
 
 
+GENTLE = pace.PageSizes(keys=7, batch=20, hashes=3, others=2, members=4, events=5)
+
+
+def test_a_store_is_read_in_small_lots_as_at_once(
+    server: RedisInstance, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no lot has more commands than it may: Redis serves no other client meanwhile."""
+    monkeypatch.setattr(planning, "SMALLEST_TO_SHARE", 100)
+    monkeypatch.setattr(planning, "SMALLEST_TO_SLICE", 10)
+    monkeypatch.setattr(planning, "SLICE", 20)
+    monkeypatch.setattr(pace, "GENTLE", GENTLE)
+    numbers = [str(number) for number in range(200)]
+    write(
+        server,
+        prefix,
+        {
+            **{f"q:{number}": job() for number in numbers},
+            **{f"q:{number}:lock": "token" for number in numbers[:20]},
+            "q:wait": numbers[:55],
+            "q:completed": Zset({number: float(number) for number in numbers[55:]}),
+            "q:meta": {"a": "b"},
+        },
+    )
+    with server.connect() as client:
+        for number in range(43):
+            client.xadd(f"{prefix}:q:events", {"event": "waiting", "jobId": number})
+        client.set(f"{prefix}-other", 1, ex=1000)  # then the time to live of every key has to be asked for
+        expected = as_texts(read_snapshot(client, prefix))
+    source = replace(source_of(server, prefix), keys_per_s=1e9, usual_s=1.0)
+    written = recorded_writes(monkeypatch)
+    assert read_all(source) == expected
+    lots = [data.count(b"HGETALL") + data.count(b"PTTL") for data in written]
+    assert sum(lots) >= 2 * len(numbers)
+    assert max(lots) == GENTLE.hashes
+
+
+def recorded_writes(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What is written to every `NodeSocket` from now on."""
+    written: list[bytes] = []
+
+    class RecordingSocket:
+        def __init__(self, real: Any) -> None:
+            self.recv_into, self.recv, self._sendall = real.recv_into, real.recv, real.sendall
+
+        def sendall(self, data: bytes) -> None:
+            written.append(data)
+            self._sendall(data)
+
+    opened = NodeSocket.__init__
+
+    def open_recorded(self: NodeSocket, *args: Any) -> None:
+        opened(self, *args)
+        monkeypatch.setattr(self, "_socket", RecordingSocket(self._socket))
+
+    monkeypatch.setattr(NodeSocket, "__init__", open_recorded)
+    return written
+
+
 def test_the_nodes_of_a_cluster_are_cut_into_shares_that_read_every_key_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """By cursors where the server on PATH is older than 7.4, by slots where it is not."""
     monkeypatch.setattr(planning, "SMALLEST_TO_SHARE", 100)
-    monkeypatch.setattr(reading, "FAST", replace(reading.FAST, keys=40))
+    monkeypatch.setattr(pace, "FAST", replace(pace.FAST, keys=40))
     with open_server("cluster:3", announce=lambda _: None) as cluster:
         for queue in (f"{{q-{number}}}" for number in range(25)):
             jobs = {f"{queue}:{number}": job() for number in range(60)}
@@ -386,7 +444,7 @@ def test_a_long_event_stream_is_cut_by_time_and_stays_in_order(
 ) -> None:
     monkeypatch.setattr(planning, "SMALLEST_TO_SLICE", 10)
     monkeypatch.setattr(planning, "SLICE", 10)
-    monkeypatch.setattr(reading, "FAST", replace(reading.FAST, events=4))
+    monkeypatch.setattr(pace, "FAST", replace(pace.FAST, events=4))
     with server.connect() as client:
         client.hset(f"{prefix}:q:meta", mapping={"version": "x"})
         for number in range(55):
@@ -491,7 +549,7 @@ def test_more_buckets_do_not_make_smaller_files(
     server: RedisInstance, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot_store, "ROWS_AT_A_TIME", 50)
-    monkeypatch.setattr(reading, "FAST", replace(reading.FAST, keys=20))
+    monkeypatch.setattr(pace, "FAST", replace(pace.FAST, keys=20))
     monkeypatch.setattr("reports.snapshot.format.BUCKETS_OF_A_LOT", 2)
     write(server, prefix, store(prefix))
     rows_of_a_file = []
