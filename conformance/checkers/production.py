@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from binascii import Error as NoBase64
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -303,8 +302,10 @@ def is_readable_name(name: str, prefix: str) -> bool:
     rest = name.removeprefix(f"{prefix}:").removesuffix(EVENT_READER_SUFFIX)
     encoded = rest.partition(NAMED_WORKER_INFIX)[0]
     try:
-        return b64encode(b64decode(encoded, validate=True)).decode() == encoded
-    except NoBase64:
+        queue = b64decode(encoded, validate=True)
+        # A bare name may look like base64 by chance; then it hardly decodes to a text.
+        return bool(queue.decode()) and b64encode(queue).decode() == encoded
+    except ValueError:
         return False
 
 

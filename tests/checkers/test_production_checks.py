@@ -117,7 +117,14 @@ def test_a_hash_tag_in_the_prefix_or_the_name_is_enough() -> None:
 
 @pytest.mark.parametrize(
     ("name", "readable"),
-    [("p:cQ==", True), ("p:cQ==:w:mine", True), ("p:cQ==:qe", True), ("p:q", False), ("p:cQ", False), ("p:mail", True)],
+    [
+        ("p:cQ==", True),
+        ("p:cQ==:w:mine", True),
+        ("p:cQ==:qe", True),
+        ("p:q", False),
+        ("p:cQ", False),
+        ("p:mail", False),
+    ],
 )
 def test_connection_names_are_those_that_node_filters_by(name: str, readable: bool) -> None:
     assert is_readable_name(name, "p") == readable
