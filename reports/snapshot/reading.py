@@ -39,6 +39,7 @@ from reports.snapshot.streams import StreamEntries, entries_of, event_batch
 
 _HASH_COMMAND = b"*2\r\n$7\r\nHGETALL\r\n$%d\r\n%s\r\n"
 _TTL_COMMAND = b"*2\r\n$4\r\nPTTL\r\n$%d\r\n%s\r\n"
+_NO_TTL = b":-1\r\n"
 
 
 class JobKeys(NamedTuple):
@@ -165,16 +166,19 @@ def _sorted_out(prefix: str, keys: Sequence[bytes], part: KeyspacePart, others: 
     Keys that the `queue` and `slice` parts read are in neither.
     """
     start = len(as_bytes(prefix)) + 1
-    jobs = JobKeys([], [], [])
-    for key in keys:
-        queue, _, rest = key[start:].partition(b":")
+    parts = [key[start:].partition(b":") for key in keys]
+    # Nearly always all of them are generated ids, and a store has millions.
+    if all(rest.isdigit() for _, _, rest in parts):
+        return JobKeys(list(keys), [queue for queue, _, _ in parts], [rest for _, _, rest in parts])
+    places = []
+    for place, (queue, _, rest) in enumerate(parts):
         if rest.isdigit() or may_be_an_id(rest):
-            jobs.keys.append(key)
-            jobs.queues.append(queue)
-            jobs.ids.append(rest)
+            places.append(place)
         elif as_text(rest) not in QUEUE_KEYS or as_text(queue) not in part.queues:
-            others.append(key)
-    return jobs
+            others.append(keys[place])
+    return JobKeys(
+        [keys[place] for place in places], [parts[place][0] for place in places], [parts[place][2] for place in places]
+    )
 
 
 def may_be_an_id(rest: bytes) -> bool:
@@ -219,8 +223,14 @@ def _job_batch(jobs: JobKeys, sizes: Any, names: pa.Array, values: pa.Array, oth
 
 def _expiring(node: NodeSocket, keys: Sequence[bytes]) -> frozenset[bytes]:
     """The keys that have a time to live."""
-    lifetimes = node.exchange_packed([_TTL_COMMAND % (len(key), key) for key in keys])
-    return frozenset(key for key, lifetime in zip(keys, lifetimes, strict=True) if lifetime >= 0)
+    if not keys:
+        return frozenset()
+    node.ask([_TTL_COMMAND % (len(key), key) for key in keys])
+    replies = bytes(node.replies())
+    if replies == _NO_TTL * len(keys):
+        return frozenset()
+    lifetimes = replies.split(b"\r\n")
+    return frozenset(key for key, lifetime in zip(keys, lifetimes, strict=False) if not lifetime.startswith(b":-"))
 
 
 def with_moments(raw: Sequence[RawKey], client: Any) -> list[RawKey]:

@@ -55,12 +55,8 @@ class NodeSocket:
 
     def exchange(self, commands: Sequence[Sequence[bytes]]) -> list[Any]:
         """Send commands and return their replies, errors included. Raises redis errors and OSError."""
-        return self.exchange_packed(list(map(to_resp, commands)))
-
-    def exchange_packed(self, commands: Sequence[bytes]) -> list[Any]:
-        """The same for commands that are already in the form of RESP."""
         found: list[Any] = []
-        for lot in self._in_lots(commands):
+        for lot in self._in_lots(list(map(to_resp, commands))):
             self._give_way()
             self._socket.sendall(b"".join(lot))
             found += [self._reply() for _ in lot]
