@@ -6,7 +6,7 @@ import { Refusal, messageOf } from './errors.mjs';
 import { Handle, abandonInTime, handles, sharedClients } from './handles.mjs';
 import { log, sendEvent } from './lines.mjs';
 import { meterOf } from './meter.mjs';
-import { PROCESSORS } from './processors.mjs';
+import { PROCESSORS, startNormallyLater } from './processors.mjs';
 import { newClient } from './redis_clients.mjs';
 
 function addressParts(address) {
@@ -135,6 +135,7 @@ async function openWorker(handle, args, options) {
   const run = processor === 'manual' ? null : PROCESSORS[processor](handle, args.processor_args ?? {});
   const manual = processor === 'manual' ? { autorun: false } : {};
   handle.object = new Worker(args.queue, run, { ...options, ...manual });
+  startNormallyLater(handle.object, args.processor_args ?? {});
   listenForErrors(handle, args);
   listenForWorkerEvents(handle);
   await handle.object.waitUntilReady();

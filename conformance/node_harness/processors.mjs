@@ -1,8 +1,5 @@
 // Processors of managed workers. Each entry creates the function that BullMQ calls as (job, token).
 
-import { randomUUID } from 'node:crypto';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 import { Worker, bullmq } from './bullmq.mjs';
@@ -17,9 +14,16 @@ const SANDBOXED = fileURLToPath(new URL('./sandboxed.cjs', import.meta.url));
 /** The path of the processor file. Its processes inherit the environment of this one, and read how to start there. */
 function sandboxedProcessor(start) {
   process.env.BULLMQ_SANDBOX_START = start;
-  // A file of its own for each worker: it remembers that one process has started.
-  process.env.BULLMQ_SANDBOX_STARTED = path.join(tmpdir(), `bullmq-sandbox-${randomUUID()}`);
   return SANDBOXED;
+}
+
+/** The processes after the first one start normally, if `start` is for the first one: it has failed a job then. */
+export function startNormallyLater(worker, { start = '' }) {
+  if (start.endsWith('-once')) {
+    worker.once('failed', () => {
+      process.env.BULLMQ_SANDBOX_START = '';
+    });
+  }
 }
 
 export const PROCESSORS = {

@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import tempfile
-import uuid
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from conformance.driver.serve import OpError
 from conformance.reference_impl.clock import AdjustableClock
 from conformance.reference_impl.driver.observed import Observed
-from conformance.reference_impl.driver.sandbox_start import START, STARTED
+from conformance.reference_impl.driver.sandbox_start import START
 from conformance.reference_impl.driver.views import Json, connection_of, job_view, raw
 from conformance.reference_impl.errors import (
     BullMQError,
@@ -176,6 +173,8 @@ class ReferenceHandles:
         settings = args.get("processor_args") or {}
         chosen = sandboxed(settings) if kind == "sandboxed" else make_processor(kind, settings, ask)
         worker = Worker(args["queue"], chosen, options, scripts=self._scripts(), clock=self._clock)
+        if settings.get("start", "").endswith("-once"):
+            worker.once("failed", lambda *_: os.environ.update({START: ""}))
         holder.append(ReferenceHandle(name, worker))
         self._forward_worker_events(name, worker)
         return holder[0]
@@ -251,8 +250,6 @@ def resolve_asked(asked: defaultdict[str, deque[asyncio.Future[Json]]], args: Js
 def sandboxed(settings: Json) -> str:
     """Return the processor for a process of its own, and let the processes know how to start."""
     os.environ[START] = settings.get("start", "")
-    # A file of its own for each worker.
-    os.environ[STARTED] = str(Path(tempfile.gettempdir(), f"bullmq-sandbox-{uuid.uuid4()}"))
     return "conformance.reference_impl.driver.sandboxed:process"
 
 

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Final
 
 START: Final = "BULLMQ_SANDBOX_START"
-STARTED: Final = "BULLMQ_SANDBOX_STARTED"
-"""Names of variables: what each process does first, and a file that says that one has started before."""
+"""The name of the variable that says what each process does first."""
 
 
 class StepError(Exception):
     """A step of the kit fails the job."""
 
 
-def start(action: str) -> None:
+def start() -> None:
     """Do what each process does before its first job. Raises StepError if this one cannot start."""
+    # Taken: a process that could not start tries again with its next job.
+    action = os.environ.pop(START, "")
     if action == "chat":
         # Standard output is free for the processor: its worker must not read it as a message.
         print("a message of the processor", flush=True)
-    started = Path(os.environ.get(STARTED, os.devnull))
-    if action in ("throw-once", "exit-once"):
-        if not started.exists():
-            started.touch()
-            if action == "exit-once":
-                os._exit(3)
-            raise StepError("cannot start yet")
-        started.unlink()
+    if action == "exit-once":
+        os._exit(3)
+    if action == "throw-once":
+        raise StepError("cannot start yet")

@@ -8,11 +8,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from conformance.reference_impl.driver.sandbox_start import START, StepError, start
+from conformance.reference_impl.driver.sandbox_start import StepError, start
 from conformance.reference_impl.errors import DelayedError, UnrecoverableError
 from conformance.reference_impl.workers.sandbox_child import SandboxedJob
 
-start(os.environ.get(START, ""))
+start()
 
 Step = dict[str, Any]
 
