@@ -55,8 +55,10 @@ def opened_runner(catalogue: Catalogue) -> Iterator[CaseRunner]:
 
 
 @pytest.fixture(scope="module")
-def hunter(opened_runner: CaseRunner, cases: dict[str, ScenarioCase]) -> Iterator[Hunter]:
-    found = Hunter(opened_runner, cases, lambda: False)
+def hunter(
+    opened_runner: CaseRunner, cases: dict[str, ScenarioCase], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Hunter]:
+    found = Hunter(opened_runner, cases, lambda: False, str(tmp_path_factory.mktemp("hunts")))
     yield found
     found.close()
 

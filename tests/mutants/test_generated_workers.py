@@ -5,10 +5,18 @@ from __future__ import annotations
 import multiprocessing
 import subprocess
 import sys
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from pathlib import Path
 
-from conformance.environment.clients import Launch
+import pytest
+
+from conformance.environment.clients import Launch, find_toolchain
 from conformance.mutants.generated.case_runner import CaseRunnerSetting
-from conformance.mutants.generated.workers import worker_processes
+from conformance.mutants.generated.driver import UNCHANGED
+from conformance.mutants.generated.workers import hunt, worker_processes
+from conformance.reference_impl.scripts.runner import ScriptTexts
+from conformance.servers.connection import wait_until
 
 COUNT = 3
 LONGEST_S = 60
@@ -69,3 +77,21 @@ def test_ctrl_c_ends_them_while_they_start() -> None:
         start_new_session=True,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
+
+
+def test_nothing_is_left_of_one_that_is_killed(
+    scripts: ScriptTexts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by SIGTERM or SIGHUP to the whole group, which only the parent handles."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    texts = {name: script.text for name, script in scripts.items()}
+    setting = CaseRunnerSetting(oracle=find_toolchain("", print).oracle, scripts=texts)
+    with suppress(BrokenProcessPool), worker_processes(setting, 1) as pool:
+        hunted = pool.submit(hunt, UNCHANGED, ["add/a_plain_job_enters_wait_at_the_left"] * 1000)
+        assert wait_until(lambda: any(tmp_path.rglob("tmp*")), deadline_s=LONGEST_S), list(tmp_path.rglob("*"))
+        for process in multiprocessing.active_children():
+            process.kill()
+        hunted.result()
+    # Its Redis is ended by a process that notices its death.
+    assert wait_until(lambda: not any(tmp_path.iterdir()), deadline_s=LONGEST_S), list(tmp_path.rglob("*"))

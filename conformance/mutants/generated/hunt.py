@@ -150,10 +150,12 @@ def _neighbourhoods(mutant: GeneratedMutant) -> tuple[str, ...]:
 
 
 class Hunter:
-    """Hunts mutants with one case runner."""
+    """Hunts mutants with one case runner. `folder`: for temporary files; the caller removes it."""
 
-    def __init__(self, runner: CaseRunner, cases: Mapping[str, ScenarioCase], is_over: Callable[[], bool]) -> None:
-        self._runner, self._cases, self._is_over = runner, cases, is_over
+    def __init__(
+        self, runner: CaseRunner, cases: Mapping[str, ScenarioCase], is_over: Callable[[], bool], folder: str
+    ) -> None:
+        self._runner, self._cases, self._is_over, self._folder = runner, cases, is_over, folder
         self._healthy = RestartableDriver(launch_of(UNCHANGED), 0)
         self._fair: set[str] = set()
 
@@ -171,7 +173,7 @@ class Hunter:
         self._runner.forget()
         said: list[HuntedCase] = []
         problems: list[str] = []
-        with TemporaryDirectory() as folder:
+        with TemporaryDirectory(dir=self._folder) as folder:
             arrived = Path(folder) / "arrived"
             client = RestartableDriver(launch_of(mutant, arrived), 0)
             try:

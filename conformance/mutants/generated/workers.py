@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext
+from tempfile import TemporaryDirectory
 
 from conformance import interruption
 from conformance.mutants.generated.case_runner import CaseRunner, CaseRunnerSetting
@@ -43,13 +44,13 @@ class Milestone:
 class _Worker:
     """The recorder and the hunter of one process."""
 
-    def __init__(self, setting: CaseRunnerSetting, ending: Milestone) -> None:
+    def __init__(self, setting: CaseRunnerSetting, folder: str, ending: Milestone) -> None:
         self._stack = ExitStack()
         self.cases: Mapping[str, ScenarioCase] = case_names(all_cases())
         # The runner is opened in the worker: connections and processes cannot be sent to it.
         runner = self._stack.enter_context(CaseRunner(setting))
         self.recorder = Recorder(runner)
-        self.hunter = Hunter(runner, self.cases, ending.is_reached)
+        self.hunter = Hunter(runner, self.cases, ending.is_reached, folder)
         # Registered last and closed first: both use the runner's drivers.
         self._stack.callback(self.recorder.close)
         self._stack.callback(self.hunter.close)
@@ -61,14 +62,14 @@ class _Worker:
 _OF_THIS_PROCESS: list[_Worker] = []
 
 
-def _open(setting: CaseRunnerSetting, all_started: Milestone, ending: Milestone) -> None:
+def _open(setting: CaseRunnerSetting, folder: str, all_started: Milestone, ending: Milestone) -> None:
     # Ctrl-C is for the parent, which ends its workers in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A worker that ends while others start breaks the pool, which then waits forever for those it does not know yet.
     all_started.wait()
     interruption.let_through()
     logging.disable()  # broken clients log a lot
-    worker = _Worker(setting, ending)
+    worker = _Worker(setting, folder, ending)
     _OF_THIS_PROCESS.append(worker)
     # At the exit of the process: a ProcessPoolExecutor has no hook for the end of a worker.
     multiprocessing.util.Finalize(worker, worker.close, exitpriority=10)
@@ -91,10 +92,15 @@ def worker_processes(setting: CaseRunnerSetting, count: int) -> Iterator[Process
     """Start `count` processes; they end with the block, at the latest after their current case."""
     # `spawn`: a forked process would share connections and threads with its parent.
     context = multiprocessing.get_context("spawn")
-    with _milestone(context) as (all_started, reach_all_started), _milestone(context) as (ending, reach_ending):
+    with (
+        # Of this process: one that a signal to the whole group ends at once leaves its temporary files.
+        TemporaryDirectory(prefix="bullmq-conformance-", ignore_cleanup_errors=True) as folder,
+        _milestone(context) as (all_started, reach_all_started),
+        _milestone(context) as (ending, reach_ending),
+    ):
         with interruption.postponed(), interruption.held_from_children():  # its locks start a process, too
             pool = ProcessPoolExecutor(
-                count, mp_context=context, initializer=_open, initargs=(setting, all_started, ending)
+                count, mp_context=context, initializer=_open, initargs=(setting, folder, all_started, ending)
             )
         try:
             # Start all of them here: a process interrupted during its start prints a traceback. Each call starts
