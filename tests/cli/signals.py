@@ -28,7 +28,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,11 +64,14 @@ FOREIGN = {
 }
 THEIRS = "theirs"
 """Prefix of a foreign queue, which some verbs read."""
+OWN_SERVER = frozenset({"chaos", "bugs", "mutants", "permissions"})
+"""Verbs that start a Redis of their own."""
+LOOK_S = 0.02
 
 
 @dataclass(frozen=True)
 class Verb:
-    """A command line; what is in braces is filled in. `longest_s`: until when it may be hit.
+    """A command line; what is in braces is filled in. `longest_s`: until when it may be hit, once it is at work.
 
     `codes`: what it may end with when the signal comes too late. `program`: what is started in place of the kit.
     """
@@ -88,6 +91,15 @@ class Verb:
     def needs_java(self) -> bool:
         """Whether it starts Spark."""
         return self.words[0] == "load"
+
+    @property
+    def leaves(self) -> Sequence[str]:
+        """What it has at work: `key`, `container`, or a word of the command line of one of its processes."""
+        if self.contained:
+            return ("container",)
+        if "{redis}" in self.words:
+            return ("key", "java") if self.needs_java else ("key",)
+        return ("redis-server",) if self.words[0] in OWN_SERVER else ()
 
 
 VERBS = (
@@ -135,13 +147,17 @@ VERBS = (
 
 @dataclass(frozen=True)
 class Interruption:
-    """One case: a verb, a signal, its time (s), whether the whole process group gets it, and when it is repeated."""
+    """One case: a verb, a signal, its time (s), whether the whole process group gets it, and when it is repeated.
+
+    `at_work`: the time is counted from the moment at which the verb has something to leave behind, not from its start.
+    """
 
     verb: Verb
     number: signal.Signals
     after_s: float
     whole_group: bool
     again_s: float | None
+    at_work: bool = False
 
     def send_to(self, program: subprocess.Popen[bytes]) -> None:
         """Tell it to end, once."""
@@ -152,7 +168,8 @@ class Interruption:
         """For people."""
         group = ", whole group" if self.whole_group else ""
         again = f", again after {self.again_s:.2f} s" if self.again_s is not None else ""
-        return f"{self.verb.name}: {self.number.name} after {self.after_s:.2f} s{group}{again}"
+        start = " of work" if self.at_work else ""
+        return f"{self.verb.name}: {self.number.name} after {self.after_s:.2f} s{start}{group}{again}"
 
 
 @dataclass(frozen=True)
@@ -197,10 +214,11 @@ class Aftermath:
 
 
 def drawn(rng: random.Random, verb: Verb, *, within_s: float = math.inf) -> Interruption:
-    """A random case. `within_s`: the signal is sent within that many seconds."""
+    """A random case. `within_s`: the signal is sent within that many seconds of the start, else of the work."""
     again_s = rng.uniform(0.01, 0.8) if rng.random() < 0.4 else None
     after_s = rng.uniform(0.05, verb.longest_s) if within_s > verb.longest_s else rng.uniform(0, within_s)
-    return Interruption(verb, rng.choice(interruption.SIGNALS), after_s, rng.random() < 0.3, again_s)
+    at_work = bool(verb.leaves) and within_s == math.inf
+    return Interruption(verb, rng.choice(interruption.SIGNALS), after_s, rng.random() < 0.3, again_s, at_work)
 
 
 def foreign_keys(server: RedisInstance) -> dict[bytes, Any]:
@@ -263,6 +281,8 @@ def carry_out(case: Interruption, room: Room, name: str = "case") -> Aftermath:
                 cwd=folder,
                 start_new_session=True,
             )
+        if case.at_work:
+            _wait_for_work(program, Traces(case.verb, mark, image, room.server, before.keys()))
         late, ended, seconds = _interrupted(program, case, folder / "said")
         files = _files_left(folder, finished=late)
         left = (*_processes_left(mark), *files, *containers_of(image), *_keys_left(before, room.server))
@@ -273,6 +293,37 @@ def carry_out(case: Interruption, room: Room, name: str = "case") -> Aftermath:
 def temporary_in(folder: Path) -> dict[str, str]:
     """Variables that put all temporary files into a folder, including those of Spark's JVM, which ignores TMPDIR."""
     return {"TMPDIR": str(folder), "SPARK_SUBMIT_OPTS": f'"-Djava.io.tmpdir={folder}"'}
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What a program has while it is at work, by its mark, its image, and the keys that were there before it."""
+
+    verb: Verb
+    mark: str
+    image: str
+    server: RedisInstance
+    foreign: Collection[bytes]
+
+    def exist(self) -> bool:
+        """Whether everything is there that the verb may leave behind."""
+        return all(self._exists(what) for what in self.verb.leaves)
+
+    def _exists(self, what: str) -> bool:
+        if what == "container":
+            return bool(containers_of(self.image))
+        if what == "key":
+            with self.server.connect() as client:
+                return any(key not in self.foreign for key in client.scan_iter(count=1000))
+        return any(what in line for line in marked(self.mark).values())
+
+
+def _wait_for_work(program: subprocess.Popen[bytes], traces: Traces) -> None:
+    """Until the program has something to leave behind, or has ended."""
+    deadline = time.monotonic() + END_S
+    while program.poll() is None and not traces.exist():
+        assert time.monotonic() < deadline, f"{traces.verb.name}: nothing to leave behind within {END_S:.0f} s"
+        time.sleep(LOOK_S)
 
 
 def _interrupted(program: subprocess.Popen[bytes], case: Interruption, said: Path) -> tuple[bool, bool, float]:

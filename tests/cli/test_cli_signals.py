@@ -77,6 +77,15 @@ def test_nothing_is_left_of_a_verb_that_is_interrupted(
     assert not aftermath.wrong, f"{aftermath.case}: {aftermath}"
 
 
+def test_nothing_is_left_of_processes_that_cannot_start(users_redis: RedisInstance, tmp_path: Path) -> None:
+    """Of both drivers: only the first process of a sandboxed processor does not start, and the next has to know."""
+    words = ("run", "--client", "reference", "--select", "sandbox.start", "--redis", "{redis}", "--out", "{out}")
+    case = Interruption(Verb("sandbox", words, signals.END_S), signal.SIGTERM, signals.END_S, False, None)
+    aftermath = carry_out(case, Room(users_redis, tmp_path))
+    assert aftermath.late, aftermath
+    assert not aftermath.wrong, aftermath
+
+
 def test_a_program_that_leaves_nothing_has_nothing_wrong(users_redis: RedisInstance, tmp_path: Path) -> None:
     aftermath = carry_out(_ends_by_itself("pass"), Room(users_redis, tmp_path))
     assert not aftermath.wrong, aftermath
