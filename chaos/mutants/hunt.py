@@ -67,10 +67,10 @@ class Hunt:
             self.others.append(name)
 
 
-def hunt(mutant: ChaosMutant, campaigns: list[subprocess.Popen[str]]) -> Hunt:
+def hunt(mutant: ChaosMutant, campaigns: list[subprocess.Popen[str]], seed: int = 0) -> Hunt:
     """Run the default campaign until it reports the invariant, ends, or takes too long. It is added to `campaigns`."""
     started, sought = time.monotonic(), Hunt(mutant)
-    command = [sys.executable, "-m", "conformance", "chaos", *mutant.launch.words]
+    command = [sys.executable, "-m", "conformance", "chaos", "--seed", str(seed), *mutant.launch.words]
     with (
         tempfile.TemporaryDirectory(prefix="bullmq-conformance-hunt-") as folder,
         _campaign(command, folder) as campaign,
@@ -107,8 +107,9 @@ def _interrupt(campaign: subprocess.Popen[str]) -> None:
 
 @click.command()
 @click.option("--jobs", type=click.IntRange(1), default=3, show_default=True, help="How many campaigns at a time.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the campaigns.")
 @click.argument("names", nargs=-1)
-def main(jobs: int, names: Sequence[str]) -> None:
+def main(jobs: int, seed: int, names: Sequence[str]) -> None:
     """Hunt the broken clients NAMES (default: all). Exit code 1: the expected invariant was not reported in time."""
     try:
         mutants = [CHAOS_MUTANTS.find(name) for name in names] or list(CHAOS_MUTANTS.values())
@@ -119,7 +120,7 @@ def main(jobs: int, names: Sequence[str]) -> None:
     campaigns: list[subprocess.Popen[str]] = []
     with heeded(), ThreadPoolExecutor(jobs) as pool:
         try:
-            for ended in pool.map(partial(hunt, campaigns=campaigns), mutants):
+            for ended in pool.map(partial(hunt, campaigns=campaigns, seed=seed), mutants):
                 hunts.append(ended)
                 click.echo(f"{' '.join(ended.row)} (runs: {ended.runs})")
         except KeyboardInterrupt:
