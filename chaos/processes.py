@@ -47,6 +47,7 @@ class ClientProcess:
         self._address = RedisAddress(mode="cluster" if mode == "cluster" else "standalone", nodes=list(tap.addresses))
         self._seed = seed
         self._connection: ChildProcess | None = None
+        self._replaced: list[ChildProcess] = []
         self._skew: _SkewedClock | None = None
         self._handles: list[str] = []
 
@@ -73,6 +74,8 @@ class ClientProcess:
 
     def start(self) -> None:
         """Start the process and open its handles. Raises DriverBroken."""
+        if self._connection is not None:
+            self._replaced.append(self._connection)
         self._connection = ChildProcess.start(
             self.launch.command,
             seed=self._seed,
@@ -98,8 +101,8 @@ class ClientProcess:
         return self.connection.call(op, handle=handle, deadline_ms=CALL_DEADLINE_MS)
 
     def kill(self) -> None:
-        """SIGKILL to the whole process group."""
-        self.connection.kill()
+        """SIGKILL to the whole process group. A child in a session of its own outlives it, until `close`."""
+        self.connection.kill_group()
 
     def freeze(self) -> None:
         """SIGSTOP to the whole process group."""
@@ -146,7 +149,8 @@ class ClientProcess:
             self._skew.stop()
         if self._connection is not None:
             self.thaw()
-            self._connection.kill()
+            for connection in (*self._replaced, self._connection):
+                connection.kill()
 
 
 class _SkewedClock:

@@ -160,6 +160,16 @@ class ChildProcess(DriverSession):
 
         A process that cannot be ended is named on stderr.
         """
+        self.kill_group()
+        for left in self._descendants.end():
+            print(
+                terminal_line(f"the driver {self.label} has left {left}, which cannot be ended: end it by hand"),
+                file=sys.stderr,
+            )
+        _LIVING.discard(self)
+
+    def kill_group(self) -> None:
+        """Kill the driver and its process group only: processes that left its session go on until `kill`."""
         self._ended_by_kit = True
         if self._process.poll() is None:
             self._descendants.note(self._process.pid)
@@ -168,12 +178,6 @@ class ChildProcess(DriverSession):
             os.killpg(self._process.pid, signal.SIGKILL)
         # Reaps the process; SIGKILL cannot be ignored, so this returns soon.
         self._process.wait()
-        for left in self._descendants.end():
-            print(
-                terminal_line(f"the driver {self.label} has left {left}, which cannot be ended: end it by hand"),
-                file=sys.stderr,
-            )
-        _LIVING.discard(self)
         self._outbox.put(None)
         self._mailbox.break_with(self._broken(ConnectionClosed()))
 

@@ -1,4 +1,4 @@
-"""Servers that are killed, frozen and started again, the address that follows the data, and when a queue is at rest."""
+"""Servers and clients that are killed, frozen and started again, the address that follows the data, a queue at rest."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import redis
 
 from chaos.observers import Quiescence, wait_for_quiescence
+from chaos.processes import ClientProcess
 from chaos.redis_servers import RedisProcess, Relay
+from conformance.environment.clients import Launch
 from conformance.environment.prepare import EnvironmentOptions, prepare
 from conformance.problems import UsageProblem
 from conformance.servers.binary import any_binary, bundled_binary
@@ -38,6 +41,27 @@ def test_data_and_address_survive_a_kill(server: RedisProcess) -> None:
     server.start()
     with server.connect() as client:
         assert (client.get("k"), server.node) == (b"v", node)
+
+
+def test_children_that_outlive_a_killed_client_are_ended_with_it_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a kill from outside: in a session of their own they go on, although another process takes its place."""
+    made: list[Any] = []
+    did: list[tuple[int, str]] = []
+
+    def start(*_words: object, **_settings: object) -> Any:
+        number = len(made)
+        steps = {name: lambda name=name: did.append((number, name)) for name in ("kill_group", "kill")}
+        made.append(SimpleNamespace(pid=2**22 + 1, **steps))
+        return made[-1]
+
+    monkeypatch.setattr("chaos.processes.ChildProcess", SimpleNamespace(start=start))
+    tap = cast("Any", SimpleNamespace(addresses=[]))
+    process = ClientProcess("worker-1", Launch("client", ["client"]), tap, mode="single", seed=0)
+    process.start()
+    process.kill()
+    process.start()
+    process.close()
+    assert did == [(0, "kill_group"), (0, "kill"), (1, "kill")]
 
 
 def test_a_frozen_server_does_not_answer_and_goes_on(server: RedisProcess) -> None:

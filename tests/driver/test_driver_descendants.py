@@ -76,6 +76,15 @@ def test_a_driver_that_crashed_leaves_nothing_either(mini: Mini, tmp_path: Path,
     eventually(lambda: has_ended(process), seen=lambda: connection.alive)
 
 
+def test_a_kill_of_the_group_does_not_reach_it(mini: Mini, tmp_path: Path, eventually: Any) -> None:
+    """As it outlives a worker that is killed from outside; the kit ends it later."""
+    connection, process = started(mini, tmp_path, "", "hear()", eventually)
+    connection.kill_group()
+    assert not has_ended(process)
+    connection.kill()
+    assert has_ended(process)
+
+
 def test_only_its_own_processes_are_ended(mini: Mini, tmp_path: Path, eventually: Any) -> None:
     folders = tmp_path / "one", tmp_path / "other"
     for folder in folders:

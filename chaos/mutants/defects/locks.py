@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import IO, Any
 
 import msgpack
 
@@ -86,6 +89,37 @@ def takes_all(damage: Damage) -> None:
         if command[1] == "EXISTS" and on(command, "lock") and memory.expired then return 0 end
         """,
     )
+
+
+@chaos_mutant("lock.child-outlives", kills="progress", under="worker.kill")
+def child_outlives(damage: Damage) -> None:
+    """A child process also renews the locks of its worker, and outlives it: the jobs of a dead worker never stall."""
+
+    @cache
+    def orders(host: str, port: int, lock_ms: int) -> IO[str]:
+        words = [sys.executable, "-m", "chaos.mutants.lock_child", host, str(port), str(lock_ms)]
+        # In a session of its own, so that a signal to the worker's group does not reach it.
+        child = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
+        )
+        assert child.stdin is not None
+        return child.stdin
+
+    def telling(order: str) -> Callable[[Function], Function]:
+        def broken(act: Function) -> Function:
+            def act_and_tell(keeper: LockKeeper, job: Job) -> None:
+                act(keeper, job)
+                worker = vars(keeper)["_worker"]
+                [(host, port), *_] = worker.opts["connection"].nodes
+                pipe = orders(host, port, worker.opts["lockDuration"])
+                print(order, worker.keys.key(f"{job.known_id}:lock"), job.token, file=pipe, flush=True)
+
+            return act_and_tell
+
+        return broken
+
+    damage.around(LockKeeper, "hold", telling("hold"))
+    damage.around(LockKeeper, "release", telling("release"))
 
 
 @chaos_mutant("lock.default-after-reconnect", kills="renewals", under="redis.client-kill")
