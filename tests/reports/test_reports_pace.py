@@ -5,7 +5,15 @@ from __future__ import annotations
 import os
 
 from reports.distribution import NICENESS, InProcesses
-from reports.snapshot.pace import LONGEST_PAUSE_S, LOTS_OF_A_PING, SHORTEST_PAUSE_S, TOLERATED_S, GivingWay, Pace
+from reports.snapshot.pace import (
+    LONGEST_PAUSE_S,
+    LOTS_OF_A_PING,
+    PROMPT_S,
+    SHORTEST_PAUSE_S,
+    TOLERATED_S,
+    GivingWay,
+    Pace,
+)
 
 USUAL_S = 0.001
 
@@ -13,11 +21,11 @@ USUAL_S = 0.001
 class Server:
     """A clock, and a server that takes `reply_s` for each reply; `pauses` has the pauses of its reader (s)."""
 
-    def __init__(self) -> None:
+    def __init__(self, usual_s: float = USUAL_S) -> None:
         self.now = 0.0
-        self.reply_s = USUAL_S
+        self.reply_s = usual_s
         self.pauses: list[float] = []
-        self.giving_way = GivingWay(USUAL_S, clock=lambda: self.now, sleep=self.pauses.append)
+        self.giving_way = GivingWay(usual_s, clock=lambda: self.now, sleep=self.pauses.append)
 
     def ping(self) -> None:
         self.now += self.reply_s
@@ -42,6 +50,12 @@ def test_a_reader_pauses_longer_while_replies_are_late_and_hurries_again() -> No
     timely = server.serve(200 * LOTS_OF_A_PING)
     assert timely == sorted(timely, reverse=True)
     assert len(timely) < 100 * LOTS_OF_A_PING, "no pause is left"
+
+
+def test_a_prompt_reply_is_never_late() -> None:
+    server = Server(usual_s=PROMPT_S / 10)
+    server.reply_s = 0.99 * PROMPT_S
+    assert server.serve(50) == []
 
 
 def test_a_limit_is_kept_and_not_made_up_for() -> None:
