@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from conformance.driver.ops import REGISTRY, Op, lifecycle, queue
+from conformance.driver.ops import REGISTRY, Op, flow, lifecycle, queue
 from conformance.driver.ops.lifecycle import RedisAddress
 from conformance.observe.tap.rules import TriggerPhase
 
@@ -160,6 +160,9 @@ def addressed(op: Op[Any], prefix: str, address: RedisAddress) -> Op[Any]:
     if isinstance(op, queue.AddBulk):
         jobs = [msgspec.structs.replace(job, opts=_with_prefix(job.opts, prefix)) for job in op.jobs]
         return msgspec.structs.replace(op, jobs=jobs)
+    if isinstance(op, flow.AddFlow):
+        root = msgspec.structs.replace(op.flow, opts=_with_prefix(op.flow.opts, prefix))
+        return msgspec.structs.replace(op, flow=root)
     return op
 
 

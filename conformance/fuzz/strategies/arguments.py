@@ -95,7 +95,10 @@ def json_texts(*, exact: bool) -> st.SearchStrategy[str]:
     return _EXACT if exact else _NORMAL
 
 
-KEPT: tuple[Any, ...] = (1, True, {"count": 1}, 2, {"age": 20, "count": 1}, {"age": 20}, False, 0, {"count": 0}, -1)
+KEPT: tuple[Any, ...] = (
+    *(1, True, {"count": 1}, 2, {"age": 20, "count": 1}, {"age": 20}, False, 0, {"count": 0}, -1),
+    {"age": 20, "limit": 1},
+)
 """Values of removeOnComplete and removeOnFail. Ages are in seconds."""
 
 _OPTION_VALUES: dict[str, tuple[Any, ...]] = {
@@ -129,8 +132,10 @@ _REFUSED: tuple[Options, ...] = (
     {"priority": 1.5},
     {"jobId": "12"},
     {"jobId": "a:b"},
+    {"jobId": "a:b:c:d"},
     {"jobId": "0"},
     {"deduplication": {}},
+    {"deduplication": {"id": ""}},
     {"debounce": {}},
     {"failParentOnFailure": True, "continueParentOnFailure": True},
     {"delay": -5},
@@ -161,6 +166,7 @@ _FEW_KEPT: tuple[tuple[Options, ...], ...] = (
     ({"removeOnFail": 1},),
     ({"removeOnComplete": 2, "removeOnFail": 2},),
     ({"removeOnComplete": {"age": 20, "count": 1}},),
+    ({"removeOnComplete": {"age": 20, "limit": 1}, "removeOnFail": {"age": 20, "limit": 1}}, {}),
 )
 
 _OFTEN = {"delay": 4, "attempts": 6, "priority": 3, "removeOnComplete": 4, "removeOnFail": 4, "lifo": 4, "telemetry": 2}
@@ -232,6 +238,8 @@ def node_options(
     draw: st.DrawFn, job_id: str, favourites: tuple[Options, ...], words: Vocabulary, *, child: bool
 ) -> Options:
     """Options of a node of a flow. It always has an id, because generated ones are random."""
+    if not child and draw(_MEASURE) == 9:
+        return {"jobId": job_id} | draw(deduplicated(words))
     options = draw(favoured_options(favourites, words))
     options = {name: value for name, value in options.items() if name not in _NOT_OF_NODES}
     failure = draw(_FAILURE) if child else ""
@@ -253,6 +261,11 @@ WORKER_OPTIONS: tuple[Options, ...] = (
     {"stalledInterval": 60_000},
     {"maxStartedAttempts": 1},
     {"removeOnComplete": {"age": 20, "limit": 1}},
+)
+REFUSED_WORKER_OPTIONS: tuple[Options, ...] = (
+    {"maxStalledCount": -1},
+    {"stalledInterval": 0},
+    {"maxStartedAttempts": -1},
 )
 QUEUE_OPTIONS: tuple[Options, ...] = (
     {},
@@ -278,6 +291,9 @@ WITH_EVERY: tuple[Options, ...] = (
     {"startDate": 1_700_000_100_000},
     {"endDate": 1_700_000_090_000},
     {"offset": 7000},
+    {"offset": 3000},
+    {"endDate": None},
+    {"offset": "7000"},
     {"count": 1, "limit": 2},
     {"jobId": "of-old", "key": "k"},
     {"pattern": "* * * * * *"},

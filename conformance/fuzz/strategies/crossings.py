@@ -78,6 +78,26 @@ def _extend(draw: st.DrawFn, context: GenerationContext) -> list[Op[Any]]:
     return [again, again, *between, again]
 
 
+def _change_owner(draw: st.DrawFn, context: GenerationContext) -> list[Op[Any]]:
+    """A deduplication id gets another owner; then its former owner goes."""
+    name = context.words.deduplications[0]
+    shared = {"deduplication": {"id": name, "ttl": context.words.lives[-1]}}
+    former = _free_id("owner", context)
+    gone: tuple[Op[Any], ...] = (job.RemoveJob(job=former), queue.Clean(grace_ms=0, limit=1, type="wait"))
+    first = queue.Add(name="job", opts={**shared, "jobId": former})
+    return [
+        first,
+        queue.RemoveDeduplicationKey(id=name),
+        queue.Add(name="job", opts=shared),
+        draw(st.sampled_from(gone)),
+    ]
+
+
+def _free_id(start: str, context: GenerationContext) -> str:
+    known = context.queue(MAIN).jobs
+    return next(name for number in range(len(known) + 1) if (name := f"{start}-{number}") not in known)
+
+
 def _reschedule(draw: st.DrawFn, context: GenerationContext) -> list[Op[Any]]:
     scheduler, every = context.words.schedulers[0], draw(st.sampled_from(context.words.periods))
     before, after = (
@@ -94,6 +114,7 @@ CROSSINGS: dict[str, tuple[tuple[str, ...], CrossingMaker]] = {
     "change priority while paused": (("job.changePriority",), _while_paused(_change_priority)),
     "limit while paused": (("queue.setGlobalRateLimit",), _while_paused(_limit, _add)),
     "extend a deduplication": (("queue.drain", "queue.clean", "job.changePriority"), _extend),
+    "change an owner": (("queue.removeDeduplicationKey", "queue.clean", "job.remove"), _change_owner),
     "change a schedule": (("queue.upsertJobScheduler",), _reschedule),
 }
 """By name: the operations beside add, pause and resume that it takes, and its calls."""
@@ -109,8 +130,7 @@ OF_FLOWS: dict[str, tuple[str, CrossingMaker]] = {
 @st.composite
 def keeping_the_last(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     """Jobs come while the owner of their deduplication id is at work; then it ends."""
-    known = context.queue(MAIN).jobs
-    owner = next(name for number in range(len(known) + 1) if (name := f"owner-{number}") not in known)
+    owner = _free_id("owner", context)
     shared = {"deduplication": {"id": draw(st.sampled_from(context.words.deduplications)), "keepLastIfActive": True}}
     options: list[dict[str, Any]] = [{"jobId": owner, "lifo": True}, {}, draw(_OF_THE_LAST)]
     first, *later = (
@@ -123,7 +143,7 @@ def keeping_the_last(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
         end: Op[Any] = worker.MoveToCompleted(job=owner, token=TOKENS[0], value_raw="1")
     else:
         end = worker.MoveToFailed(job=owner, token=TOKENS[0], message="boom", unrecoverable=True)
-    return _joined(first, [*opened, claim], *later, [replace(claim, op=end)])
+    return joined(first, [*opened, claim], *later, [replace(claim, op=end)])
 
 
 @st.composite
@@ -135,7 +155,7 @@ def odd_texts(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     if kind == "job" and context.free_ids():
         return _odd_jobs(draw, context)
     opts = draw(deduplicated(context.words))
-    return _joined(*(context.producer(draw, MAIN, queue.Add(name="job", opts=opts)) for _ in range(2)))
+    return joined(*(context.producer(draw, MAIN, queue.Add(name="job", opts=opts)) for _ in range(2)))
 
 
 def _odd_jobs(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
@@ -144,10 +164,10 @@ def _odd_jobs(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     name = draw(st.sampled_from([name for name in job_steps.JOB_CHANGES if context.can(name)]))
     added = (context.producer(draw, MAIN, queue.Add(name="job", opts={"jobId": job})) for job in ids)
     changed = job_steps.JOB_CHANGES[name](draw, context, ids[0])
-    return _joined(*added, context.producer(draw, MAIN, changed))
+    return joined(*added, context.producer(draw, MAIN, changed))
 
 
-def _joined(*parts: list[Step]) -> list[Step]:
+def joined(*parts: list[Step]) -> list[Step]:
     """All steps; each handle is opened once."""
     steps: list[Step] = []
     for part in parts:
@@ -163,4 +183,4 @@ def crossing(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     families = [make for op, make in OF_FLOWS.values() if context.can("flow.add", op)]
     chosen = draw(st.sampled_from([*possible, *families]))
     steps: list[Step] = draw(adding_parent(context)) if chosen in families else []
-    return _joined(steps, *(context.producer(draw, MAIN, op) for op in chosen(draw, context)))
+    return joined(steps, *(context.producer(draw, MAIN, op) for op in chosen(draw, context)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from conformance.fuzz.steps import Step
-from conformance.fuzz.strategies import crossings, disturbances, exploring, job_steps, queue_steps
+from conformance.fuzz.strategies import crossings, disturbances, exploring, job_steps, parents, queue_steps, schedules
 from conformance.fuzz.strategies.context import MAIN, OTHER, GenerationContext
 from conformance.protocol.keys import DELAYED
 from conformance.protocol.states import WAITING_CONTAINERS
@@ -61,6 +61,16 @@ def is_odd(context: GenerationContext) -> bool:
     return context.words.named
 
 
+def has_schedulers(context: GenerationContext) -> bool:
+    """There is a scheduler."""
+    return bool(context.queue(MAIN).schedulers)
+
+
+def has_refused_none(context: GenerationContext) -> bool:
+    """No queue or worker was refused yet in this sequence."""
+    return queue_steps.REFUSED not in context.opened
+
+
 def has_goals(context: GenerationContext) -> bool:
     """Something has not been tried yet."""
     return bool(context.goals())
@@ -90,7 +100,8 @@ FAMILIES: tuple[StepFamily, ...] = (
     StepFamily("control", queue_steps.controlling, 3, always, tuple(queue_steps.QUEUE_CONTROLS)),
     StepFamily("add-bulk", queue_steps.adding_bulk, 2, has_room, ("queue.addBulk",)),
     StepFamily("add-flow", queue_steps.adding_flow, 2, has_room, ("flow.add",)),
-    StepFamily("schedule", queue_steps.scheduling, 1, always, ("queue.upsertJobScheduler",)),
+    StepFamily("schedule", queue_steps.scheduling, 3, always, ("queue.upsertJobScheduler",)),
+    StepFamily("reschedule", schedules.rescheduling, 12, has_schedulers, ("worker.getNextJob",)),
     StepFamily("put-back", job_steps.putting_back, 2, has_active, ("worker.moveToWaitingChildren",)),
     StepFamily("renew", job_steps.renewing, 1, has_active, ("worker.extendLock",)),
     StepFamily("check-stalled", job_steps.checking_stalled, 3, has_active, ("worker.checkStalled",)),
@@ -99,6 +110,8 @@ FAMILIES: tuple[StepFamily, ...] = (
     StepFamily("ask-about-queue", queue_steps.asking_about_a_queue, 2, always, tuple(queue_steps.QUEUE_QUESTIONS)),
     StepFamily("limit", queue_steps.limiting, 1, has_jobs, ("worker.rateLimit",)),
     StepFamily("cross", crossings.crossing, 4, has_room, ("queue.pause",)),
+    StepFamily("refused-object", queue_steps.refused_object, 1, has_refused_none),
+    StepFamily("end-child", parents.ending_a_child, 14, has_room, ("worker.moveToFailed",)),
     StepFamily("pass-time", disturbances.passing_time, 2, lambda context: context.frozen),
     StepFamily("wake", disturbances.waking, 2, always),
     StepFamily("disturb", disturbances.disturbing, 1, has_active),
@@ -115,8 +128,8 @@ THEMES: dict[str, tuple[str, ...]] = {
     "pauses": ("control", "add", "add-bulk", "change", "maintain"),
     "delays": ("add", "change", "wake", "pass-time", "claim", "put-back"),
     "work": ("add", "claim", "complete", "fail", "put-back", "pass-time"),
-    "families": ("add-flow", "claim", "complete", "fail", "put-back", "change"),
-    "schedules": ("schedule", "claim", "complete", "fail", "pass-time", "control"),
+    "families": ("add-flow", "end-child", "claim", "complete", "fail", "put-back", "change"),
+    "schedules": ("schedule", "reschedule", "claim", "complete", "fail", "pass-time", "control"),
     "losses": ("add", "claim", "disturb", "cut", "check-stalled", "renew", "pass-time", "fail"),
     "crossings": ("cross", "claim", "fail", "complete", "change", "maintain", "check-stalled", "disturb"),
     "repairs": ("add-bulk", "claim", "fail", "complete", "maintain", "change", "ask-about-job"),

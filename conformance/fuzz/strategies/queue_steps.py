@@ -9,8 +9,9 @@ import msgspec
 from hypothesis import strategies as st
 
 from conformance.driver.ops import Op, flow, queue, worker
-from conformance.fuzz.steps import PREFIX, Step
+from conformance.fuzz.steps import PREFIX, Step, opening
 from conformance.fuzz.strategies.arguments import (
+    REFUSED_WORKER_OPTIONS,
     TEMPLATES,
     Options,
     favoured_options,
@@ -22,6 +23,10 @@ from conformance.fuzz.strategies.context import MAIN, NO_SUCH_JOB, OTHER, Genera
 
 QueueOpMaker = Callable[[st.DrawFn, GenerationContext], Op[Any]]
 NO_SUCH_SCHEDULER = "no-such"
+REFUSED = "refused"
+_REFUSED_OBJECTS: st.SearchStrategy[Step] = st.sampled_from(
+    (opening(REFUSED, "queue", "a:b"), *(opening(REFUSED, "worker", MAIN, **opts) for opts in REFUSED_WORKER_OPTIONS))
+)
 _BULKS = st.integers(1, 3)
 _TEMPLATES = st.sampled_from(TEMPLATES)
 _CHILD_COUNT = st.sampled_from((1, 1, 2, 2, 3, 0))
@@ -34,7 +39,7 @@ _TYPE_LISTS = st.sampled_from(
     (*((job_type,) for job_type in _TYPES), ("waiting", "delayed"), ("completed", "failed"), _TYPES)
 )
 _CLEANED: st.SearchStrategy[Any] = st.sampled_from(
-    ("completed", "failed", "delayed", "wait", "active", "paused", "prioritized")
+    ("completed", "failed", "delayed", "wait", "active", "paused", "prioritized", "waiting")
 )
 _STARTS, _ENDS = st.sampled_from((0, 1, -2)), st.sampled_from((-1, 0, 1, 5))
 _FLAGS = st.booleans()
@@ -49,7 +54,12 @@ def adding(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     opts = _options(draw, context)
     parents = context.queue(MAIN).in_states({"waiting-children", "active", "wait"})
     if parents and draw(_TWELVE) == 11 and not opts.keys() & {"deduplication", "debounce"}:
-        opts = opts | {"parent": {"id": draw(st.sampled_from(parents)), "queue": f"{PREFIX}:{MAIN}"}}
+        opts = opts | {"parent": parent_in_main(draw(st.sampled_from(parents)))}
+        if draw(st.booleans()):
+            # Often the child of another parent.
+            opts["jobId"] = draw(
+                st.sampled_from([job for job in context.queue(where).jobs if not job.isdigit()] or [""])
+            )
     op = queue.Add(name=_name(draw, context), data_raw=draw(json_texts(exact=context.exact_data)), opts=opts)
     return context.producer(draw, where, op)
 
@@ -63,6 +73,11 @@ def adding_bulk(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
         for _ in range(draw(_BULKS))
     ]
     return context.producer(draw, context.any_queue(draw), queue.AddBulk(jobs=jobs))
+
+
+def parent_in_main(job: str) -> Options:
+    """The option `parent` of a child of this job."""
+    return {"id": job, "queue": f"{PREFIX}:{MAIN}"}
 
 
 def _name(draw: st.DrawFn, context: GenerationContext) -> str:
@@ -87,6 +102,9 @@ def adding_flow(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     if draw(_TWELVE) > 9 and context.can("flow.addBulk"):
         return draw(adding_flows(context))
     tree = _tree(draw, context, 0, draw(_LEVELS))
+    if draw(_TWELVE) == 11:
+        known = [*context.queue(MAIN).in_states({"waiting-children", "active"}), NO_SUCH_JOB]
+        tree.opts["parent"] = parent_in_main(draw(st.sampled_from(known)))
     return context.flow(draw, flow.AddFlow(flow=tree, queues_options=draw(_QUEUES_OPTIONS)))
 
 
@@ -99,7 +117,7 @@ def adding_flows(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
 @st.composite
 def adding_parent(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     """A plain flow of two jobs: the parent waits for its child."""
-    root = f"f{_free_number(context)}"
+    root = f"f{free_number(context)}"
     child = flow.FlowJob(name="node", queue=MAIN, opts={"jobId": f"{root}-1"})
     return context.flow(
         draw, flow.AddFlow(flow=flow.FlowJob(name="node", queue=MAIN, opts={"jobId": root}, children=[child]))
@@ -107,11 +125,19 @@ def adding_parent(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
 
 
 def _tree(draw: st.DrawFn, context: GenerationContext, number: int, levels: int) -> flow.FlowJob:
-    root = f"f{_free_number(context) + number}"
+    known = [*_orphans(context), *range(1, free_number(context))]
+    again = known and number == 0 and draw(_TWELVE) > 8
+    root = f"f{draw(st.sampled_from(known)) if again else free_number(context) + number}"
     return msgspec.convert(_node(draw, context, MAIN, root, levels, child=False), flow.FlowJob)
 
 
-def _free_number(context: GenerationContext) -> int:
+def _orphans(context: GenerationContext) -> list[int]:
+    """The numbers of flows whose root is gone, and whose children are not."""
+    roots = context.queue(MAIN).jobs
+    return [number for number in range(1, free_number(context)) if f"f{number}" not in roots]
+
+
+def free_number(context: GenerationContext) -> int:
     """A number that no flow has yet; the ids of flows are `f1`, their children's `f1-1`, and so on."""
     known = [job for queue_name in (MAIN, OTHER) for job in context.queue(queue_name).jobs if job.startswith("f")]
     numbers = [int(text) for job in known if (text := job[1:].partition("-")[0]).isdigit()]
@@ -135,11 +161,11 @@ def _node(
 
 
 @st.composite
-def scheduling(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
-    """Queue.upsertJobScheduler, new or changed."""
+def scheduling(draw: st.DrawFn, context: GenerationContext, scheduler: str = "") -> list[Step]:
+    """Queue.upsertJobScheduler, new or changed. `scheduler`: its id, by default one of the vocabulary."""
     template = draw(_TEMPLATES)
     op = flow.UpsertJobScheduler(
-        id=draw(st.sampled_from(context.words.schedulers)),
+        id=scheduler or draw(st.sampled_from(context.words.schedulers)),
         repeat=draw(repeats(context.words)),
         name="tick",
         data_raw='{"t":1}',
@@ -250,6 +276,12 @@ def asking_about_a_flow(draw: st.DrawFn, context: GenerationContext) -> list[Ste
     """FlowProducer.getFlow."""
     parent = next(iter(context.queue(MAIN).parents), NO_SUCH_JOB)
     return context.flow(draw, flow.GetFlow(job=parent, queue=MAIN, depth=draw(_DEPTHS)))
+
+
+@st.composite
+def refused_object(draw: st.DrawFn, _: GenerationContext) -> list[Step]:
+    """A queue or worker with a name or option that BullMQ refuses."""
+    return [draw(_REFUSED_OBJECTS)]
 
 
 @st.composite

@@ -110,13 +110,13 @@ def _vocabularies(draw: st.DrawFn) -> Vocabulary:
     match draw(_VOCABULARY):
         case "syntax":
             kind = draw(_KINDS)
-            others = _some_of((*SYNTAX[kind], *ONLY_OTHERS.get(kind, ())), 2)
+            others = _some_of((*SYNTAX[kind], *ONLY_OTHERS.get(kind, ()) * 3), 2)
             return replace(
                 PLAIN,
                 named=True,
                 job_ids=draw(_some_of(SYNTAX[kind], 4)),
                 names=draw(others),
-                schedulers=draw(others),
+                schedulers=draw(_some_of((*SYNTAX[kind], *ONLY_OTHERS["separators"]), 2)),
                 deduplications=draw(others),
             )
         case "large":
