@@ -50,6 +50,19 @@ Area = Literal[
 Visible = Literal["state", "event", "answer", "traffic", "time", "connections", "inside"]
 Status = Literal["caught", "open", "not visible"]
 
+FuzzReason = Literal[
+    "loop", "listener", "connection", "same-time", "time", "lost-key", "older-data", "many-calls", "unfound", "unhunted"
+]
+"""Why `fuzz` does not find a bug.
+
+`loop`: the worker's own loop has it, and the workers of `fuzz` take their jobs by calls. `listener`: only a listener in
+the client's process, or an event reader, sees it. `connection`: a connection must be lost, slow, shared, of a cluster,
+or made in another way. `same-time`: two calls must overlap. `time`: the client's clock must pass a minute, and the kit
+cannot set it. `lost-key`: Redis must have lost a key. `older-data`: it is about data or repeatable jobs of older
+versions. `many-calls`: it takes hundreds of calls. `unfound`: a sequence can provoke it, and none did. `unhunted`: the
+same, and `fuzz` was not let loose on it yet.
+"""
+
 RELEASES = "releases"
 """A proof by the releases themselves: the one before the fix fails, and the one with the fix passes."""
 
@@ -67,6 +80,9 @@ class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     same defect; empty if there is none. `select`: the scenarios of the proof, by default all of the
     requirement. `oracle`: the release to compare with in the proof, by default the kit's own or, for a fix that is
     newer, the release of the fix. `redis`: the server of the proof, if it needs a certain one, such as `cluster:3`.
+
+    `fuzz`: of a caught bug, the seed with which `fuzz --mode differential` finds it within five minutes, or why not.
+    The clients are those of the proof: the one with the bug is compared with the fix, and a mutant with Node.js.
     """
 
     id: str
@@ -83,6 +99,7 @@ class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     select: str = ""
     oracle: str = ""
     redis: str = ""
+    fuzz: int | FuzzReason | None = None
 
     @property
     def port(self) -> str:
@@ -177,6 +194,8 @@ def _problem_with(bug: Bug) -> str:
         return "a proof needs the requirement that fails"
     if bug.proof and bug.visible == "inside":
         return "a bug that is not visible cannot be proven"
+    if bug.fuzz is not None and bug.status != "caught":
+        return "only a caught bug says whether `fuzz` finds it"
     if bug.proof == RELEASES and not (bug.before and bug.fixed):
         return "a proof by releases needs the release of the fix and the one before"
     return ""

@@ -32,6 +32,7 @@ def bugs_page(corpus: Corpus, draw: BlindDraw) -> str:
     parts = [
         _HEAD,
         _measured(corpus, draw),
+        _fuzzed(bugs),
         _table("By port", "port", bugs, lambda bug: bug.port),
         _table("By area", "area", bugs, lambda bug: bug.area),
         _listed("Caught", (bug for bug in bugs if bug.status == "caught")),
@@ -49,6 +50,20 @@ def _measured(corpus: Corpus, draw: BlindDraw) -> str:
         120,
     )
     return f"{text}\n"
+
+
+def _fuzzed(bugs: Sequence[Bug]) -> str:
+    caught = [bug for bug in bugs if bug.status == "caught"]
+    reasons = Counter(bug.fuzz for bug in caught if isinstance(bug.fuzz, str))
+    found = sum(isinstance(bug.fuzz, int) for bug in caught)
+    unfound, unhunted = reasons.pop("unfound", 0), reasons.pop("unhunted", 0)
+    others = ", ".join(f"{reason} {number}" for reason, number in reasons.most_common())
+    text = (
+        f"Fuzzed: of {len(caught)} caught bugs, {found + unfound + unhunted} can be provoked by a sequence of calls. "
+        f"`fuzz --mode differential` finds {found} of them within 5 minutes; {unfound} it does not, and {unhunted} "
+        f"were not tried yet. The others need more than such a sequence ({others})."
+    )
+    return f"{textwrap.fill(text, 120, break_on_hyphens=False)}\n"
 
 
 def recall_text(bugs: Iterable[Bug]) -> str:

@@ -33,6 +33,10 @@ def test_planted_defects_exist() -> None:
     assert planted <= set(MUTANTS)
 
 
+def test_every_caught_bug_says_whether_fuzz_finds_it() -> None:
+    assert [row.id for row in load_corpus().values() if row.status == "caught" and row.fuzz is None] == []
+
+
 def test_a_bug_that_another_port_proves_has_the_same_fix() -> None:
     rows = load_corpus()
     shared = [(row, rows[row.proof]) for row in rows.values() if row.is_proven_by_releases and row.proof in rows]
@@ -51,6 +55,7 @@ def test_a_bug_that_another_port_proves_has_the_same_fix() -> None:
         ({"requirement": "no.such"}, "no requirement 'no.such'"),
         ({"proof": "releases"}, "a proof needs the requirement"),
         ({"proof": "releases", "requirement": "add.lifo", "before": ""}, "needs the release of the fix"),
+        ({"fuzz": 0}, "only a caught bug"),
         ({"proof": "x", "requirement": "add.lifo", "visible": "inside", "reason": "y"}, "cannot be proven"),
     ],
 )
@@ -98,19 +103,24 @@ def test_a_bug_can_be_looked_up(row: Bug, url: str) -> None:
 
 def test_the_page_counts_what_is_caught() -> None:
     rows = [
-        bug("node-1", requirement="add.lifo", proof="releases"),
+        bug("node-1", requirement="add.lifo", proof="releases", fuzz=0),
+        bug("node-4", requirement="add.lifo", proof="releases", fuzz="unfound"),
+        bug("node-5", requirement="add.lifo", proof="releases", fuzz="loop"),
         bug("node-2"),
         bug("python-3", visible="inside", reason="only types"),
     ]
     draw = BlindDraw(drawn=date(2026, 11, 26), seed="s", caught_then=0, ids=["node-1", "node-2"])
     page = bugs_page(corpus_of(rows), draw)
-    assert "| node | 2 | 1 | 1 | 1 | 0 | 1 of 2 (50 %) |" in page
+    assert "| node | 4 | 3 | 3 | 1 | 0 | 3 of 4 (75 %) |" in page
     assert "| python | 1 | 0 | 0 | 0 | 1 | none |" in page
     assert "of 2 visible bugs that were drawn on 2026-11-26 (seed s)" in page
     assert "0 were caught; now 1 are." in page
     assert "## Open\n\n- claiming: node-2\n" in page
     assert "| claiming | 1 | python-3: only types |" in page
-    assert recall_text(rows) == "1 of 2 (50 %)"
+    assert "of 3 caught bugs, 2 can be provoked by a sequence of calls" in page.replace("\n", " ")
+    assert "finds 1 of them within 5 minutes; 1 it does not" in page.replace("\n", " ")
+    assert "(loop 1)" in page
+    assert recall_text(rows) == "3 of 4 (75 %)"
 
 
 def test_the_page_is_the_one_of_the_corpus() -> None:
