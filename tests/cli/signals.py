@@ -1,6 +1,7 @@
 """Ends every verb by signals at random moments, and looks for what is left: processes, keys, folders, containers.
 
-`python -m tests.cli.signals --times 50` repeats this that often; `test_cli_signals.py` runs one each. Processes are
+`python -m tests.cli.signals --times 50` repeats this that often; `test_cli_signals.py` runs one each. A signal waits
+until the verb has something to leave behind; with `--within`, its time counts from the start. Processes are
 recognized by an environment variable that they inherit from the program, and containers by a unique name of their
 image: foreign ones are not counted. A program that does not end shows the stacks of its threads.
 
@@ -13,6 +14,9 @@ that waited forever for processes that Ctrl-C had hit during their start, Spark'
 load's progress, and folders of Spark in /tmp, which a JVM uses regardless of TMPDIR. It is unknown where the first
 Ctrl-C was lost; the kit raises it again in any case. A run in two processes once showed a traceback of a worker that
 was just starting (BrokenPipeError).
+
+Since signals wait for something to leave behind, 20 times each at a load of 2 to 19: one folder was left, of `mutants`
+whose processes a SIGHUP to the whole group had ended. It now belongs to the parent.
 """
 
 from __future__ import annotations
@@ -66,6 +70,7 @@ THEIRS = "theirs"
 """Prefix of a foreign queue, which some verbs read."""
 OWN_SERVER = frozenset({"chaos", "bugs", "mutants", "permissions"})
 """Verbs that start a Redis of their own."""
+AT_WORK_S = 180.0
 LOOK_S = 0.02
 
 
@@ -319,10 +324,9 @@ class Traces:
 
 
 def _wait_for_work(program: subprocess.Popen[bytes], traces: Traces) -> None:
-    """Until the program has something to leave behind, or has ended."""
-    deadline = time.monotonic() + END_S
-    while program.poll() is None and not traces.exist():
-        assert time.monotonic() < deadline, f"{traces.verb.name}: nothing to leave behind within {END_S:.0f} s"
+    """Until the program has something to leave behind or has ended, or for `AT_WORK_S`."""
+    deadline = time.monotonic() + AT_WORK_S
+    while program.poll() is None and not traces.exist() and time.monotonic() < deadline:
         time.sleep(LOOK_S)
 
 
