@@ -365,9 +365,8 @@ class DigestPrefilter:
                 same &= self._jobs_equal(name)
         if not self.settings.has_rule("worker-clock"):
             same &= self._same_scores
-        if not {rule.name for rule in ALL_RULES} <= UNDERSTOOD:
-            same &= False
-        return (same | self._all("is_only_events")) & self._same_events | self._identical
+        found: Flags = (same | self._all("is_only_events")) & self._same_events | self._identical
+        return found & ({rule.name for rule in ALL_RULES} <= UNDERSTOOD)
 
     @cached_property
     def _identical(self) -> Flags:
