@@ -34,7 +34,7 @@ from conformance.model.texts import argument, cjson, lua_true, normalised_json, 
 from conformance.protocol.scripts import ErrorCode
 
 MOST_COLONS = 3
-"""Iterations of schedulers with more colons in their id are taken for jobs of old versions."""
+"""Iterations of schedulers with more colons in their id are taken for repeatable jobs of old versions."""
 
 
 @operation(ops.UpsertJobScheduler)
@@ -161,7 +161,12 @@ def continue_schedule(context: CallContext, job: str) -> None:
     """
     queue = context.queue
     scheduler, claimed = queue.field(job, "rjk"), read_job(queue, job)
-    if not scheduler or claimed is None or scheduler.count(":") > MOST_COLONS:
+    if not scheduler or claimed is None:
+        return
+    if scheduler.count(":") > MOST_COLONS:
+        # Node continues it as a repeatable job, with a key made of its options, which the model does not know.
+        if claimed.opts.get("repeat"):
+            context.state.determined = False
         return
     schedule = Schedule(
         id=scheduler,

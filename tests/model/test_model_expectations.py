@@ -304,6 +304,14 @@ def test_the_order_of_a_set_is_not_known() -> None:
     assert not client.model.is_determined(ModelCall("q", job.RemoveJob(job="p")), client.now_ms)
 
 
+def test_what_follows_an_iteration_of_a_long_scheduler_id_is_not_known() -> None:
+    for scheduler, is_known in (("a:b:c:d", True), ("a:b:c:d:e", False)):
+        client = ModelClient()
+        client.call("q", flow.UpsertJobScheduler(id=scheduler, repeat={"every": 20_000}))
+        claim = ModelCall("w", worker.GetNextJob(token="t"))
+        assert client.model.is_determined(claim, client.now_ms) is is_known
+
+
 def test_every_operation_is_modelled_or_named_as_not_modelled() -> None:
     inside_the_client = {"resolve", "job.waitUntilFinished", "queue.publishEvent", "queue.exportPrometheusMetrics"}
     newer = {
