@@ -77,7 +77,7 @@ def test_the_rust_peer_does_every_task(session: Session) -> None:
         with session.place() as place, session.server.connect() as client:
             assert peer.do("addBulk", place, "q", jobs=1001) > 0
             assert client.llen(f"{place.prefix}:q:wait") == 1001
-            with pytest.raises(EnvironmentProblem, match="peer rust-official could not dance: no task dance"):
+            with pytest.raises(EnvironmentProblem, match="peer rust-official could not dance: unknown task dance"):
                 peer.do("dance", place, "q", jobs=1)
 
 

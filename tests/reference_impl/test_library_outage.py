@@ -339,6 +339,26 @@ def test_a_worker_rests_between_refusals_and_goes_on(
     run_with_queue({**opts, "policy": growing}, scripts, wait_until, steps)
 
 
+def test_a_worker_soon_notices_that_redis_refuses_no_more(
+    opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until
+) -> None:
+    begin, end = REFUSALS["full"]
+
+    async def steps(tested: QueueUnderTest) -> None:
+        await tested.queue.connection.command(*begin)
+        errors = list[BaseException]()
+        worker = tested.worker(lambda _job, _token: None, drainDelay=0.01)
+        worker.on("error", errors.append)
+        await tested.until(lambda: len(errors) >= 2, lambda: tested.heard)
+        await tested.queue.connection.command(*end)
+        await tested.queue.add("a", 1)
+        # Long before the pause of an outage is over.
+        await tested.hear("completed", "1")
+
+    patient = Policy(reconnect=ReconnectPolicy(first_s=3600, longest_s=3600))
+    run_with_queue({**opts, "policy": patient}, scripts, wait_until, steps)
+
+
 def test_an_error_that_repeats_takes_one_line_a_minute(
     scripts: ScriptTexts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

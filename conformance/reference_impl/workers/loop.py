@@ -17,6 +17,8 @@ from conformance.reference_impl.workers.shortcut import Ending
 LONGEST_PAUSE_MS: Final = 30_000
 """A rate-limited worker fetches again after this time at the latest, so that due delayed jobs are still promoted."""
 
+_LONGEST_AFTER_A_REFUSAL_S: Final = 2.0
+
 JobTask = asyncio.Task[Job | None]
 
 
@@ -98,8 +100,10 @@ class WorkerLoop:
             return None
         except Exception:  # noqa: BLE001 - Redis refuses (OOM, NOPERM, WRONGTYPE), or the scripts cannot be loaded
             self._refusals += 1
-            # As during an outage: without a pause the worker would spin.
-            self._fetcher.limit_for(self._worker.policy.reconnect.delay_s(self._refusals) * 1000)
+            # As during an outage: without a pause the worker would spin. A shorter one: Redis answers, and nothing else
+            # tells the worker that it takes writes again.
+            pause_s = min(self._worker.policy.reconnect.delay_s(self._refusals), _LONGEST_AFTER_A_REFUSAL_S)
+            self._fetcher.limit_for(pause_s * 1000)
             return None
         self._refusals = 0
         return job
