@@ -60,8 +60,9 @@ def _fuzzed(bugs: Sequence[Bug]) -> str:
     others = ", ".join(f"{reason} {number}" for reason, number in reasons.most_common())
     text = (
         f"Fuzzed: of {len(caught)} caught bugs, {found + unfound + unhunted} can be provoked by a sequence of calls. "
-        f"`fuzz --mode differential` finds {found} of them within 5 minutes; {unfound} it does not, and {unhunted} "
-        f"were not tried yet. The others need more than such a sequence ({others})."
+        f"`fuzz --mode differential` finds {found} of them within a minute; {unfound} it did "
+        f"not find in one to three such searches, and {unhunted} were not tried yet. "
+        f"The others need more than such a sequence ({others})."
     )
     return f"{textwrap.fill(text, 120, break_on_hyphens=False)}\n"
 
