@@ -67,7 +67,7 @@ _NUMBER: Final = re.compile(r"[0-9a-f-]{12,}[:0-9]*|[0-9]+")
 
 @dataclass
 class Tally:
-    """What was counted in this process. `runs` has a number per job: how often its processor has returned."""
+    """Counts of this process. `runs`: by job, how often its processor has returned."""
 
     runs: bytearray = field(default_factory=bytearray)
     resident_mb: list[float] = field(default_factory=list)

@@ -59,8 +59,8 @@ FuzzReason = Literal[
 the client's process, or an event reader, sees it. `connection`: a connection must be lost, slow, shared, of a cluster,
 or made in another way. `same-time`: two calls must overlap. `time`: the client's clock must pass a minute, and the kit
 cannot set it. `lost-key`: Redis must have lost a key. `older-data`: it is about data or repeatable jobs of older
-versions. `many-calls`: it takes hundreds of calls. `unfound`: a sequence can provoke it, and none did. `unhunted`: the
-same, and `fuzz` was not let loose on it yet.
+versions. `many-calls`: it takes hundreds of calls. `unfound`: a sequence can provoke it, but one to three searches of
+a minute found none. `unhunted`: a sequence can provoke it, and none was searched for.
 """
 
 RELEASES = "releases"
@@ -81,7 +81,7 @@ class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     requirement. `oracle`: the release to compare with in the proof, by default the kit's own or, for a fix that is
     newer, the release of the fix. `redis`: the server of the proof, if it needs a certain one, such as `cluster:3`.
 
-    `fuzz`: of a caught bug, the seed with which `fuzz --mode differential` finds it within five minutes, or why not.
+    `fuzz`: of a caught bug, the seed with which `fuzz --mode differential` finds it within a minute, or why not.
     The clients are those of the proof: the one with the bug is compared with the fix, and a mutant with Node.js.
     """
 

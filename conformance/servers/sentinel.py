@@ -49,7 +49,7 @@ class SentinelUrl:
         return self._first_of([("REPLICAS", _replica), ("GET-MASTER-ADDR-BY-NAME", _primary)])
 
     def _first_of(self, questions: Sequence[tuple[str, Any]]) -> RedisUrl:
-        """What the first sentinel says that answers one of the questions."""
+        """Return the address that the first answering sentinel gives. Raises EnvironmentProblem."""
         refusals = []
         for node in self.known.nodes:
             # Sentinels have no database and no login of the Redis.

@@ -38,7 +38,7 @@ SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.00025, 0.002
 
 LOTS_OF_A_PING = 4
 LONGER, SHORTER = 2.0, 0.9
-"""What a late reply and a timely one make of the pause: it stays the same if an eighth of the replies is late."""
+"""Factors of the pause after a late reply and a timely one. It stays the same if an eighth of the replies is late."""
 
 
 class Pace:

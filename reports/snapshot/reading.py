@@ -279,7 +279,7 @@ MOMENTS_AT_ONCE = 100
 """Keys whose time to live is asked in one write."""
 
 ELEMENT_SHARE = 0.1
-"""What an element counts of a key."""
+"""The share of a key that an element counts as."""
 
 
 def node_socket(source: RedisSource, node: str) -> NodeSocket:

@@ -99,7 +99,7 @@ class Verb:
 
     @property
     def leaves(self) -> Sequence[str]:
-        """What it has at work: `key`, `container`, or a word of the command line of one of its processes."""
+        """The sign that it is at work: `key`, `container`, or a word in the command line of one of its processes."""
         if self.contained:
             return ("container",)
         if "{redis}" in self.words:
@@ -302,7 +302,7 @@ def temporary_in(folder: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Traces:
-    """What a program has while it is at work, by its mark, its image, and the keys that were there before it."""
+    """Signs that a program is at work. It is known by its mark and image. `foreign`: keys that others have left."""
 
     verb: Verb
     mark: str

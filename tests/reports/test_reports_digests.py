@@ -65,7 +65,7 @@ def without_places(side: Snapshot) -> Snapshot:
 
 
 def insist_on_looking(both: tuple[Snapshot, Snapshot], **changes: Any) -> None:
-    """Whatever differs, and whatever is wrong by itself, is looked at, unless the very same is wrong on both sides."""
+    """Every job that differs or breaks a check is looked at, except one that holds the same bytes on both sides."""
     seen = looked_at(*both, **changes)
     left, right = map(broken, both)
     assert jobs_not_alike(*both, **changes) <= seen

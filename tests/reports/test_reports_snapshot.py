@@ -342,7 +342,7 @@ def test_a_store_is_read_in_small_lots_as_at_once(
 
 
 def recorded_writes(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """What is written to every `NodeSocket` from now on."""
+    """Collect the bytes that every `NodeSocket` sends from now on."""
     written: list[bytes] = []
 
     class RecordingSocket:

@@ -85,7 +85,7 @@ def _joining(draw: st.DrawFn, context: GenerationContext, *, at_work: bool) -> l
 
 
 def _claim(draw: st.DrawFn, context: GenerationContext) -> tuple[list[Step], CallStep]:
-    """What makes the worker, if there is none yet, and its claim."""
+    """Return the steps that open the worker, if there is none yet, and its claim."""
     *opened, claim = context.worker(draw, MAIN, worker.GetNextJob(token=_TOKEN))
     assert isinstance(claim, CallStep)
     return opened, claim
@@ -99,7 +99,7 @@ def _parent_options(draw: st.DrawFn, context: GenerationContext) -> Options:
 
 @st.composite
 def _end(draw: st.DrawFn, context: GenerationContext, child: str, claim: CallStep) -> list[Step]:
-    """What its worker does with the child. It may lose it, until it has stalled too often."""
+    """The worker ends the child, or loses it until it has stalled too often; or the child is unlinked."""
     how = draw(_ENDS)
     if how == "stall" and context.frozen and context.can("worker.checkStalled"):
         check, later = replace(claim, op=worker.CheckStalled()), ClockStep(_LOCKS_END_MS)

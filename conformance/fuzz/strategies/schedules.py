@@ -27,7 +27,7 @@ def jobs_of(context: GenerationContext, scheduler: str) -> list[str]:
 
 @st.composite
 def rescheduling(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
-    """What happens to a scheduler and its newest job."""
+    """A scheduler is changed, removed or made again, or its newest job comes due, is edited or is cleaned."""
     scheduler = draw(st.sampled_from(context.queue(MAIN).schedulers))
     jobs = jobs_of(context, scheduler)
     held = [job for job in jobs if job in context.queue(MAIN).tokens]
@@ -69,7 +69,7 @@ def _held(draw: st.DrawFn, context: GenerationContext, scheduler: str, job_id: s
 
 
 def _with(draw: st.DrawFn, context: GenerationContext, scheduler: str, job_id: str, by: CallStep) -> list[Step]:
-    """What a worker does with a job of a scheduler, or what happens meanwhile. `by`: a call of the worker."""
+    """A worker ends or loses a job of a scheduler, or the scheduler changes meanwhile. `by`: a call of the worker."""
     token = context.queue(MAIN).tokens.get(job_id, TOKENS[0])
     match draw(_AFTER_CLAIM):
         case "complete":

@@ -100,8 +100,8 @@ class WorkerLoop:
             return None
         except Exception:  # noqa: BLE001 - Redis refuses (OOM, NOPERM, WRONGTYPE), or the scripts cannot be loaded
             self._refusals += 1
-            # As during an outage: without a pause the worker would spin. A shorter one: Redis answers, and nothing else
-            # tells the worker that it takes writes again.
+            # Without a pause the worker would spin. It is shorter than during an outage: only another fetch shows that
+            # Redis takes writes again.
             pause_s = min(self._worker.policy.reconnect.delay_s(self._refusals), _LONGEST_AFTER_A_REFUSAL_S)
             self._fetcher.limit_for(pause_s * 1000)
             return None
