@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +13,7 @@ import msgspec
 from conformance.driver.ops import Op, flow, lifecycle, queue
 from conformance.fuzz.comparison import Completion, DifferenceClass, KnownDifferences, StepDifference
 from conformance.fuzz.prediction import SequenceModel
-from conformance.fuzz.steps import CallStep, ClockStep, CounterStep, FaultStep, Step
+from conformance.fuzz.steps import Caller, CallStep, ClockStep, CounterStep, FaultStep, Step
 from conformance.fuzz.target import FuzzTarget
 from conformance.participants.clock import FROZEN_START_MS
 
@@ -190,7 +191,7 @@ def simpler_steps(steps: Sequence[Step]) -> Iterator[list[Step]]:
         renamed = [_renamed(step, name, plainer) for step in steps]
         # Opening the same handle twice is an error, so one of the two is left out.
         once = [step for index, step in enumerate(renamed) if step not in renamed[:index] or not _opens(step)]
-        if once != list(steps):
+        if once != list(steps) and not workers_of_two(once):
             yield once
     for index, step in enumerate(steps):
         if isinstance(step, CallStep):
@@ -198,6 +199,18 @@ def simpler_steps(steps: Sequence[Step]) -> Iterator[list[Step]]:
                 yield [*steps[:index], replace(step, cut=""), *steps[index + 1 :]]
             for op in _plainer(step.op):
                 yield [*steps[:index], replace(step, op=op), *steps[index + 1 :]]
+
+
+def workers_of_two(steps: Sequence[Step]) -> set[str]:
+    """The workers that both clients call.
+
+    A worker remembers the limits and delays that it has met, so that calls by the other client would differ by right.
+    """
+    callers: dict[str, set[Caller]] = defaultdict(set)
+    for step in steps:
+        if isinstance(step, CallStep) and step.handle.startswith("worker") and not step.opens:
+            callers[step.handle].add(step.by)
+    return {handle for handle, parties in callers.items() if len(parties) > 1}
 
 
 def _opens(step: Step) -> bool:

@@ -27,15 +27,25 @@ QUEUE_OF = {
     "worker-1": MAIN,
     "worker-2": MAIN,
     "worker-r": OTHER,
+    "worker-r2": OTHER,
     "flow": "",
 }
-"""Every handle, with its queue: two producers and two workers on the main queue, one of each on the other."""
+"""Every handle, with its queue: two producers and two workers on the main queue, one of each on the other.
+
+`worker-r2` is for interop only.
+"""
 
 TOKENS = ("token-1", "token-2")
 NO_SUCH_JOB = "no-such-job"
 
 _PRODUCERS = {MAIN: st.sampled_from(("queue-1",) * 3 + ("queue-2",)), OTHER: st.just("queue-r")}
 _WORKERS = {MAIN: st.sampled_from(("worker-1",) * 3 + ("worker-2",)), OTHER: st.just("worker-r")}
+_WORKERS_BY_TURNS: dict[str, dict[Caller, str]] = {
+    MAIN: {"client": "worker-1", "oracle": "worker-2"},
+    OTHER: {"client": "worker-r", "oracle": "worker-r2"},
+}
+"""In interop a worker belongs to one client: it remembers the limits and delays that it has met, and decides by them
+how it claims the next job."""
 _QUEUES = st.sampled_from((MAIN,) * 5 + (OTHER,))
 _TURNS: st.SearchStrategy[Caller] = st.sampled_from(("client", "oracle"))
 _MOSTLY = st.sampled_from((True, True, False))
@@ -104,7 +114,7 @@ class GenerationContext:
     def producer(self, draw: st.DrawFn, queue: str, op: Op[Any]) -> list[Step]:
         """A call on a Queue object of that queue, which is made if it is not there yet."""
         handle: str = draw(_PRODUCERS[queue])
-        return self._on(draw, handle, "queue", op)
+        return self._on(draw, handle, "queue", op, self._turn(draw))
 
     def worker(self, draw: st.DrawFn, queue: str, op: Op[Any]) -> list[Step]:
         """The same on a manual worker.
@@ -115,15 +125,21 @@ class GenerationContext:
         holder = self.holders.get(getattr(op, "job", ""))
         if self.takes_turns and holder is not None and QUEUE_OF[holder[1]] == queue:
             return [CallStep(holder[1], op, holder[0])]
+        if self.takes_turns:
+            by: Caller = draw(_TURNS)
+            return self._on(draw, _WORKERS_BY_TURNS[queue][by], "worker", op, by)
         handle: str = draw(_WORKERS[queue])
-        return self._on(draw, handle, "worker", op)
+        return self._on(draw, handle, "worker", op, "client")
 
     def flow(self, draw: st.DrawFn, op: Op[Any]) -> list[Step]:
         """The same on the FlowProducer."""
-        return self._on(draw, "flow", "flow", op)
+        return self._on(draw, "flow", "flow", op, self._turn(draw))
 
-    def _on(self, draw: st.DrawFn, handle: str, role: lifecycle.Role, op: Op[Any]) -> list[Step]:
-        call = CallStep(handle, op, draw(_TURNS) if self.takes_turns else "client")
+    def _turn(self, draw: st.DrawFn) -> Caller:
+        return draw(_TURNS) if self.takes_turns else "client"
+
+    def _on(self, draw: st.DrawFn, handle: str, role: lifecycle.Role, op: Op[Any], by: Caller) -> list[Step]:
+        call = CallStep(handle, op, by)
         if handle in self.opened:
             return [call]
         return [opening(handle, role, QUEUE_OF[handle], **self._new_options(draw, role)), call]
