@@ -75,9 +75,7 @@ class QueueEvents(QueueBase[str]):
                 await self._read()
             except Exception as error:  # noqa: BLE001 - emitted; reading goes on
                 if is_connection_problem(error):
-                    # At least `first_s`: the pause of the link is 0 as soon as another connection has reached Redis
-                    # again.
-                    await asyncio.sleep(max(self.link.pause_s, self.policy.reconnect.first_s))
+                    await self.link.until_next_attempt(self.policy.reconnect.first_s)
                 else:
                     self.emit("error", error)
                     await asyncio.sleep(_REST_AFTER_ERROR_S)

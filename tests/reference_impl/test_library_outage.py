@@ -71,6 +71,27 @@ def test_worker_resumes_after_redis_was_killed(
     assert all(vars(record)["worker_id"] for record in caplog.records)
 
 
+def test_a_worker_resumes_as_soon_as_its_other_connection_gets_through(
+    mortal: MortalRedis, scripts: ScriptTexts, wait_until: Until
+) -> None:
+    """The second attempt is due after 100 s, but the stalled check reaches Redis before."""
+    slow = Policy(reconnect=ReconnectPolicy(first_s=0.02, factor=5000, longest_s=100, jitter=0))
+
+    async def steps(tested: QueueUnderTest) -> None:
+        worker = tested.worker(lambda _job, _token: None, stalledInterval=500)
+        await tested.queue.add("before", 1)
+        await tested.hear("completed", "1")
+        mortal.kill()
+        await tested.hear("reconnecting")
+        assert worker.link.pause_s > 50
+        mortal.start()
+        await tested.hear("reconnected")
+        await tested.queue.add("after", 2)
+        await tested.hear("completed", "1", times=2)
+
+    run_with_queue({"connection": {"port": mortal.port}, "policy": slow}, scripts, wait_until, steps)
+
+
 def test_a_job_outlives_an_outage_that_its_lock_survives(
     server: RedisInstance, prefix: str, scripts: ScriptTexts, wait_until: Until
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from contextlib import suppress
 from typing import Any, Protocol
 
 from conformance.reference_impl.policy import ReconnectPolicy
@@ -33,6 +35,8 @@ class Link:
         self._failures = 0
         self._lost_at = 0.0
         self._next_attempt = 0.0
+        self._reachable = asyncio.Event()
+        self._reachable.set()
 
     @property
     def is_lost(self) -> bool:
@@ -44,12 +48,23 @@ class Link:
         """Seconds until the next attempt is due; 0 while Redis can be reached."""
         return max(self._next_attempt - time.monotonic(), 0) if self._failures else 0
 
+    async def until_next_attempt(self, least_s: float) -> None:
+        """Sleep for at least this time (s), and until the next attempt is due or another connection gets through.
+
+        After a long outage the pause is so long that a worker would be idle, although its other connection works.
+        """
+        # The pause is 0 as soon as another connection has reached Redis again.
+        await asyncio.sleep(least_s)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._reachable.wait(), self.pause_s)
+
     def lost(self, error: BaseException) -> None:
         """Note that a command did not get through."""
         now = time.monotonic()
         if self._failures and now < self._next_attempt:
             return
         self._failures += 1
+        self._reachable.clear()
         # Monotonic, because the wall clock may be set during an outage.
         self._next_attempt = now + self._policy.delay_s(self._failures)
         if self._failures == 1:
@@ -65,6 +80,7 @@ class Link:
         """Note that Redis can be reached again."""
         # Reset before emitting: a listener may send a command, which must not see the outage as continuing.
         attempts, self._failures = self._failures, 0
+        self._reachable.set()
         self._owner.emit("reconnecting", attempts)
         self._owner.emit("reconnected", attempts, time.monotonic() - self._lost_at)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import signal
 import uuid
@@ -288,10 +287,16 @@ class Worker(QueueBase[WorkerEvent]):
 
     async def rest(self, seconds: float) -> None:
         """Sleep for at least this time and until the next connection attempt is due, but at most until close."""
-        with contextlib.suppress(TimeoutError):
-            # At least the pause of the link: otherwise every job of the worker would try at its own pace during an
-            # outage.
-            await asyncio.wait_for(self.lifecycle.close_called.wait(), max(seconds, self.link.pause_s))
+        # At least the pause of the link: otherwise every job of the worker would try at its own pace during an outage.
+        ends = [
+            asyncio.ensure_future(waiting)
+            for waiting in (self.link.until_next_attempt(seconds), self.lifecycle.close_called.wait())
+        ]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
 
     def report(self, error: BaseException) -> None:
         """Emit an `error`, unless the worker is paused or closing."""
