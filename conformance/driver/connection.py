@@ -43,6 +43,7 @@ from conformance.driver.messages import (
 from conformance.driver.ops.base import Nothing, Op
 from conformance.driver.ops.lifecycle import Open, Reset
 from conformance.driver.run_queue import RunQueue
+from conformance.driver.sending import note_sent
 from conformance.problems import UsageProblem
 
 DEFAULT_DEADLINE_MS = 5000
@@ -276,6 +277,7 @@ class DriverSession(ABC):
             raise UsageProblem(f"a call of {op} has {len(line)} bytes, but the protocol allows {MAX_LINE_BYTES}")
         with self.breakdowns.answering(op):
             self._send(line)
+            note_sent()
             try:
                 result = self._wait_fairly(partial(self._mailbox.wait_result, call_id), deadline_ms)
             except DriverCrashed:

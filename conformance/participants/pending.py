@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from conformance.driver.sending import tell_when_sent
 from conformance.findings import Timing
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.expect import Mismatch
@@ -29,6 +30,7 @@ class Pending(Generic[Value]):
         self._values: list[Value] = []
         self.failure: BaseException | None = None
         """The exception that the work raised, if any."""
+        self._sent = threading.Event()
         # A daemon: a call that never ends must not keep the whole run from ending.
         self._thread = threading.Thread(target=self._run, name="meanwhile", daemon=True)
         # Last: the thread uses all fields above.
@@ -43,6 +45,13 @@ class Pending(Generic[Value]):
     def done(self) -> bool:
         """Whether the work has ended."""
         return not self._thread.is_alive()
+
+    def wait_until_sent(self, *, within_ms: int = 8000) -> None:
+        """Wait until its first call is on its way to the driver, or it has ended. Raises Cancelled or Mismatch."""
+        for slice_ms in self._cancellation.slices(within_ms):
+            if self._sent.wait(slice_ms / 1000):
+                return
+        raise Mismatch("the kit sends the call", expected=f"within {within_ms} ms", actual="not sent")
 
     def result(self, *, within_ms: int = 8000) -> Value:
         """Wait for the result of the work.
@@ -74,8 +83,10 @@ class Pending(Generic[Value]):
         self._thread.join(within_ms / 1000)
 
     def _run(self) -> None:
+        tell_when_sent(self._sent)
         with self._transcript.collected(self._calls):
             try:
                 self._values.append(self._work())
             except BaseException as failure:  # noqa: BLE001  (the caller of `result` gets it)
                 self.failure = failure
+        self._sent.set()

@@ -197,7 +197,7 @@ def test_a_close_lets_a_call_end(client: Participant) -> None:
         barrier.wait()
         closing = client.meanwhile(queue.close)
         # A close that comes after the call would wait for nothing.
-        let_arrive(other)
+        let_arrive(other, closing)
         # 3 s: a library that drops the connection may leave 2 s for what is under way.
         client.pass_time(3000)
     equal(adding.result(), "ok", "the call succeeds")

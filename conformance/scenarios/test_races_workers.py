@@ -95,7 +95,7 @@ def test_closing_meets_a_read(client: Participant, when: HeldPhase) -> None:
         queue.add("read")
         barrier.wait()
         closing = client.meanwhile(reader.close)
-        let_arrive(queue)
+        let_arrive(queue, closing)
         barrier.release()
         try:
             closing.result()
@@ -134,7 +134,7 @@ def _stop_while_held(client: Participant, queue: QueueHandle, barrier: HeldComma
     barrier.wait()
     stopping = client.meanwhile(stop)
     # If the command went on before the stop arrived, the worker would have its job before the stop.
-    let_arrive(queue)
+    let_arrive(queue, stopping)
     barrier.release()
     stopping.result()
 

@@ -47,7 +47,7 @@ def _end_while_stopping(
         queue.add("child", {}, delay=60_000, parent={"id": "running", "queue": queue.redis.base[:-1]})
     stopping = client.meanwhile(stop)
     # An outcome that came before the stop would rightly let the worker take the next job.
-    let_arrive(queue)
+    let_arrive(queue, stopping)
     worker.resolve("running", outcome, ms=60_000 if outcome == "delay" else 0)
     stopping.result()
     equal(queue.redis.elements("active"), [], "nothing is active when the worker has stopped")

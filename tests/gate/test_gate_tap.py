@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import redis.asyncio
 
 from conformance.driver.breakdowns import MOST_HANGS
+from conformance.driver.ops.lifecycle import Reset
 from conformance.driver.serve import Handler, Json
 from conformance.environment.drivers import OVER_TLS, TapPoint, place_tap
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import FrozenClock
 from conformance.participants.expect import Mismatch
+from conformance.participants.handles import QueueHandle
 from conformance.participants.pending import Pending
 from conformance.participants.transcript import RecordedCall, Transcript
+from conformance.scenarios.support.races import let_arrive
 from conformance.servers import RedisInstance
 from conformance.servers.opening import RedisInstance as ServerType
 
@@ -168,3 +172,29 @@ def test_a_pending_call_raises_what_the_client_raised_or_that_it_still_waits() -
         waiting.result(within_ms=20)
     go.set()
     assert waiting.result()
+
+
+def test_a_call_has_been_sent_before_those_that_let_it_arrive(mini: MiniatureDrivers) -> None:
+    """On a busy machine the thread of a call may start late: then its call would come after the other ones."""
+    client, go, over = mini().living(), threading.Event(), threading.Event()
+
+    def late() -> None:
+        go.wait(5)
+        client.call(Reset())
+        over.wait(5)
+
+    call = Pending(late, Transcript(), Cancellation())
+    with pytest.raises(Mismatch, match="the kit sends the call"):
+        call.wait_until_sent(within_ms=20)
+    asked: list[bool] = []
+    queue = SimpleNamespace(is_paused=lambda: asked.append(go.is_set()))
+    threading.Timer(0.1, go.set).start()
+    let_arrive(cast("QueueHandle", queue), call)
+    assert set(asked) == {True}
+    assert not call.done
+    over.set()
+    call.result()
+
+
+def test_work_that_has_ended_has_nothing_left_to_send() -> None:
+    Pending(lambda: 7, Transcript(), Cancellation()).wait_until_sent()

@@ -15,6 +15,7 @@ from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import Mismatch, value_text
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.participant import Participant
+from conformance.participants.pending import Pending
 
 # Held races: each interleaving is brought about once.
 
@@ -77,11 +78,14 @@ def outcome_of(call: Callable[[], Any]) -> Any:
         return failure.error.code
 
 
-def let_arrive(queue: QueueHandle) -> None:
-    """Give a call that was just started time to arrive at the driver: later calls are answered first.
+def let_arrive(queue: QueueHandle, *started: Pending[Any]) -> None:
+    """Wait until calls of other threads are on their way, and give them time to arrive: later calls are answered first.
 
-    This is not certain. A correct client passes as well if the call arrives later.
+    On a busy machine a thread may not even have sent its call when those of this one are answered. A driver that starts
+    its calls in the order of their arrival has then started them.
     """
+    for call in started:
+        call.wait_until_sent()
     # Three, because the driver may still be busy with the call before.
     for _ in range(3):
         queue.is_paused()
