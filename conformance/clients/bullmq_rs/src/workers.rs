@@ -54,6 +54,8 @@ impl OpenWorker {
 
     pub async fn call(&self, op: &str, args: &Value) -> Outcome {
         match self {
+            // Also while the worker is closed: it waits for its running jobs.
+            OpenWorker::Managed(_, pending) if op == "resolve" && args["outcome"] != "rate-limit" => resolve(pending, args),
             OpenWorker::Managed(handle, pending) => match &*handle.read().await {
                 Some(handle) => steer(handle, pending, op, args).await,
                 None => Err(invalid("the worker is closed")),
@@ -90,9 +92,7 @@ async fn steer(handle: &WorkerHandle, pending: &PendingJobs, op: &str, args: &Va
         "worker.isRunning" => Ok(json!({"value": handle.is_running()})),
         "worker.rateLimit" => done(handle.rate_limit(duration(args, "expire_ms")?.unwrap_or_default()).await?),
         "resolve" => {
-            if args["outcome"] == "rate-limit" {
-                handle.rate_limit(duration(args, "ms")?.unwrap_or_default()).await?;
-            }
+            handle.rate_limit(duration(args, "ms")?.unwrap_or_default()).await?;
             resolve(pending, args)
         }
         _ => Err(unsupported("a running worker of this client cannot claim single jobs")),
