@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import os
+import signal
+import subprocess
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -17,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from conformance.environment.clients import find_toolchain
+from conformance.reference_impl import Worker
 from conformance.servers import RedisInstance
 from reports.load.barrier import ScheduleSegment
 from reports.load.latencies import job_times
@@ -26,10 +34,12 @@ from reports.load.target import LoadTarget
 from reports.load.workload import DelayShare, RampUp, Workload, jobs_of
 from reports.rendering import load_notes, write_load_reports
 from reports.snapshot.folders import folder_at
+from tests.cli.cli_program import PROGRAM, clean_environment, family, wait_until
 
 pytestmark = pytest.mark.xdist_group("spark")
 
 LATE_S = 10
+END_S = 120.0
 
 
 def with_a_late_executor(folder: Path) -> Callable[..., DataFrame]:
@@ -78,11 +88,18 @@ def lives_in(server: RedisInstance, prefix: str, queues: Iterable[str]) -> dict[
     found: dict[str, Life] = {}
     with server.connect() as client:
         for queue in queues:
-            for entry, fields in client.xrange(f"{prefix}:{queue}:events"):
+            for entry, fields in _events_of(client, f"{prefix}:{queue}:events"):
                 life = found.setdefault(fields.get(b"jobId", b"").decode(), Life())
                 _note(life, int(entry.split(b"-")[0]), fields)
     found.pop("", None)
     return found
+
+
+def _events_of(client: Any, stream: str) -> Iterator[tuple[bytes, dict[bytes, bytes]]]:
+    start = b"-"
+    while page := client.xrange(stream, min=start, count=10_000):
+        yield from page
+        start = b"(" + page[-1][0]
 
 
 def _note(life: Life, at_ms: int, fields: dict[bytes, bytes]) -> None:
@@ -156,13 +173,19 @@ def _same_rates_and_backlog(result: LoadResult, lives: Sequence[Life]) -> None:
     assert result.produced.jobs == result.finished.jobs == len(lives)
     assert result.produced.seconds == pytest.approx((max(added) - min(added)) / 1000)
     assert result.finished.seconds == pytest.approx((max(finished) - first_active) / 1000)
+    _same_slices(result, lives)
+
+
+def _same_slices(result: LoadResult, lives: Sequence[Life]) -> None:
+    added, finished = ([getattr(life, name) for life in lives] for name in ("added", "finished"))
     width = result.slices[1].at_ms
     counts = [Counter((time - result.start_ms) // width for time in times) for times in (added, finished)]
     assert [part.added for part in result.slices] == [counts[0][n] for n in range(len(result.slices))]
     assert [part.finished for part in result.slices] == [counts[1][n] for n in range(len(result.slices))]
+    ordered = [sorted(times) for times in (added, finished)]
     for part in result.slices:
         end = result.start_ms + part.at_ms + width
-        assert part.backlog == sum(time < end for time in added) - sum(time < end for time in finished)
+        assert part.backlog == bisect_left(ordered[0], end) - bisect_left(ordered[1], end)
 
 
 def test_producers_take_turns_and_each_job_is_due_when_the_description_says(spark: SparkSession) -> None:
@@ -215,6 +238,140 @@ def test_a_load_that_is_resumed_is_reported_as_a_whole(
     failures = [each.get("message") for each in ET.parse(resumed.out / "junit.xml").iter("failure")]  # noqa: S314 - our own file
     # On a busy machine the harness may be late, which is for itself to say, and nobody's jobs are missing.
     assert failures == [late for late in [result.spoilt_by_harness] if late]
+
+
+@pytest.mark.turns(days=7)
+def test_a_load_that_is_killed_interrupted_and_paused_is_reported_truly(
+    server: RedisInstance, prefix: str, tmp_path: Path
+) -> None:
+    """From the command line; the pause is that of a producer. CI sets BULLMQ_LOAD_JOBS=2000, large runs 1000000."""
+    jobs = int(os.environ.get("BULLMQ_LOAD_JOBS", "1200"))
+    workload = Workload(jobs=jobs, rate=max(50, jobs / 400), queues=2)
+    words = ["--jobs", str(jobs), "--rate", str(workload.rate), "--queues", "2", "--prefix", prefix]
+    words += ["--redis", server.url, "--worker", "node", "--worker", "reference", "--out", str(tmp_path)]
+    breaks = []
+    with server.connect() as client:
+        with _load(*words) as load:
+            _wait_for_added(client, prefix, jobs // 4)
+            # So that a job is active for certain when the load is killed: one that nobody ends.
+            _stop([*_members(load, "driver.mjs"), *_members(load, "reference_impl.driver")])
+            asyncio.run(_claim(server, prefix, "load-0"))
+            _kill(family(load.pid))
+            breaks.append(_now_ms(client))
+        with _load(*words, "--resume") as load:
+            _wait_for_added(client, prefix, jobs // 2)
+            load.send_signal(signal.SIGINT)
+            assert load.wait(END_S) == 130
+            breaks.append(_now_ms(client))
+        with _load(*words, "--resume") as load:
+            _wait_for_added(client, prefix, jobs // 2 + int(workload.rate))
+            with _paused(next(iter(_members(load, "pyspark.daemon", least=3)))):
+                # The other producer goes on meanwhile.
+                _wait_for_added(client, prefix, jobs // 2 + 3 * int(workload.rate))
+            assert load.wait(END_S + jobs / 100) == 0
+    result = read_result(tmp_path)
+    _same_as_redis(result, lives_in(server, prefix, workload.queue_names), breaks)
+
+
+def _same_as_redis(result: LoadResult, lives: dict[str, Life], breaks: Sequence[int]) -> None:
+    """`breaks`: when the load broke off, Unix ms. What was added before belongs to the schedule before."""
+    assert lives.keys() == {f"j{number}" for number in range(result.workload.jobs)}
+    assert len(result.schedule) == 1 + len(breaks)
+    parts: list[list[Life]] = [[] for _ in result.schedule]
+    scheduled = {}
+    for job, life in lives.items():
+        part = bisect_left(breaks, life.added)
+        parts[part].append(life)
+        scheduled[job] = result.schedule[part].start_ms + int(result.workload.due_ms(int(job[1:])))
+    assert all(parts), "a part of the schedule added nothing"
+    same_latency(result, "scheduled-to-added", [life.added - scheduled[job] for job, life in lives.items()])
+    same_latency(result, "scheduled-to-finished", [life.finished - scheduled[job] for job, life in lives.items()])
+    once = [life for life in lives.values() if life.runs == 1]
+    assert 0 < len(once) < len(lives), "no job was taken from a killed worker"
+    same_latency(result, "due-to-active", [life.active - life.due for life in once])
+    same_latency(result, "active-to-finished", [life.finished - life.active for life in once])
+    assert result.latencies["scheduled-to-added"].percentiles["100"] > 500, "the pause of a producer is not seen"
+    adding = [(min(life.added for life in part), max(life.added for life in part)) for part in parts]
+    working = [(min(life.active for life in part), max(life.finished for life in part)) for part in parts]
+    assert result.timed == result.produced.jobs == result.finished.jobs == len(lives)
+    assert result.produced.seconds == pytest.approx(sum(last - first for first, last in adding) / 1000)
+    assert result.finished.seconds == pytest.approx(_together_ms(working) / 1000)
+    _same_slices(result, list(lives.values()))
+
+
+def _together_ms(windows: Sequence[tuple[int, int]]) -> int:
+    """How many ms are in at least one of the windows."""
+    ends = sorted([(first, 1) for first, _ in windows] + [(last, -1) for _, last in windows], key=lambda end: end[0])
+    inside = total = 0
+    for (at, step), (following, _) in pairwise(ends):
+        inside += step
+        total += (following - at) * bool(inside)
+    return total
+
+
+@contextmanager
+def _load(*words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A load from the command line, which ends with the block."""
+    with subprocess.Popen([PROGRAM, "load", *words], env=clean_environment()) as process:
+        try:
+            yield process
+        finally:
+            _kill(family(process.pid))
+
+
+def _wait_for_added(client: Any, prefix: str, jobs: int) -> None:
+    def added() -> int:
+        return sum(int(client.get(f"{prefix}:load-{queue}:id") or 0) for queue in range(2))
+
+    wait_until(lambda: added() >= jobs, seen=added, within_s=END_S + jobs / 100)
+
+
+def _members(load: subprocess.Popen[bytes], what: str, least: int = 1) -> dict[int, str]:
+    """The processes of a load whose command lines contain this, the youngest first."""
+
+    def found() -> dict[int, str]:
+        return {pid: line for pid, line in sorted(family(load.pid).items(), reverse=True) if what in line}
+
+    wait_until(lambda: len(found()) >= least, seen=lambda: family(load.pid))
+    return found()
+
+
+async def _claim(server: RedisInstance, prefix: str, queue: str) -> None:
+    """Take a job as a worker that is killed before it ends it."""
+    host, port = server.nodes[0].split(":")
+    connection = {"host": host, "port": int(port)}
+    worker = Worker(queue, None, {"connection": connection, "prefix": prefix})
+    try:
+        async with asyncio.timeout(END_S):
+            while await worker.getNextJob("gone") is None:
+                pass
+    finally:
+        await worker.close()
+
+
+def _stop(processes: Iterable[int]) -> None:
+    for pid in processes:
+        os.kill(pid, signal.SIGSTOP)
+
+
+def _kill(processes: Iterable[int]) -> None:
+    for pid in processes:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def _paused(pid: int) -> Iterator[None]:
+    _stop([pid])
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _now_ms(client: Any) -> int:
+    seconds, microseconds = client.time()
+    return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 def test_jobs_that_a_killed_producer_had_added_belong_to_the_time_before_the_pause(spark: SparkSession) -> None:
