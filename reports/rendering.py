@@ -121,7 +121,7 @@ def load_notes(result: LoadResult) -> list[str]:
     if len(result.schedule) > 1:
         notes.append(
             f"The load was resumed ({len(result.schedule) - 1} times): the schedule continued where it had stopped, "
-            "and the time between is in no latency and in no rate."
+            "and the rate of adding leaves the time between out. Jobs that were there before waited for it."
         )
     if result.timed < result.produced.jobs:
         notes.append(
