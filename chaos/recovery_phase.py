@@ -7,13 +7,18 @@ A run that ends as soon as its fault is healed cannot show lasting damage. The i
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from chaos.clients import ChaosWorker
 from chaos.faults.base import ChaosSystem
 from chaos.workload import LIMITED, LONG, LONG_MS, MAIN, RATE
-from conformance.checkers.histories.evidence import CALLS_AFTER_HEALING, ENTRIES_AFTER_HEALING, entry_number
+from conformance.checkers.histories.evidence import (
+    CALLS_AFTER_HEALING,
+    ENTRIES_AFTER_HEALING,
+    RENEWING,
+    entry_number,
+)
 from conformance.checkers.histories.history import (
     EventReported,
     HandleChanged,
@@ -22,7 +27,9 @@ from conformance.checkers.histories.history import (
     RunEnded,
     RunPhase,
     RunStarted,
+    ScriptLine,
 )
+from conformance.checkers.histories.renewals import OFTEN
 from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
 from conformance.servers.connection import wait_until
 
@@ -54,9 +61,11 @@ class RecoveryProgress:
         """Entries reported by readers, by process."""
         self._readers: set[str] = set()
         self._last_reported: dict[str, tuple[int, int]] = {}
-        self._long_since: dict[str, float] = {}
-        self.long_runs = 0
-        """Ended runs of long jobs, in this phase or before it."""
+        self._long: dict[str, RunStarted] = {}
+        self._starts: Counter[str] = Counter()
+        self._renewals: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        self._sees_renewals = False
+        self._long_ended: list[tuple[RunStarted, float]] = []
 
     def __call__(self, line: HistoryLine) -> None:
         """Count a line."""
@@ -77,10 +86,28 @@ class RecoveryProgress:
                 self._last_reported.get(line.process, (0, 0)), entry_number(line.entry)
             )
         elif isinstance(line, RunStarted) and line.queue == LONG:
-            self._long_since[line.token] = line.at_ms
-        elif isinstance(line, RunEnded) and line.queue == LONG:
-            # Only runs that lasted as long as a long job count: after a loss, short jobs may have the same ids.
-            self.long_runs += line.at_ms - self._long_since.pop(line.token, line.at_ms) >= LONG_MS
+            self._long[line.token] = line
+            self._starts[line.name] += 1
+        elif isinstance(line, ScriptLine) and line.queue == LONG and line.script in RENEWING:
+            self._sees_renewals = True
+            for job in line.jobs or [line.job]:
+                self._renewals[line.process, job].append(line.at_ms)
+        elif isinstance(line, RunEnded) and line.queue == LONG and line.token in self._long:
+            self._long_ended.append((self._long.pop(line.token), line.at_ms))
+
+    @property
+    def long_runs(self) -> int:
+        """Ended runs of long jobs that held their lock, in this phase or before it."""
+        # Counted when it is asked for: the tap tells of a renewal somewhat later than the worker of the end.
+        return sum(self._held_its_lock(run, ended_ms) for run, ended_ms in self._long_ended)
+
+    def _held_its_lock(self, run: RunStarted, ended_ms: float) -> bool:
+        """Whether the run shows how a lock is renewed: a fault may have taken its job away."""
+        # Only runs that lasted as long as a long job count: after a loss, short jobs may have the same ids.
+        if ended_ms - run.at_ms < LONG_MS or self._starts[run.name] > 1:
+            return False
+        renewed = [at_ms for at_ms in self._renewals[run.process, run.job] if run.at_ms <= at_ms <= ended_ms]
+        return len(renewed) >= OFTEN or not self._sees_renewals
 
     def _notice_calm(self, line: HistoryLine) -> None:
         if isinstance(line, Ok):
