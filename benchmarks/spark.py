@@ -31,9 +31,10 @@ from benchmarks.stores import QUEUE, fill
 from conformance.problems import EnvironmentProblem
 from reports.diff.comparison import compare_snapshots
 from reports.diff.snapshot_comparison import SnapshotComparison
+from reports.load.planned_jobs import jobs_of
 from reports.load.production import produce
 from reports.load.target import LoadTarget, forget_progress
-from reports.load.workload import Workload, jobs_of
+from reports.load.workload import Workload
 from reports.session import SparkSettings, spark_session
 from reports.snapshot.folders import Folder, folder_at
 from reports.snapshot.plan import RedisSource

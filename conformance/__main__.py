@@ -10,7 +10,13 @@ import signal
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # what was ignored from the start stays so
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from conformance.cli.main import main
+
+def main() -> None:
+    """Run the program. Imported here, because the processes that it starts import this module as well."""
+    from conformance.cli.main import main as run  # noqa: PLC0415
+
+    run()
+
 
 if __name__ == "__main__":
     main()

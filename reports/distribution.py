@@ -16,6 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from queue import SimpleQueue
@@ -90,7 +91,7 @@ def _work_off(work: Callable[[Task], Result], waiting: deque[Task], ended: Simpl
 
 @dataclass(frozen=True)
 class InProcesses:
-    """Runs tasks in one process per processor. They are started for each call, which takes a second.
+    """Runs tasks in one process per processor. They are started for each call, or for a block (`kept_processes`).
 
     `last`: other programs of this machine go first.
     """
@@ -102,21 +103,56 @@ class InProcesses:
         if len(tasks) < 2:
             yield from map(work, tasks)
             return
-        # A fork would copy locks that other threads hold.
-        context = multiprocessing.get_context("spawn")
-        count = min(processors(), len(tasks))
-        with ProcessPoolExecutor(count, mp_context=context, initializer=_start_process, initargs=(self.last,)) as pool:
+        with _pool(last=self.last) as pool:
             waiting = [pool.submit(work, task) for task in tasks]
             try:
                 for done in as_completed(waiting):
                     yield done.result()
             except BrokenProcessPool as error:
+                if _KEPT:
+                    _KEPT[-1].pop(self.last, None)
                 raise EnvironmentProblem(
                     "a process that works on a part of the store has died", hint="often it had too little memory"
                 ) from error
             finally:
                 for future in waiting:
                     future.cancel()
+
+
+_KEPT: list[dict[bool, ProcessPoolExecutor]] = []
+"""The processes of each open block of `kept_processes`, by whether they go last."""
+
+
+@contextmanager
+def kept_processes() -> Iterator[None]:
+    """All calls of `InProcesses` in this block share their processes: the start of each costs half a second.
+
+    They end with the block, whatever they do.
+    """
+    _KEPT.append({})
+    try:
+        yield
+    finally:
+        end_processes()
+        for pool in _KEPT.pop().values():
+            pool.shutdown()
+
+
+@contextmanager
+def _pool(*, last: bool) -> Iterator[ProcessPoolExecutor]:
+    # A fork would copy locks that other threads hold.
+    start = partial(
+        ProcessPoolExecutor,
+        processors(),
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start_process,
+        initargs=(last,),
+    )
+    if not _KEPT:
+        with start() as pool:
+            yield pool
+        return
+    yield _KEPT[-1].get(last) or _KEPT[-1].setdefault(last, start())
 
 
 def end_processes() -> None:

@@ -27,10 +27,10 @@ from reports.load.backlog import BacklogSeries, observing
 from reports.load.barrier import StartBarrier, start_barrier
 from reports.load.histograms import Histogram, Latency
 from reports.load.latencies import LoadTimes, measure
+from reports.load.planned_jobs import jobs_of
 from reports.load.production import MICROSECONDS, ProducerCounts, produce
 from reports.load.result import LoadPhase, LoadResult, write_result
 from reports.load.target import LoadTarget, forget_progress, require_unused_queues
-from reports.load.workload import jobs_of
 from reports.session import OnSpark
 from reports.snapshot.folders import Folder
 from reports.snapshot.plan import RedisSource

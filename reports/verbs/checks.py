@@ -12,7 +12,7 @@ from reports.check.looks import look_again
 from reports.check.server_facts import store_facts
 from reports.check.store_check import check_snapshot
 from reports.check.summary import summarise_checks
-from reports.distribution import end_processes
+from reports.distribution import kept_processes
 from reports.history import check_jobs, has_jobs, header_of, result_of
 from reports.options import CheckConfig, HistoryConfig
 from reports.progress import shown
@@ -57,10 +57,8 @@ def check_history(config: HistoryConfig, history: Path) -> int:
         raise Undecidable(f"no job ran in {history}, so nothing can be checked", hint="record a longer chaos run")
     kept = None if snapshot is None else open_snapshot_folder(snapshot)
     with output_folder(out) as reports:
-        try:
+        with kept_processes():
             result = result_of(check_jobs(history, kept, watch=shown), str(history), str(snapshot or ""))
-        finally:
-            end_processes()
         written = write_history_reports(reports.local, result) if out is not None else ()
         print_history(result, Console())
         for address in reports.addresses_of(written):

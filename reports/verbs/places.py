@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from reports.distribution import Distribution, end_processes
+from reports.distribution import Distribution, kept_processes
 from reports.options import SparkConfig
 
 
@@ -16,10 +16,8 @@ def place_of(config: SparkConfig) -> Iterator[Distribution | None]:
     Processes of this machine end with the block.
     """
     if not config.wants_spark:
-        try:
+        with kept_processes():
             yield None
-        finally:
-            end_processes()
         return
     from reports.session import OnSpark, settings_of, spark_session  # noqa: PLC0415 - it takes half a second
 

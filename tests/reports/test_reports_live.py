@@ -9,12 +9,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from conformance.observe.reader import read_snapshot
 from conformance.problems import EnvironmentProblem
 from conformance.servers import RedisInstance
-from reports.distribution import Distribution, InProcesses, InThreads, attempt, attempt_number
+from reports.distribution import (
+    Distribution,
+    InProcesses,
+    InThreads,
+    attempt,
+    attempt_number,
+    kept_processes,
+    processors,
+)
 from reports.progress import LINE_EVERY_S, SILENT_S, Progress
 from reports.snapshot import plan as planning
 from reports.snapshot.folders import folder_at
@@ -60,6 +69,34 @@ def refused(number: int) -> int:
 def test_a_process_that_dies_is_reported_in_one_line() -> None:
     with pytest.raises(EnvironmentProblem, match="has died"):
         list(InProcesses().run(dead, [3, 4]))
+
+
+def process_of(_: int) -> int:
+    return os.getpid()
+
+
+def test_processes_are_kept_for_a_block_and_end_with_it() -> None:
+    with kept_processes():
+        first, second = (set(InProcesses().run(process_of, range(8))) for _ in range(2))
+        assert first & second
+        assert len(first | second) <= processors()
+        assert first & set(InProcesses(last=True).run(process_of, range(8))) == set(), "those that go last are others"
+    assert all(not psutil.pid_exists(pid) for pid in first | second)
+    assert set(InProcesses().run(process_of, range(8))) & (first | second) == set()
+
+
+def test_a_process_that_dies_spoils_no_later_call_of_its_block() -> None:
+    with kept_processes():
+        with pytest.raises(EnvironmentProblem, match="has died"):
+            list(InProcesses().run(dead, [3, 4]))
+        assert sorted(InProcesses().run(doubled, range(3))) == [0, 2, 4]
+
+
+@pytest.mark.parametrize("verb", ["diff", "checks", "snapshot"])
+def test_a_verb_that_needs_no_spark_does_not_import_it(verb: str) -> None:
+    """Half a second of processor time."""
+    code = f"import sys, reports.verbs.{verb}; print('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"
 
 
 def test_attempts_are_numbered() -> None:

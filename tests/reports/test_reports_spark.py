@@ -36,8 +36,9 @@ from reports.diff.summary import DiffSummary, summarise
 from reports.diff.values import DIFFERENCE_CLASSES
 from reports.distribution import Distribution, InProcesses, InThreads
 from reports.history import HistoryResult, check_jobs, result_of
+from reports.load.planned_jobs import jobs_of
 from reports.load.result import LoadResult
-from reports.load.workload import DelayShare, FailureShares, FlowShare, PayloadSize, PriorityShare, Workload, jobs_of
+from reports.load.workload import DelayShare, FailureShares, FlowShare, PayloadSize, PriorityShare, Workload
 from reports.session import OnSpark, SparkSettings, explained_spark
 from reports.snapshot.folders import Folder, folder_at
 from reports.snapshot.format import (

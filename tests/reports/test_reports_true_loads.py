@@ -28,10 +28,11 @@ from conformance.reference_impl import Worker
 from conformance.servers import RedisInstance
 from reports.load.barrier import ScheduleSegment
 from reports.load.latencies import job_times
+from reports.load.planned_jobs import jobs_of
 from reports.load.result import LoadResult, read_result
 from reports.load.run import LoadPlan, WorkerGroup, run_load
 from reports.load.target import LoadTarget
-from reports.load.workload import DelayShare, RampUp, Workload, jobs_of
+from reports.load.workload import DelayShare, RampUp, Workload
 from reports.rendering import load_notes, write_load_reports
 from reports.snapshot.folders import folder_at
 from tests.cli.cli_program import PROGRAM, clean_environment, family, wait_until
