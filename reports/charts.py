@@ -225,6 +225,7 @@ def class_chart(by_class: Mapping[str, int]) -> Markup:
     size = (7.2, 0.9 + 0.4 * max(1, len(by_class)))
     with _chart("Differences by class", size=size, xlabel="differences (number)") as chart:
         chart.axes.bar_label(chart.axes.barh(names, [by_class[name] for name in names], color=_COLOURS[1]), padding=3)
+        chart.axes.xaxis.get_major_locator().set_params(integer=True)
     return chart.svg
 
 

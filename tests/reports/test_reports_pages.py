@@ -125,6 +125,7 @@ def test_a_browser_shows_the_load(tmp_path: Path) -> None:
         assert text in shown, text
     assert shown.count("<svg") == 3
     assert 'scope="row">due-to-active' in shown
+    assert "`" not in shown, "Markdown in HTML"
     assert is_self_contained(html.read_text())
     assert "| due-to-active | 1,000 |" in markdown.read_text()
     assert index.name == "index.html"
@@ -137,6 +138,9 @@ def test_a_browser_shows_the_differences_and_runs_nothing_from_them(tmp_path: Pa
     shown = shown_by_chromium(paths["diff.html"])
     assert "3 differences, by class: missing, field." in shown
     assert "--queue q --job 17" in shown
+    assert '<td data-label="queue">all</td>' in shown
+    # Numbers of differences are whole; text in the chart is drawn as text.
+    assert not re.search(r">0\.\d+<", shown)
     assert "&lt;script&gt;alert(1)" in shown
     assert is_self_contained(paths["diff.html"].read_text())
     cases = ET.fromstring(paths["junit.xml"].read_text()).iter("testcase")  # noqa: S314 - our own file
