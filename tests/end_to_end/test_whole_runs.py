@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -28,6 +29,8 @@ DEADLINE_S = 600
 
 WITHOUT_CLOCK = "tests.gate.clockless_node"
 DAYS = 16
+TURNS = 3
+"""Days after which a long run has its turn again."""
 
 
 def areas_of(day: date) -> list[str]:
@@ -76,12 +79,14 @@ def test_a_brief_run_is_conformant(arguments: list[str], tmp_path: Path) -> None
     _is_conformant(arguments, tmp_path)
 
 
+@pytest.mark.turns(days=TURNS)
 @pytest.mark.parametrize("arguments", RUNS.values(), ids=RUNS.keys())
 def test_a_whole_run_is_conformant(arguments: list[str], tmp_path: Path) -> None:
     _is_conformant(arguments, tmp_path)
 
 
 # All of it at once takes as long as fifty other tests: `make clients`.
+@pytest.mark.turns(days=TURNS)
 @pytest.mark.parametrize("oracle", KNOWN_TO_DIFFER_FROM)
 def test_the_official_python_client_fails_as_listed(oracle: str, tmp_path: Path) -> None:
     path = KNOWN_TO_DIFFER_FROM[oracle]
@@ -103,6 +108,7 @@ def test_every_area_has_its_day() -> None:
     days = [areas_of(first + timedelta(days=day)) for day in range(DAYS)]
     areas = [word for words in days for word in words if word != "--select"]
     assert sorted(areas) == sorted(load_ledger().areas)
+    assert math.gcd(DAYS, TURNS) == 1, "some areas would never come"
 
 
 def _is_conformant(arguments: list[str], tmp_path: Path) -> None:
