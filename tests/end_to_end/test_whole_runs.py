@@ -169,5 +169,5 @@ def test_every_scenario_is_run_on_both_clients_and_both_kinds_of_redis() -> None
         ["node", "cluster:3"],
     ]
     in_ci = (ROOT / ".ci" / "run").read_text("utf-8")
-    assert "\nmake full-node-without-clock " in in_ci
-    assert "\nmake full-reference-cluster " in in_ci
+    assert "\n    part core-node make full-node-without-clock " in in_ci
+    assert "\n    part core-cluster make full-reference-cluster " in in_ci
