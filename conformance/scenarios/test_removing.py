@@ -8,7 +8,7 @@ import pytest
 
 from conformance.driver.ops import job as job_ops
 from conformance.driver.ops import queue as queue_ops
-from conformance.participants.expect import equal
+from conformance.participants.expect import between, equal
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
@@ -224,10 +224,10 @@ def test_an_active_job_without_lock_is_removed(client: Participant) -> None:
 ORPHANED = dict.fromkeys(("one-state", "owned-keys", "oracle-health"), "jobs were orphaned on purpose")
 
 
-def _orphans_among_others(client: Participant) -> QueueHandle:
-    """Jobs in every state, a scheduler and ids that are owned; and three jobs that are in no state."""
+def _orphans_among_others(client: Participant, number: int) -> QueueHandle:
+    """Jobs in every state, a scheduler and ids that are owned; and that number of jobs that are in no state."""
     queue, worker = client.queue(), client.worker()
-    for orphan in ("orphan-1", "orphan-2", "orphan-3"):
+    for orphan in (f"orphan-{place}" for place in range(1, number + 1)):
         queue.add("orphan", {}, jobId=orphan)
         queue.log(orphan, "seen")
     queue.redis.delete("wait")
@@ -247,7 +247,7 @@ def _orphans_among_others(client: Participant) -> QueueHandle:
 @scenario("lifecycle.remove.orphans", bullmq=">=5.70.2", without=ORPHANED)
 def test_orphaned_jobs_are_removed(client: Participant) -> None:
     """A hash that no list and no set names is of no use, and its logs go too."""
-    queue = _orphans_among_others(client)
+    queue = _orphans_among_others(client, 3)
     kept = {name for name in queue.redis.types() if not name.startswith("orphan")}
     equal(queue.call(queue_ops.RemoveOrphanedJobs()).count, 3, "three jobs are removed")
     equal(set(queue.redis.types()), kept, "they are gone with their logs, and nothing else is")
@@ -257,6 +257,8 @@ def test_orphaned_jobs_are_removed(client: Participant) -> None:
 @scenario("lifecycle.remove.orphans", bullmq=">=5.70.2", without=ORPHANED, compare=False)
 def test_orphaned_jobs_are_removed_up_to_a_limit(client: Participant) -> None:
     """The limit bounds the work of one call."""
-    queue = _orphans_among_others(client)
-    equal(queue.call(queue_ops.RemoveOrphanedJobs(count=1, limit=2)).count, 2, "two jobs are removed")
-    equal(queue.call(queue_ops.RemoveOrphanedJobs(count=1, limit=2)).count, 1, "the next call removes the last one")
+    queue = _orphans_among_others(client, 12)
+    removed = queue.call(queue_ops.RemoveOrphanedJobs(count=1, limit=2)).count
+    # A page of SCAN is worked off whole, and has all keys of a hash bucket, whatever COUNT says.
+    between(removed, 2, 7, "the call ends with the page that reaches the limit")
+    equal(queue.call(queue_ops.RemoveOrphanedJobs()).count, 12 - removed, "the next call removes the others")
