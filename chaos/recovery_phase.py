@@ -98,7 +98,7 @@ class RecoveryProgress:
     @property
     def long_runs(self) -> int:
         """Ended runs of long jobs that held their lock, in this phase or before it."""
-        # Counted when it is asked for: the tap tells of a renewal somewhat later than the worker of the end.
+        # Computed on demand, because the tap reports a renewal later than the worker reports the end of its run.
         return sum(self._held_its_lock(run, ended_ms) for run, ended_ms in self._long_ended)
 
     def _held_its_lock(self, run: RunStarted, ended_ms: float) -> bool:

@@ -127,7 +127,7 @@ _KEPT: list[dict[bool, ProcessPoolExecutor]] = []
 def kept_processes() -> Iterator[None]:
     """All calls of `InProcesses` in this block share their processes: the start of each costs half a second.
 
-    They end with the block, whatever they do.
+    They end with the block, and unfinished tasks with them.
     """
     _KEPT.append({})
     try:

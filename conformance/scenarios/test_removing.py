@@ -259,6 +259,6 @@ def test_orphaned_jobs_are_removed_up_to_a_limit(client: Participant) -> None:
     """The limit bounds the work of one call."""
     queue = _orphans_among_others(client, 12)
     removed = queue.call(queue_ops.RemoveOrphanedJobs(count=1, limit=2)).count
-    # A page of SCAN is worked off whole, and has all keys of a hash bucket, whatever COUNT says.
+    # Every key of a page of SCAN is handled, and a page holds all keys of a hash bucket even if COUNT is 1.
     between(removed, 2, 7, "the call ends with the page that reaches the limit")
     equal(queue.call(queue_ops.RemoveOrphanedJobs()).count, 12 - removed, "the next call removes the others")

@@ -1,4 +1,4 @@
-"""What a run waits for after its last fault: enough for the invariants, whatever the fault has destroyed."""
+"""After its last fault a run waits until there is enough for the invariants to judge."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WHOLE = ended(LONG_MS, "t:1")
     ("lines", "runs"),
     [
         ([started(0, "t:1"), *RENEWED, WHOLE], 1),
-        ([started(0, "t:1"), WHOLE], 1),  # there is no tap
+        ([started(0, "t:1"), WHOLE], 1),  # without a tap
         ([started(0, "t:1"), *RENEWED[:2], WHOLE], 0),
         ([started(0, "t:1"), *REFUSED, WHOLE], 0),
         ([started(0, "t:1"), *OF_ANOTHER, WHOLE], 0),

@@ -29,7 +29,7 @@ CALL_MS = 20_000
 WORKED_OFF_S = 90.0
 HOUR_MS = 3_600_000
 JOBS_LEFT = 80
-"""Every client leaves at least so many jobs; with none, there would be nothing to check."""
+"""Each client leaves at least this many jobs; without jobs there would be nothing to check."""
 
 CLIENTS = ("node", "node@6.7.0", "reference", *sorted(client_folders()))
 NAMES = "worker-name-unreadable"

@@ -51,7 +51,7 @@ class Link:
     async def until_next_attempt(self, least_s: float) -> None:
         """Sleep for at least this time (s), and until the next attempt is due or another connection gets through.
 
-        After a long outage the pause is so long that a worker would be idle, although its other connection works.
+        After a long outage the pause is many seconds: a worker would stay idle although its other connection works.
         """
         # The pause is 0 as soon as another connection has reached Redis again.
         await asyncio.sleep(least_s)
