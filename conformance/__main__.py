@@ -10,13 +10,7 @@ import signal
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # what was ignored from the start stays so
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-
-def main() -> None:
-    """Run the program. Imported here, because the processes that it starts import this module as well."""
-    from conformance.cli.main import main as run  # noqa: PLC0415
-
-    run()
-
+from conformance.cli.main import main
 
 if __name__ == "__main__":
     main()
