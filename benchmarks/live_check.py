@@ -10,10 +10,7 @@ finding. The delay of clients is measured by single commands, in turns with and 
 from __future__ import annotations
 
 import argparse
-import os
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -24,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.commands import Ran, ran
 from benchmarks.stores import QUEUE, fill
 from conformance.servers import RedisInstance, open_server
 from reports.check.summary import CheckSummary
@@ -35,15 +33,11 @@ PROBE_EVERY_S = 0.002
 ALONE_S = 10.0
 
 
-def check(store: str, out: Path) -> tuple[CheckSummary, float]:
-    """Check a store in a process of its own; returns its report and processor time (s)."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    words = [sys.executable, "-m", "conformance", "check", store, "--out", str(out)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode in (0, 1), done.stderr
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return msgspec.json.decode((out / "check.json").read_bytes(), type=CheckSummary), used
+def check(store: str, out: Path) -> tuple[CheckSummary, Ran]:
+    """Check a store in a process of its own; returns its report, and what it took."""
+    done = ran([sys.executable, "-m", "conformance", "check", store, "--out", str(out)])
+    assert done.code in (0, 1), done.output
+    return msgspec.json.decode((out / "check.json").read_bytes(), type=CheckSummary), done
 
 
 @contextmanager
@@ -83,6 +77,10 @@ def missing(summary: CheckSummary) -> list[str]:
     return [case.name for case in DAMAGES if found.get(case.name, set()) != set(case.findings)]
 
 
+def _text(took: Ran) -> str:
+    return f"{took.seconds:.1f} s, {took.cpu_s:.1f} s of processor time, {took.peak_mb:.0f} MB"
+
+
 def main() -> int:
     """Run it; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -104,32 +102,25 @@ def main() -> int:
                 # Before each run again: the machine changes from minute to minute.
                 with probe(server) as alone:
                     time.sleep(ALONE_S)
-                began = time.monotonic()
                 with probe(server) as beside:
-                    summary, seconds = check(store, out / str(run))
-                wall_s = time.monotonic() - began
+                    summary, took = check(store, out / str(run))
                 wrong += summary.total
                 growth.append(quantile(beside, 0.99) / quantile(alone, 0.99))
                 late = f"p99 {quantile(beside, 0.99):.2f} ms, alone {quantile(alone, 0.99):.2f} ms"
                 found = f"{summary.total} places, {summary.fleeting} fleeting"
-                took = f"{wall_s:.1f} s, {seconds:.1f} s of processor time"
-                print(f"run {run}: {summary.jobs} jobs, {found}; {took}; {late}", flush=True)
+                print(f"run {run}: {summary.jobs} jobs, {found}; {_text(took)}; {late}", flush=True)
             if growth:
                 print(f"the p99 is {statistics.median(growth):.2f} times that alone (median of {len(growth)})")
             damage(server, PREFIX, DAMAGES)
-            summary, seconds = check(store, out / "damaged")
+            summary, took = check(store, out / "damaged")
             counts = {cause.cause: cause.count for cause in summary.causes}
-            print(f"damaged: {len(DAMAGES)} damages, wrong: {missing(summary)}; {seconds:.1f} s; {counts}")
+            print(f"damaged: {len(DAMAGES)} damages, wrong: {missing(summary)}; {_text(took)}; {counts}")
             wrong += len(missing(summary))
         with server.connect() as client:
             client.save()
             settings = client.config_get("d*")
-        began = time.monotonic()
-        summary, seconds = check(f"{settings['dir']}/{settings['dbfilename']}#{PREFIX}", out / "rdb")
-        took = f"{time.monotonic() - began:.1f} s, {seconds:.1f} s of processor time"
-        print(f"RDB file: {summary.jobs} jobs, {summary.total} places; {took}")
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
-    print(f"largest process: {peak} MiB on {os.cpu_count()} processors")
+        summary, took = check(f"{settings['dir']}/{settings['dbfilename']}#{PREFIX}", out / "rdb")
+        print(f"RDB file: {summary.jobs} jobs, {summary.total} places; {_text(took)}")
     return 1 if wrong else 0
 
 

@@ -17,34 +17,28 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
 from typing import Final, NoReturn
 
-import psutil
 import pyarrow.parquet as pq
 from rich.console import Console
 
 from benchmarks import sessions
+from benchmarks.commands import CONSOLE, Ran, ran
 from benchmarks.planted import CHANGES, Found, expected_differences, expected_hidden, planted
 from benchmarks.stores import copy_store, fill
 from conformance.problems import EnvironmentProblem
 from conformance.servers import RedisInstance, open_server
 
-CONSOLE: Final = Console(stderr=True)
 PREFIX: Final = "bull"
-# Five samples a second are enough for a peak that lasts for seconds.
-SAMPLE_S: Final = 0.2
 
 LIVE, REPLICATED, STORED, PEER = "live", "through RDB", "two snapshots", "RedisFullCheck"
 
@@ -71,20 +65,6 @@ MIXED_LOAD: Final = {
     "failures": {"once": 0.05, "always": 0.01},
     "flows": {"share": 0.02, "children": 3},
 }
-
-
-@dataclass(frozen=True)
-class Ran:
-    """A finished command.
-
-    `cpu_s`: processor time (s) of all its processes; `peak_mb`: their peak resident memory together (MB).
-    """
-
-    seconds: float
-    cpu_s: float
-    peak_mb: float
-    code: int
-    output: str
 
 
 @dataclass(frozen=True)
@@ -269,44 +249,6 @@ def full_check_findings(program: Path, stores: Stores) -> int:
     _succeeded(ran(full_check_words(program, stores)))
     lines = result.read_text("utf-8", "replace").splitlines() if result.exists() else []
     return len({line.split("\t")[2] for line in lines if line.count("\t") >= 2})
-
-
-def ran(words: Sequence[str]) -> Ran:
-    """Run a command and measure its processor time and its memory."""
-    CONSOLE.print(" ".join(words), style="dim")
-    started, spent_s, peak, ended = time.monotonic(), _children_s(), [0.0], Event()
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        watch = Thread(target=_watch, args=(process.pid, peak, ended))
-        watch.start()
-        output, _ = process.communicate()
-        ended.set()
-        watch.join()
-    seconds, cpu_s = time.monotonic() - started, _children_s() - spent_s
-    CONSOLE.print(f"  {seconds:.1f} s, {cpu_s:.1f} CPU-s, {peak[0]:.0f} MB, exit {process.returncode}", style="dim")
-    return Ran(seconds, cpu_s, peak[0], process.returncode, output)
-
-
-def _children_s() -> float:
-    """Processor time (s) of all processes that this one has waited for, and of theirs."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
-def _watch(pid: int, peak: list[float], ended: Event) -> None:
-    while not ended.wait(SAMPLE_S):
-        peak[0] = max(peak[0], _resident_mb(pid))
-
-
-def _resident_mb(pid: int) -> float:
-    # A process may end between listing it and reading its memory.
-    total = 0
-    try:
-        process = psutil.Process(pid)
-        for member in [process, *process.children(recursive=True)]:
-            total += member.memory_info().rss
-    except psutil.Error:
-        pass
-    return total / 2**20
 
 
 def _print_times(measured: dict[str, list[Ran]], jobs: int, *, mixed: bool) -> None:
