@@ -327,7 +327,8 @@ def test_the_delay_of_a_retry_has_a_maximum(client: Participant) -> None:
         worker.resolve(job, "fail")
         client.eventually(partial(queue.redis.state, job), partial(eq, ["delayed"]), "the job is delayed")
         delays.append(int(str(queue.redis.field(job, "delay"))))
-    equal(len(_look(client, lambda: worker.log_lines("Job retried"), bool, "retries are logged")), 8, "retries")
+    # The worker logs a retry after Redis has delayed the job.
+    _look(client, lambda: len(worker.log_lines("Job retried")), partial(eq, len(delays)), "each retry is logged")
     equal(delays[0], HOUR_MS, "the longest delay (ms)")
     equal(delays[1], 60_000, "the longest delay that the job allows (ms)")
     for delay in delays[2:]:
