@@ -17,6 +17,7 @@ import pyarrow.parquet
 
 from conformance.problems import UsageProblem
 from reports.snapshot.folders import UNFINISHED, Folder, explained_folder
+from reports.snapshot.kept_tables import keep, kept
 
 SCHEMA_VERSION = 3
 """Written into every manifest; a reader refuses what it does not know."""
@@ -183,8 +184,9 @@ def file_name(bucket: int, part: int, attempt: int, number: int) -> str:
 def write_file(folder: Folder, table: str, name: str, rows: pa.Table) -> tuple[str, int]:
     """Write rows of one table; returns the file's path below the snapshot, and its size (bytes). Raises OSError."""
     below = _of_table(folder / ROWS, table)
-    kept = rows.select(_STORED.names)
-    size = below.write_table(name, kept, compression="zstd", compression_level=1, use_dictionary=_REPEATED)
+    stored = rows.select(_STORED.names)
+    size = below.write_table(name, stored, compression="zstd", compression_level=1, use_dictionary=_REPEATED)
+    keep(f"{below}/{name}", stored)
     return f"{ROWS}/{below.name}/{name}", size
 
 
@@ -194,6 +196,7 @@ def write_digests(folder: Folder, table: str, name: str, digests: pa.Table) -> t
     compression = {column: "none" if column in _HASHES else "zstd" for column in digests.column_names}
     below = _of_table(folder / DIGESTS, table)
     size = below.write_table(name, digests, compression=compression, use_dictionary=["queue"])
+    keep(f"{below}/{name}", digests.set_column(0, "queue", digests.column("queue").dictionary_encode()))
     return f"{DIGESTS}/{below.name}/{name}", size
 
 
@@ -219,7 +222,10 @@ def read_bucket(folder: Folder, table: str, bucket: int, buckets: int) -> pa.Tab
 
 def read_rows(folder: Folder, table: str, name: str) -> pa.Table:
     """The rows in one file. Raises OSError."""
-    with _of_table(folder / ROWS, table).opened(name) as file:
+    below = _of_table(folder / ROWS, table)
+    if (known := kept(f"{below}/{name}")) is not None:
+        return known
+    with below.opened(name) as file:
         rows = pyarrow.parquet.ParquetFile(file).read(use_threads=False)
     # Maps are read with the names that Parquet gives to their parts.
     return rows.cast(_STORED)
@@ -232,7 +238,10 @@ def no_rows() -> pa.Table:
 
 def read_digests(folder: Folder, table: str, name: str) -> pa.Table:
     """The digests of the rows in one file, in the order of the rows. Raises OSError."""
-    with _of_table(folder / DIGESTS, table).opened(name) as file:
+    below = _of_table(folder / DIGESTS, table)
+    if (known := kept(f"{below}/{name}")) is not None:
+        return known
+    with below.opened(name) as file:
         return pyarrow.parquet.ParquetFile(file, read_dictionary=["queue"]).read(use_threads=False)
 
 

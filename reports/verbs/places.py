@@ -7,16 +7,17 @@ from contextlib import contextmanager
 
 from reports.distribution import Distribution, kept_processes
 from reports.options import SparkConfig
+from reports.snapshot.kept_tables import kept_tables
 
 
 @contextmanager
 def place_of(config: SparkConfig) -> Iterator[Distribution | None]:
     """The executors of Spark if the options ask for them; None: this machine. Raises Problems.
 
-    Processes of this machine end with the block.
+    Processes of this machine end with the block, and tables in memory are given up.
     """
     if not config.wants_spark:
-        with kept_processes():
+        with kept_processes(), kept_tables():
             yield None
         return
     from reports.session import OnSpark, settings_of, spark_session  # noqa: PLC0415 - it takes half a second

@@ -27,7 +27,7 @@ from conformance.protocol.keys import SLOTS, slot_of
 from conformance.protocol.states import QUEUE_KEYS
 from conformance.servers import RedisInstance, open_server
 from conformance.servers.connection import ServerFacts
-from reports.snapshot import hashes, pace, reading, streams
+from reports.snapshot import hashes, kept_tables, pace, reading, streams
 from reports.snapshot import plan as planning
 from reports.snapshot import store as snapshot_store
 from reports.snapshot.folders import Folder, folder_at
@@ -40,7 +40,9 @@ from reports.snapshot.format import (
     lots_for,
     open_snapshot_folder,
     read_bucket,
+    read_digests,
     read_manifest,
+    read_rows,
     versioned_folder,
     write_manifest,
 )
@@ -543,6 +545,41 @@ def test_what_is_kept_is_what_was_read_in_as_many_buckets_or_fewer(
     assert dict(counted) == {table: len(rows) for table, rows in read.items() if rows}
     assert {count.queue for part in written for count in part.counts if count.generated} == {"many"}
     assert {count.event_limit for part in written for count in part.counts if count.queue == "many"} == {None, 77.0}
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_tables_are_the_same_from_memory_and_from_their_files(
+    server: RedisInstance, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, room: bool
+) -> None:
+    monkeypatch.setattr(snapshot_store, "ROWS_AT_A_TIME", 50)
+    monkeypatch.setattr(kept_tables, "MOST_BYTES", 2**20 if room else 0)
+    write(server, prefix, store(prefix))
+    with kept_tables.kept_tables():
+        keep(server, prefix, tmp_path, 4)
+        with monkeypatch.context() as without_files:
+            if room:
+                without_files.setattr(Folder, "opened", None)  # a file that is read would be an error
+            from_memory = all_tables(tmp_path)
+    from_files = all_tables(tmp_path)
+    assert {kind: len(tables) for kind, tables in from_memory.items()}.keys() == {"rows", "digests"}
+    assert from_memory == from_files
+
+
+def all_tables(folder: Path) -> dict[str, dict[str, list[str]]]:
+    """The rows of each file of a snapshot, by kind and name, as texts."""
+    readers = {"rows": read_rows, "digests": read_digests}
+    return {
+        kind: {
+            f"{below.name}/{file.name}": as_values(read(folder_at(folder), below.name.partition("=")[2], file.name))
+            for below in (folder / kind).iterdir()
+            for file in below.iterdir()
+        }
+        for kind, read in readers.items()
+    }
+
+
+def as_values(table: pa.Table) -> list[str]:
+    return [repr(row) for batch in table.to_batches() for row in batch.to_pylist()]
 
 
 def test_more_buckets_do_not_make_smaller_files(
