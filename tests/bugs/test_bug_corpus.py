@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from datetime import date
 from pathlib import Path
 from typing import Any, get_args
@@ -11,6 +13,7 @@ import pytest
 from conformance.bugs import corpus
 from conformance.bugs.corpus import BlindDraw, Bug, Port, corpus_of, load_blind_draw, load_corpus
 from conformance.bugs.page import bugs_page, recall_text
+from conformance.gate.selection import all_scenarios
 from conformance.mutants.registry import MUTANTS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "bugs.md"
@@ -35,6 +38,18 @@ def test_planted_defects_exist() -> None:
 
 def test_every_caught_bug_says_whether_fuzz_finds_it() -> None:
     assert [row.id for row in load_corpus().values() if row.status == "caught" and row.fuzz is None] == []
+
+
+def test_a_selection_leaves_a_scenario_that_decides_the_requirement() -> None:
+    # A run with the fix decides only what its scenarios are about: without such a scenario nothing shows the fix.
+    about = defaultdict(set)
+    for name, scenario in all_scenarios():
+        for requirement in scenario.requirements:
+            about[requirement].add(name)
+    rows = [row for row in load_corpus().values() if row.status == "caught" and row.select]
+    names = {row.id: re.split(r"[\[?*]", row.select)[0] for row in rows}
+    assert names
+    assert [row.id for row in rows if not any(name.startswith(names[row.id]) for name in about[row.requirement])] == []
 
 
 def test_a_bug_that_another_port_proves_has_the_same_fix() -> None:

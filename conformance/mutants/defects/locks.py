@@ -303,7 +303,11 @@ def locks_ignored(damage: Damage) -> None:
     damage.commands(_STALLED_CHECK, 'if command[1] == "EXISTS" and on(command, "lock") then return 0 end')
 
 
-@mutant("stalled.wakes-no-worker", kills=("order.marker.base",), by=("stalled/a_recovered_job_runs_next",))
+@mutant(
+    "stalled.wakes-no-worker",
+    kills=("order.marker.base",),
+    by=("order/a_job_that_waits_again_sets_the_base_marker",),
+)
 def wakes_no_worker(damage: Damage) -> None:
     """A recovered job leaves no marker, so that an idle worker sleeps on."""
     damage.commands(_STALLED_CHECK, 'if command[1] == "ZADD" and on(command, "marker") then return 0 end')
