@@ -320,6 +320,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 """What is named, and the change of an installed environment."""
 
 
+@pytest.mark.turns(days=len(CHANGES))
 @pytest.mark.parametrize(("name", "change"), CHANGES.items(), ids=CHANGES)
 def test_a_changed_file_of_an_environment_is_named(
     tmp_path: Path, cache: Path, announced: list[str], name: str, change: Callable[[Path], object]

@@ -32,6 +32,9 @@ JOBS_LEFT = 80
 """Each client leaves at least this many jobs; without jobs there would be nothing to check."""
 
 CLIENTS = ("node", "node@6.7.0", "reference", *sorted(client_folders()))
+CRATES = ("bullmq-rs", "rust-official")
+"""They are compiled first, which takes one or two minutes of processor time each."""
+
 NAMES = "worker-name-unreadable"
 KNOWN: dict[str, dict[str, str]] = {
     "bullmq-rs": {NAMES: "interop.workers-seen", "parent-unreadable": "invariant.parent-fields"},
@@ -232,7 +235,9 @@ def checked(user: User, out: Path) -> set[str]:
     return {cause.cause for cause in summary.causes}
 
 
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.turns(days=8) if name in CRATES else ()) for name in CLIENTS]
+)
 def test_what_a_client_leaves_is_sound(name: str, toolchain: Toolchain, server: RedisInstance, tmp_path: Path) -> None:
     try:
         launch = toolchain.launch(name)
