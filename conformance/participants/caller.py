@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from typing import Any, Literal, TypeVar, cast
 
@@ -36,6 +36,7 @@ from conformance.participants.call_translation import (
 )
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import ParticipantClock
+from conformance.participants.expect import Mismatch
 from conformance.participants.missing_answers import added_in_redis, answer_from_redis
 from conformance.participants.names import Names
 from conformance.participants.pending import Pending
@@ -120,11 +121,22 @@ class Caller:
         self._handles, self.wait_limits = other._handles, other.wait_limits
         self.closed_loops = other.closed_loops
 
-    def waiting(self, sentence: str, within_ms: int) -> AbstractContextManager[Wait]:
-        """A wait for the condition that the sentence states."""
+    @contextmanager
+    def waiting(self, sentence: str, within_ms: int) -> Iterator[Wait]:
+        """A wait for the condition that the sentence states.
+
+        A Mismatch becomes OperationUnsupported if a call that is still to be settled was: nothing else can be expected.
+        """
         self.transcript.step = f"waiting until {sentence}"
         # A partner is not under test: its waits are not cut short, as the oracle's are not.
-        return self.wait_limits.wait("client" if self.role == "client" else "oracle", sentence, within_ms)
+        with self.wait_limits.wait("client" if self.role == "client" else "oracle", sentence, within_ms) as wait:
+            try:
+                yield wait
+            except Mismatch:
+                for pending in self._pending:
+                    if isinstance(pending.failure, OperationUnsupported):
+                        raise pending.failure from None
+                raise
 
     @property
     def prefix(self) -> str:

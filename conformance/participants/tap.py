@@ -82,7 +82,12 @@ class HeldCommand:
 
     @property
     def commands(self) -> tuple[CommandRecord, ...]:
-        """The commands to which the rule has been applied so far."""
+        """The commands to which the rule has been applied so far.
+
+        Raises OperationUnsupported if there are none, and the client will send none.
+        """
+        if not self._barrier.reached.commands:
+            self._tap.raise_ended()
         return self._barrier.reached.commands
 
     def release(self) -> None:
@@ -213,7 +218,7 @@ class ParticipantTap:
                 except NotSeen as error:
                     not_seen = error
                 # After the attempt: the command may have come together with the end of its call.
-                self._raise_ended()
+                self.raise_ended()
                 if wait.left_ms <= 0:
                     break
             raise self.missed(not_seen, wait) from not_seen
@@ -226,7 +231,7 @@ class ParticipantTap:
             return OperationUnsupported("tap", f"this client calls unofficial scripts ({not_seen})")
         return wait.mismatch(SENTENCE, str(not_seen))
 
-    def _raise_ended(self) -> None:
+    def raise_ended(self) -> None:
         """Raise the failure of a pending call that cannot send the command any more, or that the stand-in has done."""
         for pending in self._pending:
             if isinstance(pending.failure, OperationUnsupported | OperationGivenUp | DriverBroken):

@@ -280,3 +280,21 @@ def test_a_key_that_the_client_damages_is_its_mistake(
     healthy, scripted = adding(server), adding(server, Defect(hash={"data": "{"}, counts=answers(count=0)))
     result = tried(of(counts_one), bench_of(mini(ops=healthy), mini(ops=scripted)))
     assert [finding.where for finding in result.findings if finding.source == "invariant"] == ["invariant.json-texts"]
+
+
+def counts_meanwhile(client: Participant) -> None:
+    """A call that another thread makes is answered."""
+    queue = client.queue()
+    pending = client.meanwhile(lambda: queue.call(ops.CountPending()))
+    client.eventually(lambda: pending.done and not pending.failure, bool, "it is answered", within_ms=300)
+
+
+@pytest.mark.parametrize(
+    ("answer", "blamed", "unsupported"), [(refuses(), [], True), (fails("other", "broken"), ["assertion"], False)]
+)
+def test_a_wait_for_what_another_thread_cannot_do_blames_nobody(
+    answer: Handler, blamed: list[str], mini: MiniatureDrivers, bench_of: BenchOf, *, unsupported: bool
+) -> None:
+    result = tried(of(counts_meanwhile), bench_of(mini(), mini(ops={"queue.count": answer})))
+    assert [finding.source for finding in result.findings] == blamed
+    assert bool(result.unsupported) == unsupported
