@@ -17,7 +17,7 @@ from conformance.participants.login import own_login
 from conformance.participants.marks import scenario
 from conformance.participants.own_redis import own_redis
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.races import let_arrive
+from conformance.scenarios.support.races import let_arrive, let_block
 from conformance.scenarios.support.steps import node
 
 AWAY_MS: Final = 2000
@@ -54,7 +54,7 @@ def test_a_closed_worker_never_connects_again(client: Participant) -> None:
     # Twice a second for the stalled check: its timer must end as well.
     worker = client.worker("noop", drainDelay=1, stalledInterval=500)
     worker.wait_local("completed", job)
-    client.tap.wait_for(lambda command: command.name == "BZPOPMIN")
+    let_block(client)
     worker.close()
     client.eventually(
         lambda: len(client.tap.connections()), lambda left: left <= of_queue, "only the queue is connected"
@@ -238,7 +238,7 @@ def test_a_waiting_worker_holds_up_no_call(client: Participant, form: str) -> No
     given = client.connecting(form=form)
     # 30 s: a call that waits for the end of the wait misses its deadline.
     queue, worker = given.queue(), given.worker("noop", drainDelay=30)
-    client.tap.wait_for(lambda command: command.name == "BZPOPMIN")
+    let_block(client)
     adding = client.meanwhile(lambda: _outcome(given, "queue", queue.handle, within_ms=40_000))
     equal(adding.result(within_ms=5000), "ok", "the call succeeds")
     worker.wait_local("completed", "1")

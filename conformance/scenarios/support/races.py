@@ -91,6 +91,12 @@ def let_arrive(queue: QueueHandle, *started: Pending[Any]) -> None:
         queue.is_paused()
 
 
+def let_block(client: Participant) -> None:
+    """Wait until Redis blocks the worker's wait for jobs: its first one may be answered at once, by a marker."""
+    client.tap.wait_for(lambda command: command.name == "BZPOPMIN")
+    client.eventually(lambda: client.is_blocked_since(0), bool, "the worker waits for jobs")
+
+
 # Free races: the machine decides which call is first. The allowed outcomes are listed; any other fails, in any round.
 
 # Enough that an order that happens in one round of fifty is still seen in most runs.
