@@ -107,7 +107,6 @@ DIGESTS = "digests"
 """Folder of the digests: to each file of rows that belong to jobs one of the same name, whose rows are in its order."""
 
 MOST_BUCKETS = 512
-FEWEST_BUCKETS = 2
 
 BUCKETS_OF_A_LOT = 64
 """Buckets of rows that are written together; with more buckets, more rows are collected first (`lots_for`)."""
@@ -133,8 +132,8 @@ def buckets_for(keys: int, used_bytes: int) -> int:
 
     A power of two, so that fewer buckets are unions of more.
     """
-    buckets = max(keys // KEYS_PER_BUCKET, used_bytes // BYTES_PER_BUCKET)
-    return min(MOST_BUCKETS, max(FEWEST_BUCKETS, power_of_two(buckets)))
+    buckets = max(-(-keys // KEYS_PER_BUCKET), used_bytes // BYTES_PER_BUCKET)
+    return min(MOST_BUCKETS, power_of_two(buckets))
 
 
 def lots_for(buckets: int) -> int:

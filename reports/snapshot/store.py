@@ -186,6 +186,9 @@ class HeldRows:
 
 def in_buckets(rows: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
     """The rows of each bucket that has any. Rows without a job id are in the bucket of the empty id."""
+    if buckets == 1:
+        yield 0, rows
+        return
     places = buckets_of(rows.column("id").combine_chunks().view(pa.binary()), buckets)
     order = np.argsort(places, kind="stable")
     ordered = rows.take(pa.array(order))

@@ -225,7 +225,7 @@ def test_fewer_buckets_are_unions_of_more(name: bytes, few: int, many: int) -> N
 
 
 def test_the_number_of_buckets_grows_with_the_store() -> None:
-    assert [buckets_for(keys, 0) for keys in (0, 400_000, 2_000_000, 10**9)] == [2, 4, 16, 512]
+    assert [buckets_for(keys, 0) for keys in (0, 131_072, 131_073, 400_000, 2_000_000, 10**9)] == [1, 1, 2, 4, 16, 512]
     assert [buckets_for(10_000, size * 2**30) for size in (1, 4, 10**6)] == [2, 8, 512]
     assert [lots_for(buckets) for buckets in (2, 64, 128, 512)] == [1, 1, 2, 8]
 
