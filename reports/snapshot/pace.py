@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,13 @@ PROMPT_S, TOLERATED_S = 0.0006, 0.0001
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.00025, 0.002
 """The longest is about ten times a lot: reading ends in time on a machine that is always busy."""
 
+LOOK_EVERY_S = 0.25
+USED_PER_S = 50
+"""Between two looks; with fewer commands of others per second, a server counts as unused: nobody waits there."""
+
+OWN_COMMANDS = frozenset({"scan", "hgetall", "type", "pttl", "echo", "xrange", "zrange", "lrange", "smembers", "info"})
+"""Commands that a store is read with. Others may send them too, but hardly these alone."""
+
 LOTS_OF_A_PING = 4
 LONGER, SHORTER = 2.0, 0.9
 """Factors of the pause after a late reply and a timely one. It stays the same if an eighth of the replies is late."""
@@ -65,10 +73,22 @@ class Pace:
         self._sleep(max(0.0, self._free_at - now))
 
 
+class ReadServer(Protocol):
+    """The server that is read."""
+
+    def ping(self) -> None:
+        """Wait for the reply to a command that takes no time."""
+
+    def commands_of_others(self) -> int | None:
+        """How many commands other than `OWN_COMMANDS` it has executed since it started; None if it does not say."""
+        ...
+
+
 class GivingWay:
     """Pauses between small lots of commands, the longer the more replies are late: then other clients wait too.
 
-    `usual_s`: how long a reply took before reading started. Without other clients there is hardly a pause.
+    `usual_s`: how long a reply took before reading started. Without other clients there is no pause: then replies are
+    late only because readers and server share a machine.
     """
 
     def __init__(
@@ -82,15 +102,30 @@ class GivingWay:
         self._sleep = sleep
         self._pause_s = 0.0
         self._lots = 0
+        self._look: tuple[float, int | None] | None = None
+        self._is_used = True
 
-    def before(self, ping: Callable[[], None]) -> None:
+    def before(self, server: ReadServer) -> None:
         """Pause before a lot; now and then let the server reply to a command that takes no time."""
+        if self._look is None or self._clock() - self._look[0] >= LOOK_EVERY_S:
+            self._look_at(server)
+        if not self._is_used:
+            return
         if self._lots % LOTS_OF_A_PING == 0:
-            self._judge(ping)
+            self._judge(server.ping)
         self._lots += 1
         # A shorter sleep takes longer than it says.
         if self._pause_s >= SHORTEST_PAUSE_S / 2:
             self._sleep(self._pause_s)
+
+    def _look_at(self, server: ReadServer) -> None:
+        """Find out whether others use the server. The first look only counts."""
+        now, commands = self._clock(), server.commands_of_others()
+        before, known = self._look or (now, None)
+        # Fewer than before: somebody has reset the statistics.
+        is_unused = commands is not None and known is not None and 0 <= commands - known < USED_PER_S * (now - before)
+        self._is_used = not is_unused
+        self._look = now, commands
 
     def _judge(self, ping: Callable[[], None]) -> None:
         began = self._clock()

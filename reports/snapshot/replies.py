@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import socket
 from collections import deque
@@ -13,10 +14,11 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from conformance.servers.connection import connect_node
 from conformance.servers.setting import RedisUrl
-from reports.snapshot.pace import GivingWay
+from reports.snapshot.pace import OWN_COMMANDS, GivingWay
 
 _RECEIVE_BYTES = 1 << 20
 _WAITING = object()
+_CALLS = re.compile(rb"cmdstat_([^:|]+)[^:]*:calls=(\d+)")
 
 
 class NodeSocket:
@@ -97,12 +99,21 @@ class NodeSocket:
 
     def _give_way(self) -> None:
         if self._giving_way is not None:
-            self._giving_way.before(self.ping)
+            self._giving_way.before(self)
 
     def ping(self) -> None:
         """Wait for the reply to a command that takes no time. Raises redis errors and OSError."""
         self._socket.sendall(self._last_command)
         self._reply()
+
+    def commands_of_others(self) -> int | None:
+        """As `ReadServer.commands_of_others`. Raises redis errors and OSError."""
+        self._socket.sendall(to_resp((b"INFO", b"commandstats")))
+        reply = self._reply()
+        if isinstance(reply, Exception):  # this user may not ask
+            return None
+        calls = _CALLS.findall(reply)
+        return sum(int(number) for name, number in calls if name.decode() not in OWN_COMMANDS)
 
     def _received_until_marker(self, filled: int) -> int:
         """Where the replies to a lot end that are received behind others."""

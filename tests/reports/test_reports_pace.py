@@ -4,37 +4,55 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
+from conformance.servers import RedisInstance
 from reports.distribution import NICENESS, InProcesses
 from reports.snapshot.pace import (
     LONGEST_PAUSE_S,
+    LOOK_EVERY_S,
     LOTS_OF_A_PING,
     PROMPT_S,
     SHORTEST_PAUSE_S,
     TOLERATED_S,
+    USED_PER_S,
     GivingWay,
     Pace,
 )
+from reports.snapshot.plan import RedisSource
+from reports.snapshot.replies import NodeSocket
 
 USUAL_S = 0.001
+LOT_S = 0.0002
 
 
 class Server:
-    """A clock, and a server that takes `reply_s` for each reply; `pauses` has the pauses of its reader (s)."""
+    """A clock, and a server that takes `reply_s` for each reply; `pauses` has the pauses of its reader (s).
 
-    def __init__(self, usual_s: float = USUAL_S) -> None:
+    `used_per_s`: commands of other clients; None: it does not say.
+    """
+
+    def __init__(self, usual_s: float = USUAL_S, used_per_s: float | None = 2 * USED_PER_S) -> None:
         self.now = 0.0
         self.reply_s = usual_s
+        self.used_per_s = used_per_s
+        self.pings = 0
         self.pauses: list[float] = []
         self.giving_way = GivingWay(usual_s, clock=lambda: self.now, sleep=self.pauses.append)
 
     def ping(self) -> None:
         self.now += self.reply_s
+        self.pings += 1
+
+    def commands_of_others(self) -> int | None:
+        return None if self.used_per_s is None else int(self.now * self.used_per_s)
 
     def serve(self, lots: int) -> list[float]:
         """The pauses before each of some lots."""
         self.pauses.clear()
         for _ in range(lots):
-            self.giving_way.before(self.ping)
+            self.giving_way.before(self)
+            self.now += LOT_S
         return list(self.pauses)
 
 
@@ -56,6 +74,41 @@ def test_a_prompt_reply_is_never_late() -> None:
     server = Server(usual_s=PROMPT_S / 10)
     server.reply_s = 0.99 * PROMPT_S
     assert server.serve(50) == []
+
+
+def test_without_other_clients_there_is_no_pause_however_late_replies_are() -> None:
+    server = Server(used_per_s=USED_PER_S / 2)
+    server.reply_s = 0.1
+    assert server.serve(20 * LOTS_OF_A_PING), "until it has looked twice, it gives way"
+    assert server.serve(20 * LOTS_OF_A_PING) == []
+    pings = server.pings
+    server.used_per_s = 100 * USED_PER_S
+    server.now += LOOK_EVERY_S
+    assert server.serve(20 * LOTS_OF_A_PING), "others have come"
+    assert server.pings > pings
+
+
+@pytest.mark.parametrize("used_per_s", [None, -1000.0])
+def test_a_server_that_does_not_say_who_uses_it_is_used(used_per_s: float | None) -> None:
+    server = Server(used_per_s=used_per_s)
+    server.reply_s = 0.1
+    assert all(server.serve(20 * LOTS_OF_A_PING) for _ in range(3))
+
+
+def test_commands_of_a_reader_are_not_those_of_others(server: RedisInstance) -> None:
+    with (
+        NodeSocket(RedisSource(redis=server.url, prefix="b").address, server.nodes[0]) as node,
+        server.connect() as client,
+    ):
+        before = node.commands_of_others()
+        node.exchange(
+            [(b"HGETALL", b"none"), (b"PTTL", b"none"), (b"SCAN", b"0"), (b"XRANGE", b"none", b"-", b"+")] * 5
+        )
+        after_own = node.commands_of_others()
+        client.eval("for i = 1, 7 do redis.call('GET', 'none') end", 0)
+        after = node.commands_of_others()
+    assert before is not None
+    assert (after_own, after) == (before, before + 8)
 
 
 def test_a_limit_is_kept_and_not_made_up_for() -> None:
