@@ -64,13 +64,16 @@ class Pace:
         self._free_at = clock()
 
     def take(self, keys: float) -> None:
-        """Note that keys were read, and wait until the next may be."""
+        """Note that keys were read, after waiting until those before them have taken their time.
+
+        The caller works on keys during their time. Other time in which nothing was read is not made up for: a burst
+        would hurt the clients.
+        """
         if self._per_s <= 0:
             return
         now = self._clock()
-        # Time in which nothing was read is not made up for: a burst would hurt the clients.
-        self._free_at = max(self._free_at, now) + keys / self._per_s
         self._sleep(max(0.0, self._free_at - now))
+        self._free_at = max(self._free_at, now) + keys / self._per_s
 
 
 class ReadServer(Protocol):
