@@ -17,7 +17,7 @@ import pyarrow.parquet
 
 from conformance.problems import UsageProblem
 from reports.snapshot.folders import UNFINISHED, Folder, explained_folder
-from reports.snapshot.kept_tables import keep, kept
+from reports.snapshot.table_cache import cache_table, cached_table
 
 SCHEMA_VERSION = 3
 """Written into every manifest; a reader refuses what it does not know."""
@@ -185,7 +185,7 @@ def write_file(folder: Folder, table: str, name: str, rows: pa.Table) -> tuple[s
     below = _of_table(folder / ROWS, table)
     stored = rows.select(_STORED.names)
     size = below.write_table(name, stored, compression="zstd", compression_level=1, use_dictionary=_REPEATED)
-    keep(f"{below}/{name}", stored)
+    cache_table(f"{below}/{name}", stored)
     return f"{ROWS}/{below.name}/{name}", size
 
 
@@ -195,7 +195,7 @@ def write_digests(folder: Folder, table: str, name: str, digests: pa.Table) -> t
     compression = {column: "none" if column in _HASHES else "zstd" for column in digests.column_names}
     below = _of_table(folder / DIGESTS, table)
     size = below.write_table(name, digests, compression=compression, use_dictionary=["queue"])
-    keep(f"{below}/{name}", digests.set_column(0, "queue", digests.column("queue").dictionary_encode()))
+    cache_table(f"{below}/{name}", digests.set_column(0, "queue", digests.column("queue").dictionary_encode()))
     return f"{DIGESTS}/{below.name}/{name}", size
 
 
@@ -222,8 +222,8 @@ def read_bucket(folder: Folder, table: str, bucket: int, buckets: int) -> pa.Tab
 def read_rows(folder: Folder, table: str, name: str) -> pa.Table:
     """The rows in one file. Raises OSError."""
     below = _of_table(folder / ROWS, table)
-    if (known := kept(f"{below}/{name}")) is not None:
-        return known
+    if (cached := cached_table(f"{below}/{name}")) is not None:
+        return cached
     with below.opened(name) as file:
         rows = pyarrow.parquet.ParquetFile(file).read(use_threads=False)
     # Maps are read with the names that Parquet gives to their parts.
@@ -238,8 +238,8 @@ def no_rows() -> pa.Table:
 def read_digests(folder: Folder, table: str, name: str) -> pa.Table:
     """The digests of the rows in one file, in the order of the rows. Raises OSError."""
     below = _of_table(folder / DIGESTS, table)
-    if (known := kept(f"{below}/{name}")) is not None:
-        return known
+    if (cached := cached_table(f"{below}/{name}")) is not None:
+        return cached
     with below.opened(name) as file:
         return pyarrow.parquet.ParquetFile(file, read_dictionary=["queue"]).read(use_threads=False)
 

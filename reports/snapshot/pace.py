@@ -39,10 +39,10 @@ SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.00025, 0.002
 
 LOOK_EVERY_S = 0.25
 USED_PER_S = 50
-"""Between two looks; with fewer commands of others per second, a server counts as unused: nobody waits there."""
+"""Between two looks; with fewer commands of other clients per second, a server counts as unused: no client waits."""
 
 OWN_COMMANDS = frozenset({"scan", "hgetall", "type", "pttl", "echo", "xrange", "zrange", "lrange", "smembers", "info"})
-"""Commands that a store is read with. Others may send them too, but hardly these alone."""
+"""Commands that read a store. Other clients may send them too, but rarely these alone."""
 
 LOTS_OF_A_PING = 4
 LONGER, SHORTER = 2.0, 0.9
@@ -90,8 +90,8 @@ class ReadServer(Protocol):
 class GivingWay:
     """Pauses between small lots of commands, the longer the more replies are late: then other clients wait too.
 
-    `usual_s`: how long a reply took before reading started. Without other clients there is no pause: then replies are
-    late only because readers and server share a machine.
+    `usual_s`: how long a reply took before reading started. A server without other clients is read without pauses:
+    replies are then late only because readers and server share a machine.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from reports.distribution import Distribution, kept_processes
 from reports.options import SparkConfig
-from reports.snapshot.kept_tables import kept_tables
+from reports.snapshot.table_cache import table_cache
 
 
 @contextmanager
@@ -17,7 +17,7 @@ def place_of(config: SparkConfig) -> Iterator[Distribution | None]:
     Processes of this machine end with the block, and tables in memory are given up.
     """
     if not config.wants_spark:
-        with kept_processes(), kept_tables():
+        with kept_processes(), table_cache():
             yield None
         return
     from reports.session import OnSpark, settings_of, spark_session  # noqa: PLC0415 - it takes half a second

@@ -27,7 +27,7 @@ from conformance.protocol.keys import SLOTS, slot_of
 from conformance.protocol.states import QUEUE_KEYS
 from conformance.servers import RedisInstance, open_server
 from conformance.servers.connection import ServerFacts
-from reports.snapshot import hashes, kept_tables, pace, reading, streams
+from reports.snapshot import hashes, pace, reading, streams, table_cache
 from reports.snapshot import plan as planning
 from reports.snapshot import store as snapshot_store
 from reports.snapshot.folders import Folder, folder_at
@@ -552,16 +552,16 @@ def test_tables_are_the_same_from_memory_and_from_their_files(
     server: RedisInstance, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, room: bool
 ) -> None:
     monkeypatch.setattr(snapshot_store, "ROWS_AT_A_TIME", 50)
-    monkeypatch.setattr(kept_tables, "MOST_BYTES", 2**20 if room else 0)
+    monkeypatch.setattr(table_cache, "MOST_BYTES", 2**20 if room else 0)
     write(server, prefix, store(prefix))
-    with kept_tables.kept_tables():
+    with table_cache.table_cache():
         keep(server, prefix, tmp_path, 4)
         with monkeypatch.context() as without_files:
             if room:
                 without_files.setattr(Folder, "opened", None)  # a file that is read would be an error
             from_memory = all_tables(tmp_path)
     from_files = all_tables(tmp_path)
-    assert {kind: len(tables) for kind, tables in from_memory.items()}.keys() == {"rows", "digests"}
+    assert all(from_files.values()), "there are rows and digests"
     assert from_memory == from_files
 
 

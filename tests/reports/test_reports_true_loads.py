@@ -254,7 +254,7 @@ def test_a_load_that_is_killed_interrupted_and_paused_is_reported_truly(
     with server.connect() as client:
         with _load(*words) as load:
             _wait_for_added(client, prefix, jobs // 4)
-            # Nobody finishes this job, so one job is certainly active when the load is killed.
+            # No worker finishes this job, so one job is certainly active when the load is killed.
             _stop([*_members(load, "driver.mjs"), *_members(load, "reference_impl.driver")])
             asyncio.run(_claim(server, prefix, "load-0"))
             _kill(family(load.pid))

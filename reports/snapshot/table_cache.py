@@ -1,4 +1,4 @@
-"""Tables that this process has written to a snapshot, kept in memory for the comparison that follows. No Spark."""
+"""A cache of the tables that this process has written to a snapshot, for the comparison that follows. No Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_BYTES = 512 * 1024 * 1024
 
 
 @dataclass
-class _Kept:
+class _Cache:
     """Tables by the path of their file. `size`: of all of them, in bytes."""
 
     tables: dict[str, pa.Table] = field(default_factory=dict)
@@ -28,25 +28,25 @@ class _Kept:
                 self.tables[path] = table
 
 
-_BLOCKS: list[_Kept] = []
+_BLOCKS: list[_Cache] = []
 
 
 @contextmanager
-def kept_tables() -> Iterator[None]:
-    """Keep the tables that this process writes in this block, in which nobody else changes their files."""
-    _BLOCKS.append(_Kept())
+def table_cache() -> Iterator[None]:
+    """Cache the tables that this process writes in this block. No other process may change their files meanwhile."""
+    _BLOCKS.append(_Cache())
     try:
         yield
     finally:
         _BLOCKS.pop()
 
 
-def keep(path: str, table: pa.Table) -> None:
-    """Keep a table that was written to this path, if a block is open and there is room."""
+def cache_table(path: str, table: pa.Table) -> None:
+    """Cache a table that was written to this path, if a block is open and there is room."""
     if _BLOCKS:
         _BLOCKS[-1].add(path, table)
 
 
-def kept(path: str) -> pa.Table | None:
+def cached_table(path: str) -> pa.Table | None:
     """The table that was written to this path; None if it has to be read."""
     return _BLOCKS[-1].tables.get(path) if _BLOCKS else None
