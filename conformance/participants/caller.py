@@ -125,7 +125,7 @@ class Caller:
     def waiting(self, sentence: str, within_ms: int) -> Iterator[Wait]:
         """A wait for the condition that the sentence states.
 
-        A Mismatch becomes OperationUnsupported if a call that is still to be settled was: nothing else can be expected.
+        Raises OperationUnsupported instead of Mismatch if a call in another thread was unsupported.
         """
         self.transcript.step = f"waiting until {sentence}"
         # A partner is not under test: its waits are not cut short, as the oracle's are not.

@@ -195,7 +195,7 @@ def write_digests(folder: Folder, table: str, name: str, digests: pa.Table) -> t
     compression = {column: "none" if column in _HASHES else "zstd" for column in digests.column_names}
     below = _of_table(folder / DIGESTS, table)
     size = below.write_table(name, digests, compression=compression, use_dictionary=["queue"])
-    cache_table(f"{below}/{name}", digests.set_column(0, "queue", digests.column("queue").dictionary_encode()))
+    cache_table(f"{below}/{name}", digests)
     return f"{DIGESTS}/{below.name}/{name}", size
 
 
@@ -239,7 +239,7 @@ def read_digests(folder: Folder, table: str, name: str) -> pa.Table:
     """The digests of the rows in one file, in the order of the rows. Raises OSError."""
     below = _of_table(folder / DIGESTS, table)
     if (cached := cached_table(f"{below}/{name}")) is not None:
-        return cached
+        return cached.set_column(0, "queue", cached.column("queue").dictionary_encode())
     with below.opened(name) as file:
         return pyarrow.parquet.ParquetFile(file, read_dictionary=["queue"]).read(use_threads=False)
 
