@@ -100,6 +100,7 @@ def test_commands_of_a_reader_are_not_those_of_others(server: RedisInstance) -> 
         NodeSocket(RedisSource(redis=server.url, prefix="b").address, server.nodes[0]) as node,
         server.connect() as client,
     ):
+        client.ping()  # its connection says hello only now
         before = node.commands_of_others()
         node.exchange(
             [(b"HGETALL", b"none"), (b"PTTL", b"none"), (b"SCAN", b"0"), (b"XRANGE", b"none", b"-", b"+")] * 5
