@@ -23,6 +23,8 @@ _HASH, _MODULE = TYPES.index("hash"), "module"
 _LONG_CONTAINERS = frozenset({*LIST_CONTAINERS, *ZSET_CONTAINERS, "events"})
 
 SECOND_MS = 1000
+TICK_MS = 10
+"""`time()` reads a clock that Linux sets forward at its ticks only: a second may begin so much later there."""
 
 
 class RowsOfKeys:
@@ -95,7 +97,7 @@ class RowsOfKeys:
             return key
         # The file only names the second in which it was started. With its beginning, a key that was set within it would
         # live longer than its owner asked for.
-        ttl_ms = max(1, expires_ms - self._taken_ms - (SECOND_MS - 1))
+        ttl_ms = max(1, expires_ms - self._taken_ms - (SECOND_MS - 1) - TICK_MS)
         return replace(key, ttl_ms=ttl_ms, expires_ms=expires_ms)
 
 
