@@ -6,10 +6,9 @@ import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import pytest
 
 from conformance.environment.clients import client_folders
 from conformance.environment.prepare import EnvironmentOptions
@@ -23,6 +22,9 @@ from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers.setting import from_environment
 from conformance.upstream.package import HARNESS
 from conformance.upstream.redis_libraries import DEFAULT, RedisLibrary
+
+if TYPE_CHECKING:  # the verbs for stores start faster without it
+    import pytest
 
 COMMAND_FLAG = "--client-command"
 """How `pytest conformance/` is given the command of a driver; `bullmq-conformance run` takes it after `--`."""

@@ -20,12 +20,13 @@ from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
-
-import pytest
+from typing import TYPE_CHECKING, Any, Literal
 
 from conformance.participants.roles import ROLES, Assignment, assignments
 from conformance.protocol.versions import check_range
+
+if TYPE_CHECKING:
+    import pytest
 
 Tier = Literal["smoke", "core", "full"]
 TIERS: tuple[Tier, ...] = ("smoke", "core", "full")
@@ -169,6 +170,8 @@ def _as_test(made: Scenario) -> Callable[..., None]:
     test.scenario = made  # type: ignore[attr-defined]
     test.pytestmark = list(getattr(made.function, "pytestmark", []))  # type: ignore[attr-defined]
     if made.style == "handover":
+        import pytest  # noqa: PLC0415 - verbs without scenarios know tiers too, and start faster without it
+
         every = pytest.mark.parametrize(ASSIGNMENT, assignments(made.participants), ids=str)
         test.pytestmark.append(every.mark)  # type: ignore[attr-defined]
     return test
