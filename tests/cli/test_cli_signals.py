@@ -77,6 +77,7 @@ def test_nothing_is_left_of_a_verb_that_is_interrupted(
     assert not aftermath.wrong, f"{aftermath.case}: {aftermath}"
 
 
+@pytest.mark.turns(days=3)
 def test_nothing_is_left_of_processes_that_cannot_start(users_redis: RedisInstance, tmp_path: Path) -> None:
     """Of both drivers: only the first process of a sandboxed processor does not start, and the next has to know."""
     words = ("run", "--client", "reference", "--select", "sandbox.start", "--redis", "{redis}", "--out", "{out}")

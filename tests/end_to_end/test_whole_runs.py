@@ -130,12 +130,14 @@ def test_a_profile_that_the_driver_lacks_is_said_before_anything_runs(tmp_path: 
     assert "running" not in done.stderr
 
 
+@pytest.mark.turns(days=3)
 def test_the_official_python_client_is_not_conformant_without_the_list() -> None:
     done = run("--client", "python-official", "--no-known", "--select", "add.priority.limit", "--jobs", "1")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "add.priority.limit" in done.stdout
 
 
+@pytest.mark.turns(days=3)
 def test_the_bundled_node_and_the_bundled_redis_are_enough(tmp_path: Path) -> None:
     node = bundled_node()
     assert node is not None, "the package nodejs-bin is not installed"

@@ -128,6 +128,7 @@ def test_steps_can_be_written_down_and_use_only_handles_that_were_made() -> None
                 made.add(step.handle)
 
 
+@pytest.mark.turns(days=3)
 def test_in_interop_a_worker_belongs_to_one_client() -> None:
     workers: set[tuple[str, str]] = set()
     for steps in _sequences(5, 24, "interop"):
@@ -249,6 +250,7 @@ def test_large_numbers_and_odd_texts_come_in_every_way_of_adding(long_campaign: 
     assert not any(never.values()), never
 
 
+@pytest.mark.turns(days=3)
 def test_counters_are_high_before_the_first_call_in_every_way_of_adding() -> None:
     """In the same sequence: a bulk, a flow and a scheduler take the next number."""
     ways: set[str] = set()
@@ -281,6 +283,7 @@ def test_operations_that_are_left_out_are_not_called_on_the_way_either() -> None
     assert "queue.resume" in names
 
 
+@pytest.mark.turns(days=3)
 def test_some_calls_are_cut_off() -> None:
     cut = {step.cut for steps in _sequences(5, 40) for step in steps if isinstance(step, CallStep) and step.cut}
     assert cut

@@ -30,6 +30,7 @@ def bench(out: Path, *words: str) -> tuple[int, dict[str, Any], str]:
     return done.returncode, json.loads((out / "bench.json").read_text("utf-8")), done.stdout
 
 
+@pytest.mark.turns(days=3)
 def test_a_slow_client_fails_its_gate_and_what_it_lacks_is_not_declared(tmp_path: Path) -> None:
     measures = ("--rounds", "5", "--measure", "log", "--measure", "finish")
     slow = ("--slow", "job.log", "--slow-ms", "100", "--without", "worker.getNextJob")

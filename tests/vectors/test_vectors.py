@@ -155,6 +155,7 @@ def test_the_manifest_says_whose_vectors_they_are() -> None:
     assert manifest["scripts"]["addStandardJob"]["keys"] == 9
 
 
+@pytest.mark.turns(days=3)
 def test_no_file_holds_upstream_text() -> None:
     held = [path for path in FOLDER.glob("**/*") if path.is_file() and b"redis.call" in path.read_bytes()]
     assert held == []

@@ -31,7 +31,7 @@ PAGES = Path(__file__).parents[2] / "docs" / "reference" / "versions" / "mixed"
 LEAST_NAMED = 11
 HEADER = '{"mixed": 1, "feature": "f", "older": "node", "newer": "node", "roles": [], "word": "lost"}'
 KEEP_LAST = "deduplication, keepLastIfActive"
-pytestmark = pytest.mark.long(13, processes=2)
+pytestmark = [pytest.mark.long(13, processes=2), pytest.mark.turns(days=3)]
 
 
 @pytest.fixture(scope="module")

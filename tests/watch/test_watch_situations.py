@@ -7,6 +7,8 @@ import threading
 import time
 from typing import Any
 
+import pytest
+
 from conformance.protocol.states import DELAY_FACTOR
 from conformance.reference_impl import Queue
 from conformance.servers.setting import split_node
@@ -136,6 +138,7 @@ HEALTHY = WatchLimits(deaf_ms=8_000, growth_ms=8_000, growth_jobs=100, stalls=1,
 """Longer than a busy machine stops a process, and short enough to be reached in the test."""
 
 
+@pytest.mark.turns(days=3)
 def test_nothing_is_found_in_a_healthy_store(stage: Stage) -> None:
     """Load, schedules that end as planned, and queues whose jobs wait for a reason."""
     client = stage.client
