@@ -49,8 +49,9 @@ class Damage:
 
 
 def many_more(client: Any, base: str) -> None:
-    """A hundred thousand finished jobs, later than all others."""
+    """A hundred thousand finished jobs, later than all others, with all their events."""
     pipe = client.pipeline(transaction=False)
+    pipe.hset(f"{base}meta", "opts.maxLenEvents", 1_000_000)
     for number in range(1_001, 101_001):
         usual = {"name": "n", "data": "{}", "opts": "{}", "delay": 0, "priority": 0, "ats": 1, "atm": 1}
         times = {"timestamp": ADDED + number, "processedOn": NOON, "finishedOn": NOON + number}
