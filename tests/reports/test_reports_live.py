@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 import pytest
 
 from conformance.observe.reader import read_snapshot
@@ -135,12 +136,25 @@ def test_a_short_step_shows_nothing() -> None:
     assert out.getvalue() == ""
 
 
-def test_small_stores_are_compared_without_java_or_spark(server: RedisInstance, prefix: str, tmp_path: Path) -> None:
+def test_small_stores_are_compared_without_java_spark_or_pandas(
+    server: RedisInstance, prefix: str, tmp_path: Path
+) -> None:
     write(server, prefix, plain_store(prefix))
     words = ["diff", *[f"{server.url}#{prefix}"] * 2]
     code = f"import sys; from conformance.cli.main import main; sys.argv[1:] = {words!r}\ntry:\n main()\n"
-    code += "finally:\n print('pyspark' in sys.modules)"
+    code += "finally:\n print({'pyspark', 'pandas'} & {*sys.modules})"
     environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "False"
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+def pandas_comes_with_an_array(_: int) -> tuple[bool, int]:
+    """Whether Arrow has imported pandas for its first array, and how many rows it converts to pandas later."""
+    array = pa.array([1, 2])
+    return "pandas" in sys.modules, len(array.to_pandas())
+
+
+def test_arrow_does_without_pandas_in_processes_until_it_is_wanted() -> None:
+    # The same process may do both tasks.
+    assert {*InProcesses().run(pandas_comes_with_an_array, [1, 2])} - {(True, 2)} == {(False, 2)}
