@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "how-to" / "ci.md"
 WITHIN_S = 1500
 BUSY = "the machine was too busy to judge"
 
-pytestmark = [pytest.mark.long(4), pytest.mark.xdist_group("go-example"), pytest.mark.turns(days=5, together=True)]
+pytestmark = [pytest.mark.long(4), pytest.mark.xdist_group("go-example"), pytest.mark.turns(days=10, together=True)]
 
 
 @pytest.fixture

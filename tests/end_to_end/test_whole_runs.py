@@ -130,14 +130,14 @@ def test_a_profile_that_the_driver_lacks_is_said_before_anything_runs(tmp_path: 
     assert "running" not in done.stderr
 
 
-@pytest.mark.turns(days=3)
+@pytest.mark.turns(days=6)
 def test_the_official_python_client_is_not_conformant_without_the_list() -> None:
     done = run("--client", "python-official", "--no-known", "--select", "add.priority.limit", "--jobs", "1")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "add.priority.limit" in done.stdout
 
 
-@pytest.mark.turns(days=3)
+@pytest.mark.turns(days=6)
 def test_the_bundled_node_and_the_bundled_redis_are_enough(tmp_path: Path) -> None:
     node = bundled_node()
     assert node is not None, "the package nodejs-bin is not installed"
@@ -171,5 +171,5 @@ def test_every_scenario_is_run_on_both_clients_and_both_kinds_of_redis() -> None
         ["node", "cluster:3"],
     ]
     in_ci = (ROOT / ".ci" / "run").read_text("utf-8")
-    assert "\n    part core-node make full-node-without-clock " in in_ci
-    assert "\n    part core-cluster make full-reference-cluster " in in_ci
+    assert "\ncore_runs=(node-without-clock reference-cluster)\n" in in_ci
+    assert ' make "full-${core_runs[today % 2]}" ' in in_ci

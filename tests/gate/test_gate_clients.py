@@ -281,7 +281,7 @@ def tiny_wheel(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.turns(days=3)
+@pytest.mark.turns(days=6)
 def test_an_environment_is_installed_once_and_again_after_an_interruption(
     tmp_path: Path, cache: Path, announced: list[str]
 ) -> None:
@@ -338,7 +338,7 @@ def test_a_changed_file_of_an_environment_is_named(
 
 
 @pytest.mark.usefixtures("cache")
-@pytest.mark.turns(days=3)
+@pytest.mark.turns(days=6)
 def test_what_python_compiles_later_is_no_change(tmp_path: Path, announced: list[str]) -> None:
     root = installed_tiny(tmp_path, announced)
     (tiny_file(root).parent / "__pycache__" / "other.pyc").write_bytes(b"compiled")
@@ -346,7 +346,7 @@ def test_what_python_compiles_later_is_no_change(tmp_path: Path, announced: list
 
 
 @pytest.mark.usefixtures("cache")
-@pytest.mark.turns(days=3)
+@pytest.mark.turns(days=6)
 def test_an_environment_knows_what_pip_resolved(tmp_path: Path, announced: list[str]) -> None:
     root = installed_tiny(tmp_path, announced)
     digest = hashlib.sha256(next(tmp_path.glob("*.whl")).read_bytes()).hexdigest()

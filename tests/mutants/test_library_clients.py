@@ -8,7 +8,7 @@ import sys
 import pytest
 
 
-@pytest.mark.turns(days=5)
+@pytest.mark.turns(days=10)
 @pytest.mark.parametrize(
     ("mutant", "row"),
     [
