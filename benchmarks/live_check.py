@@ -4,8 +4,8 @@
 
 A script in Redis writes the jobs, and Node.js loads four further queues. The sound store is checked several times, then
 damaged (`tests/reports/live/damages.py`), checked again, and read from its RDB file. Exit code 1: a false or a missing
-finding. The delay of clients is measured by single commands in further checks, which run for a second and are stopped
-for a second in turns: a machine changes from minute to minute.
+finding. What clients feel is measured in further checks, by single commands and by the jobs of the load. These checks
+run for a second and are stopped for a second in turns, because a machine changes from minute to minute.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -31,8 +33,10 @@ from tests.reports.live.damaged_store import damage, node_load
 from tests.reports.live.damages import DAMAGES
 
 PREFIX = "b"
-PROBE_EVERY_S = 0.002
+COMMAND_EVERY_S = 0.002
+LOOK_EVERY_S = 0.3
 TURN_S = 1.0
+SHARES = (0.5, 0.9, 0.99)
 
 
 def check_command(store: str, out: Path) -> list[str]:
@@ -47,52 +51,85 @@ def check(store: str, out: Path) -> tuple[CheckSummary, Ran]:
     return msgspec.json.decode((out / "check.json").read_bytes(), type=CheckSummary), done
 
 
-class Probe:
-    """Sends single commands, and notes their delays (ms): `beside` while a check runs, `alone` while it does not."""
+class Turns:
+    """Times (Unix ms) in which a check runs, and in which it does not: `beside` and `alone`."""
+
+    def __init__(self) -> None:
+        self.beside: list[tuple[float, float]] = []
+        self.alone: list[tuple[float, float]] = []
+
+    @contextmanager
+    def turn(self, turns: list[tuple[float, float]]) -> Iterator[None]:
+        """Note this block as one of these turns."""
+        began_ms = time.time() * 1000
+        yield
+        turns.append((began_ms, time.time() * 1000))
+
+
+class Delays:
+    """What clients of a server wait for: single commands, and jobs of the load from being added to their end.
+
+    Each is a list of the moments at which it began and ended (Unix ms).
+    """
 
     def __init__(self, server: RedisInstance) -> None:
-        self.beside: list[float] = []
-        self.alone: list[float] = []
-        self._noted: list[float] | None = None
+        self.commands: list[tuple[float, float]] = []
+        self.jobs: list[tuple[float, float]] = []
+        self._server = server
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._ask, args=(server,), daemon=True)
-        self._thread.start()
-
-    def note(self, delays: list[float]) -> None:
-        """Add the delays of the next turn to these."""
-        self._noted = delays
-
-    def pause(self) -> None:
-        """Note nothing until the next turn."""
-        self._noted = None
+        self._threads = [threading.Thread(target=act, daemon=True) for act in (self._send_commands, self._look_at_jobs)]
+        for thread in self._threads:
+            thread.start()
 
     def end(self) -> None:
-        """Send no more commands."""
+        """Measure no more."""
         self._ended.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
-    def _ask(self, server: RedisInstance) -> None:
-        with server.connect() as client:
-            while not self._ended.wait(PROBE_EVERY_S):
-                noted, started = self._noted, time.perf_counter()
+    def _send_commands(self) -> None:
+        with self._server.connect() as client:
+            while not self._ended.wait(COMMAND_EVERY_S):
+                began_ms = time.time() * 1000
                 client.exists("probe")
-                # A command that was sent in one turn and answered in the next belongs to neither.
-                if noted is not None and noted is self._noted:
-                    noted.append((time.perf_counter() - started) * 1000)
+                self.commands.append((began_ms, time.time() * 1000))
+
+    def _look_at_jobs(self) -> None:
+        """The load keeps the last 500 finished jobs, which it finishes within more than a second."""
+        seen, base = time.time() * 1000, f"{PREFIX}:mixed:"
+        with self._server.connect() as client:
+            untyped: Any = client
+            while not self._ended.wait(LOOK_EVERY_S):
+                found = untyped.zrange(f"{base}completed", f"({seen}", "+inf", byscore=True, withscores=True)
+                seen = max([seen, *(finished_ms for _, finished_ms in found)])
+                pipe = untyped.pipeline(transaction=False)
+                for name, _ in found:
+                    pipe.hmget(base + name.decode(), "timestamp", "delay", "atm")
+                for (_, finished_ms), (added_ms, delay_ms, attempts) in zip(found, pipe.execute(), strict=True):
+                    if added_ms and delay_ms == b"0" and attempts == b"1":
+                        self.jobs.append((float(added_ms), finished_ms))
 
 
-def check_in_turns(store: str, out: Path, probe: Probe) -> None:
+def within(delays: Sequence[tuple[float, float]], turns: Sequence[tuple[float, float]]) -> list[float]:
+    """How long those took (ms) that began and ended within one of the turns, which are in the order of their times."""
+    begins = [began for began, _ in turns]
+    found = []
+    for began_ms, ended_ms in delays:
+        place = bisect_right(begins, began_ms) - 1
+        if place >= 0 and ended_ms <= turns[place][1]:
+            found.append(ended_ms - began_ms)
+    return found
+
+
+def check_in_turns(store: str, out: Path, turns: Turns) -> None:
     """Check a store, with the processes stopped every other second."""
     with subprocess.Popen(check_command(store, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            probe.note(probe.beside)
-            with suppress(subprocess.TimeoutExpired):
+            with turns.turn(turns.beside), suppress(subprocess.TimeoutExpired):
                 process.wait(TURN_S)
-            probe.pause()
             _each_of(process.pid, psutil.Process.suspend)
-            probe.note(probe.alone)
-            time.sleep(TURN_S)
-            probe.pause()
+            with turns.turn(turns.alone):
+                time.sleep(TURN_S)
             _each_of(process.pid, psutil.Process.resume)
     assert process.returncode == 0, f"a check in turns has ended with {process.returncode}"
 
@@ -125,16 +162,20 @@ def _text(took: Ran) -> str:
     return f"{took.seconds:.1f} s, {took.cpu_s:.1f} s of processor time, {took.peak_mb:.0f} MB"
 
 
-def _delays(server: RedisInstance, store: str, out: Path, checks: int) -> str:
+def _delays(server: RedisInstance, store: str, out: Path, checks: int) -> Iterator[str]:
     """What clients feel of checks."""
-    probe = Probe(server)
+    delays, turns = Delays(server), Turns()
     for number in range(checks):
-        check_in_turns(store, out / f"turns-{number}", probe)
-    probe.end()
-    found = {share: (quantile(probe.alone, share), quantile(probe.beside, share)) for share in (0.5, 0.9, 0.99)}
-    texts = [f"p{share * 100:.0f} {alone:.2f} ms to {beside:.2f} ms" for share, (alone, beside) in found.items()]
-    alone, beside = found[0.99]
-    return f"delays of clients, without and with a check: {', '.join(texts)}; the p99 is {beside / alone:.2f} times"
+        check_in_turns(store, out / f"turns-{number}", turns)
+    delays.end()
+    for what, measured in (("commands", delays.commands), ("jobs of the load", delays.jobs)):
+        alone, beside = within(measured, turns.alone), within(measured, turns.beside)
+        texts = [
+            f"p{share * 100:.0f} {quantile(alone, share):.2f} to {quantile(beside, share):.2f}" for share in SHARES
+        ]
+        growth = quantile(beside, 0.99) / quantile(alone, 0.99)
+        counts = f"{len(alone)} without a check, {len(beside)} with one"
+        yield f"{what} ({counts}): {', '.join(texts)} ms; the p99 is {growth:.2f} times"
 
 
 def main() -> int:
@@ -143,7 +184,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--rate", type=int, default=500, help="jobs/s of the load; 0: none")
     parser.add_argument("--runs", type=int, default=20, help="checks of the sound store")
-    parser.add_argument("--turns", type=int, default=3, help="checks in turns, for the delays of clients")
+    parser.add_argument("--turns", type=int, default=3, help="checks in turns, for what clients feel")
     options = parser.parse_args()
     wrong = 0
     with open_server(None, announce=print) as server, tempfile.TemporaryDirectory() as folder:
@@ -160,7 +201,7 @@ def main() -> int:
                 found = f"{summary.total} places, {summary.fleeting} fleeting"
                 print(f"run {run}: {summary.jobs} jobs, {found}; {_text(took)}", flush=True)
             if options.turns:
-                print(_delays(server, store, out, options.turns), flush=True)
+                print(*_delays(server, store, out, options.turns), sep="\n", flush=True)
             damage(server, PREFIX, DAMAGES)
             summary, took = check(store, out / "damaged")
             counts = {cause.cause: cause.count for cause in summary.causes}
