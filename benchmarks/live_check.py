@@ -67,7 +67,7 @@ class Turns:
 
 
 class Delays:
-    """What clients of a server wait for: single commands, and jobs of the load from being added to their end.
+    """What clients wait for: single commands, and jobs from being added to their end, if nothing delays them.
 
     Each is a list of the moments at which it began and ended (Unix ms).
     """
@@ -104,9 +104,9 @@ class Delays:
                 seen = max([seen, *(finished_ms for _, finished_ms in found)])
                 pipe = untyped.pipeline(transaction=False)
                 for name, _ in found:
-                    pipe.hmget(base + name.decode(), "timestamp", "delay", "atm")
-                for (_, finished_ms), (added_ms, delay_ms, attempts) in zip(found, pipe.execute(), strict=True):
-                    if added_ms and delay_ms == b"0" and attempts == b"1":
+                    pipe.hmget(base + name.decode(), "timestamp", "opts", "atm")
+                for (_, finished_ms), (added_ms, opts, attempts) in zip(found, pipe.execute(), strict=True):
+                    if added_ms and attempts == b"1" and not msgspec.json.decode(opts).get("delay"):
                         self.jobs.append((float(added_ms), finished_ms))
 
 
