@@ -4,8 +4,8 @@
 
 A script in Redis writes the jobs, and Node.js loads four further queues. The sound store is checked several times, then
 damaged (`tests/reports/live/damages.py`), checked again, and read from its RDB file. Exit code 1: a false or a missing
-finding. What clients feel is measured in further checks, by single commands and by the jobs of the load. These checks
-run for a second and are stopped for a second in turns, because a machine changes from minute to minute.
+finding. Further checks measure the delays of clients: of single commands, and of the jobs of the load. These checks run
+for a second and are stopped for a second in turns, because a machine changes from minute to minute.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ class Turns:
     @contextmanager
     def turn(self, turns: list[tuple[float, float]]) -> Iterator[None]:
         """Note this block as one of these turns."""
-        began_ms = time.time() * 1000
+        started_ms = time.time() * 1000
         yield
-        turns.append((began_ms, time.time() * 1000))
+        turns.append((started_ms, time.time() * 1000))
 
 
 class Delays:
-    """What clients wait for: single commands, and jobs from being added to their end, if nothing delays them.
+    """Starts and ends (Unix ms) of single commands, and of jobs of the load without a delay or a retry.
 
-    Each is a list of the moments at which it began and ended (Unix ms).
+    A job starts when it is added.
     """
 
     def __init__(self, server: RedisInstance) -> None:
@@ -90,9 +90,9 @@ class Delays:
     def _send_commands(self) -> None:
         with self._server.connect() as client:
             while not self._ended.wait(COMMAND_EVERY_S):
-                began_ms = time.time() * 1000
+                started_ms = time.time() * 1000
                 client.exists("probe")
-                self.commands.append((began_ms, time.time() * 1000))
+                self.commands.append((started_ms, time.time() * 1000))
 
     def _look_at_jobs(self) -> None:
         """The load keeps the last 500 finished jobs, which it finishes within more than a second."""
@@ -111,13 +111,13 @@ class Delays:
 
 
 def within(delays: Sequence[tuple[float, float]], turns: Sequence[tuple[float, float]]) -> list[float]:
-    """How long those took (ms) that began and ended within one of the turns, which are in the order of their times."""
-    begins = [began for began, _ in turns]
+    """Durations (ms) of those that started and ended within one turn. `turns`: in the order of their times."""
+    starts = [started for started, _ in turns]
     found = []
-    for began_ms, ended_ms in delays:
-        place = bisect_right(begins, began_ms) - 1
+    for started_ms, ended_ms in delays:
+        place = bisect_right(starts, started_ms) - 1
         if place >= 0 and ended_ms <= turns[place][1]:
-            found.append(ended_ms - began_ms)
+            found.append(ended_ms - started_ms)
     return found
 
 
@@ -127,20 +127,20 @@ def check_in_turns(store: str, out: Path, turns: Turns) -> None:
         while process.poll() is None:
             with turns.turn(turns.beside), suppress(subprocess.TimeoutExpired):
                 process.wait(TURN_S)
-            _each_of(process.pid, psutil.Process.suspend)
+            _whole_tree(process.pid, psutil.Process.suspend)
             with turns.turn(turns.alone):
                 time.sleep(TURN_S)
-            _each_of(process.pid, psutil.Process.resume)
+            _whole_tree(process.pid, psutil.Process.resume)
     assert process.returncode == 0, f"a check in turns has ended with {process.returncode}"
 
 
-def _each_of(pid: int, act: Callable[[psutil.Process], None]) -> None:
-    """Do it to a process and its children, which may end at any time."""
+def _whole_tree(pid: int, act: Callable[[psutil.Process], None]) -> None:
+    """Suspend or resume a process and its children, which may end at any time."""
     with suppress(psutil.Error):
         process = psutil.Process(pid)
-        for each in (process, *process.children(recursive=True)):
+        for member in (process, *process.children(recursive=True)):
             with suppress(psutil.Error):
-                act(each)
+                act(member)
 
 
 def quantile(delays: Sequence[float], share: float) -> float:
@@ -163,13 +163,15 @@ def _text(took: Ran) -> str:
 
 
 def _delays(server: RedisInstance, store: str, out: Path, checks: int) -> Iterator[str]:
-    """What clients feel of checks."""
+    """Lines about the delays of clients without and with a check; none about jobs if there is no load."""
     delays, turns = Delays(server), Turns()
     for number in range(checks):
         check_in_turns(store, out / f"turns-{number}", turns)
     delays.end()
     for what, measured in (("commands", delays.commands), ("jobs of the load", delays.jobs)):
         alone, beside = within(measured, turns.alone), within(measured, turns.beside)
+        if not alone or not beside:
+            continue
         texts = [
             f"p{share * 100:.0f} {quantile(alone, share):.2f} to {quantile(beside, share):.2f}" for share in SHARES
         ]
@@ -184,7 +186,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--rate", type=int, default=500, help="jobs/s of the load; 0: none")
     parser.add_argument("--runs", type=int, default=20, help="checks of the sound store")
-    parser.add_argument("--turns", type=int, default=3, help="checks in turns, for what clients feel")
+    parser.add_argument("--turns", type=int, default=3, help="checks in turns, for the delays of clients")
     options = parser.parse_args()
     wrong = 0
     with open_server(None, announce=print) as server, tempfile.TemporaryDirectory() as folder:

@@ -23,7 +23,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from conformance.problems import EnvironmentProblem
-from reports.arrow_alone import keep_arrow_alone
+from reports.lazy_pandas import import_pandas_lazily
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -175,7 +175,7 @@ def _start_process(last: bool) -> None:
         signal.signal(number, signal.SIG_IGN)
     parent: Any = multiprocessing.parent_process()
     threading.Thread(target=_end_with, args=(parent.sentinel,), name="end with the parent", daemon=True).start()
-    keep_arrow_alone()
+    import_pandas_lazily()
 
 
 def _end_with(sentinel: Any) -> None:

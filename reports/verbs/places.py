@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from reports.arrow_alone import keep_arrow_alone
 from reports.distribution import Distribution, kept_processes
+from reports.lazy_pandas import import_pandas_lazily
 from reports.options import SparkConfig
 from reports.snapshot.table_cache import table_cache
 
@@ -18,7 +18,7 @@ def place_of(config: SparkConfig) -> Iterator[Distribution | None]:
     Processes of this machine end with the block, and tables in memory are given up.
     """
     if not config.wants_spark:
-        keep_arrow_alone()
+        import_pandas_lazily()
         with kept_processes(), table_cache():
             yield None
         return
