@@ -172,4 +172,5 @@ def test_every_scenario_is_run_on_both_clients_and_both_kinds_of_redis() -> None
     ]
     in_ci = (ROOT / ".ci" / "run").read_text("utf-8")
     assert "\ncore_runs=(node-without-clock reference-cluster)\n" in in_ci
-    assert ' make "full-${core_runs[today % 2]}" ' in in_ci
+    assert '\ncore_run="${core_runs[today % 2]}"\n' in in_ci
+    assert ' make "full-$core_run" ' in in_ci
