@@ -44,8 +44,6 @@ from conformance.upstream.declarations import read_declarations
 from conformance.upstream.node import find_node
 from conformance.upstream.package import ensure_bullmq
 
-pytestmark = pytest.mark.long(14, processes=1)
-
 
 class DryPlayer:
     """Runs nothing."""

@@ -33,8 +33,6 @@ from conformance.upstream.node import NodeBinary, find_node
 from conformance.upstream.package import HARNESS, MODULES_VARIABLE, BullMQPackage
 from conformance.upstream.redis_libraries import LIBRARY_VARIABLE, OTHERS, OtherLibrary, RedisLibrary, bun_program
 
-pytestmark = pytest.mark.long(14, processes=1)
-
 
 @pytest.fixture
 def announced() -> list[str]:

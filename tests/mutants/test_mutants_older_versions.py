@@ -13,8 +13,6 @@ import pytest
 from conformance.gate.records import RunHeader, ScenarioRecord, decode
 from tests.mutants.newer_node import NEWEST as NEWER
 
-pytestmark = pytest.mark.long(14, processes=1)
-
 CHANGED = (
     "pause.moves-wait",
     "pause.parked-by-older",

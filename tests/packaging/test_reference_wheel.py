@@ -24,8 +24,6 @@ from tests.docs.blocks import blocks_of
 from tests.packaging.stranger import ROOT, ended, run, type_errors
 from tests.reference_impl.secure_redis import secure_redis, why_no_tls
 
-pytestmark = pytest.mark.long(14, processes=1)
-
 README = ROOT / ".ci" / "reference" / "README.md"
 PAGE = ROOT / "docs" / "tutorial" / "first-job-to-production.md"
 SHOP = ROOT / "examples" / "python" / "shop.py"

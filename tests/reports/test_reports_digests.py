@@ -40,8 +40,6 @@ from tests.reports.reports_builders import (
 )
 from tests.reports.test_reports_diff import LATER, SHORT, TURNED, pairs, store
 
-pytestmark = pytest.mark.long(14, processes=1)
-
 
 def looked_at(expected: Snapshot, actual: Snapshot, **changes: Any) -> set[bytes]:
     """Keys of the jobs that digests leave to the rules and checks."""

@@ -33,8 +33,6 @@ from reports.snapshot.store import save
 from tests.reports.reports_builders import plain_store, write
 from tests.reports.test_reports_snapshot import as_texts, kept
 
-pytestmark = pytest.mark.long(14, processes=1)
-
 
 @pytest.mark.parametrize("place", [InThreads(), InProcesses()], ids=["threads", "processes"])
 def test_a_live_store_is_kept_as_the_gate_reads_it(

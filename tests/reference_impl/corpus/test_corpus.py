@@ -14,8 +14,6 @@ from tests.reference_impl.corpus.all_cases import AREAS, CASES, operations
 from tests.reference_impl.corpus.client_runs import CaseRunner
 from tests.reference_impl.corpus.steps import CorpusCase, DriverCall
 
-pytestmark = pytest.mark.long(14, processes=1)
-
 BY_THE_RUNNER = {"reset"}
 """Operations that need no case, because they run after each one."""
 
