@@ -39,14 +39,14 @@ TURN_S = 1.0
 SHARES = (0.5, 0.9, 0.99)
 
 
-def check_command(store: str, out: Path) -> list[str]:
+def check_command(store: str, out: Path, *options: str) -> list[str]:
     """Words of a command that checks a store."""
-    return [sys.executable, "-m", "conformance", "check", store, "--out", str(out)]
+    return [sys.executable, "-m", "conformance", "check", store, "--out", str(out), *options]
 
 
-def check(store: str, out: Path) -> tuple[CheckSummary, Ran]:
+def check(store: str, out: Path, *options: str) -> tuple[CheckSummary, Ran]:
     """Check a store in a process of its own; returns its report, and what it took."""
-    done = ran(check_command(store, out))
+    done = ran(check_command(store, out, *options))
     assert done.code in (0, 1), done.output
     return msgspec.json.decode((out / "check.json").read_bytes(), type=CheckSummary), done
 
@@ -187,8 +187,9 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=500, help="jobs/s of the load; 0: none")
     parser.add_argument("--runs", type=int, default=20, help="checks of the sound store")
     parser.add_argument("--turns", type=int, default=3, help="checks in turns, for the delays of clients")
+    parser.add_argument("--max-rate", help="of the checks without turns; default: that of `check`")
     options = parser.parse_args()
-    wrong = 0
+    wrong, pace = 0, ["--max-rate", options.max_rate] if options.max_rate else []
     with open_server(None, announce=print) as server, tempfile.TemporaryDirectory() as folder:
         fill(server, PREFIX, options.jobs)
         store, out = f"{server.url}#{PREFIX}", Path(folder)
@@ -198,14 +199,14 @@ def main() -> int:
                 client.delete(*client.scan_iter(f"{PREFIX}:{other}:*", count=1000))
         with node_load(server, PREFIX, [case.name for case in DAMAGES], rate=options.rate):
             for run in range(options.runs):
-                summary, took = check(store, out / str(run))
+                summary, took = check(store, out / str(run), *pace)
                 wrong += summary.total
                 found = f"{summary.total} places, {summary.fleeting} fleeting"
                 print(f"run {run}: {summary.jobs} jobs, {found}; {_text(took)}", flush=True)
             if options.turns:
                 print(*_delays(server, store, out, options.turns), sep="\n", flush=True)
             damage(server, PREFIX, DAMAGES)
-            summary, took = check(store, out / "damaged")
+            summary, took = check(store, out / "damaged", *pace)
             counts = {cause.cause: cause.count for cause in summary.causes}
             print(f"damaged: {len(DAMAGES)} damages, wrong: {missing(summary)}; {_text(took)}; {counts}")
             wrong += len(missing(summary))

@@ -24,6 +24,7 @@ from typing import Any, Protocol, TypeVar
 
 from conformance.problems import EnvironmentProblem
 from reports.lazy_pandas import import_pandas_lazily
+from reports.throttle import install_throttle
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -94,24 +95,26 @@ def _work_off(work: Callable[[Task], Result], waiting: deque[Task], ended: Simpl
 class InProcesses:
     """Runs tasks in one process per processor. They are started for each call, or for a block (`kept_processes`).
 
-    `last`: other programs of this machine go first.
+    `last`: other programs of this machine go first. `throttled`: there is only one process, even for one task, which
+    works for a share of the time (`reports.throttle`).
     """
 
     last: bool = False
+    throttled: bool = False
 
     def run(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
         """As `Distribution.run`. Raises EnvironmentProblem if a process dies."""
-        if len(tasks) < 2:
+        if len(tasks) < 2 and not self.throttled:
             yield from map(work, tasks)
             return
-        with _pool(last=self.last) as pool:
+        with _pool(self) as pool:
             waiting = [pool.submit(work, task) for task in tasks]
             try:
                 for done in as_completed(waiting):
                     yield done.result()
             except BrokenProcessPool as error:
                 if _KEPT:
-                    _KEPT[-1].pop(self.last, None)
+                    _KEPT[-1].pop(self, None)
                 raise EnvironmentProblem(
                     "a process that works on a part of the store has died", hint="often it had too little memory"
                 ) from error
@@ -120,8 +123,8 @@ class InProcesses:
                     future.cancel()
 
 
-_KEPT: list[dict[bool, ProcessPoolExecutor]] = []
-"""The processes of each open block of `kept_processes`, by whether they go last."""
+_KEPT: list[dict[InProcesses, ProcessPoolExecutor]] = []
+"""The processes of each open block of `kept_processes`."""
 
 
 @contextmanager
@@ -140,20 +143,20 @@ def kept_processes() -> Iterator[None]:
 
 
 @contextmanager
-def _pool(*, last: bool) -> Iterator[ProcessPoolExecutor]:
+def _pool(kind: InProcesses) -> Iterator[ProcessPoolExecutor]:
     # A fork would copy locks that other threads hold.
     start = partial(
         ProcessPoolExecutor,
-        processors(),
+        1 if kind.throttled else processors(),
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_start_process,
-        initargs=(last,),
+        initargs=(kind,),
     )
     if not _KEPT:
         with start() as pool:
             yield pool
         return
-    yield _KEPT[-1].get(last) or _KEPT[-1].setdefault(last, start())
+    yield _KEPT[-1].get(kind) or _KEPT[-1].setdefault(kind, start())
 
 
 def end_processes() -> None:
@@ -167,10 +170,11 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _start_process(last: bool) -> None:
+def _start_process(kind: InProcesses) -> None:
     """Leave interruptions to the parent, and end with it."""
-    if last:
+    if kind.last:
         _step_back()
+        install_throttle(on=kind.throttled)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     parent: Any = multiprocessing.parent_process()

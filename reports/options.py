@@ -158,9 +158,12 @@ class CheckConfig(SparkConfig, frozen=True, kw_only=True):
     settle_ms: Annotated[
         DurationMs, Option("Time in which what looks wrong in a live store is read again.", "--settle")
     ] = DurationMs(10_000)
-    max_rate: Annotated[float, Option("Keys that are read from a live store per second; 0: no limit.", at_least=0)] = (
-        50_000
-    )
+    max_rate: Annotated[
+        float | None,
+        Option(
+            "Keys that are read from a live store per second; 0: no limit; default: spare other clients.", at_least=0
+        ),
+    ] = None
     out: Annotated[str | None, Option("Folder for check.json and junit.xml: a path, s3://…, hdfs://….")] = None
 
 

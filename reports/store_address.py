@@ -26,13 +26,13 @@ from reports.snapshot.store import save
 class StoreAddress:
     """One side of a comparison. `queue` empty: every queue. `replicate`: fetch the RDB file of a live Redis.
 
-    `keys_per_s`: how fast a live Redis may be read; 0: no limit.
+    `keys_per_s`: how fast a live Redis may be read, as `RedisSource.keys_per_s`.
     """
 
     text: str
     queue: str = ""
     replicate: bool = False
-    keys_per_s: float = 0
+    keys_per_s: float | None = 0
 
     @cached_property
     def source(self) -> RedisSource | RdbSource | None:
@@ -89,7 +89,7 @@ def replicated(source: RedisSource, folder: Path) -> RdbSource:
 
 
 def store_addresses(
-    *texts: str, queue: str = "", replicate: bool = False, keys_per_s: float = 0
+    *texts: str, queue: str = "", replicate: bool = False, keys_per_s: float | None = 0
 ) -> tuple[StoreAddress, ...]:
     """Parse addresses. Raises UsageProblem for --replicate without a live Redis."""
     stores = tuple(StoreAddress(text=text, queue=queue, replicate=replicate, keys_per_s=keys_per_s) for text in texts)

@@ -89,7 +89,7 @@ def _still_there(asking: Asking, wanted: Sequence[Suspicion], first: CheckedSnap
     facts = (
         store_facts(asking.source) if about_server else StoreFacts(is_cluster=asking.source.address.mode == "cluster")
     )
-    pace = Pace(asking.source.keys_per_s)
+    pace = Pace(asking.source.keys_per_s or 0)
     if about_server:
         yield from _same(about_server, _view(asking, _settings(asking, first.queues), facts))
     for queue, listed in sorted(by_queue.items()):

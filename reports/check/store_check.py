@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -282,10 +283,11 @@ def check_snapshot(
         work = replace(work, facts=merged_facts(outcome.facts for outcome in outcomes))
         events = sum((outcome.events for outcome in outcomes), Counter[str]())
         asked = [pair for outcome in outcomes for pair in outcome.asked]
-        tally.merge(check_queues(work, asked, replace(facts or facts_in(kept), events=events)))
-        progress.advance()
-        tally.merge(check_families(work))
-        progress.advance()
+        judge_queues = partial(check_queues, asked=asked, facts=replace(facts or facts_in(kept), events=events))
+        for judge in (judge_queues, check_families):
+            for found in where.run(judge, [work]):
+                tally.merge(found)
+                progress.advance()
         shards = [replace(work, buckets=tuple(range(lot, manifest.buckets, lots))) for lot in range(lots)]
         for found in (InThreads() if len(shards) < 2 and place is None else where).run(check_deduplications, shards):
             tally.merge(found)

@@ -20,7 +20,8 @@ from reports.diff.checks import written_by
 MOST_KEPT = 10_000
 """Suspicions of each cause and queue that are kept, and read again in a live store; the others are only counted.
 
-For each queue, so that the jobs on their way in a busy one do not push out what another has.
+For each queue, so that the jobs on their way in a busy one do not push out what another has; and first those that no
+client has changed for the longest time, because jobs on their way have just been changed.
 """
 
 
@@ -51,7 +52,7 @@ class Suspicion:
 
 @dataclass(kw_only=True)
 class SuspicionTally:
-    """Counts by cause and by check, and some suspicions of each cause and queue, in the order of their keys."""
+    """Counts by cause and by check, and some suspicions of each cause and queue."""
 
     counts: Counter[str] = field(default_factory=Counter)
     by_check: Counter[str] = field(default_factory=Counter)
@@ -75,7 +76,7 @@ class SuspicionTally:
             self._keep(place, listed)
 
     def _keep(self, place: tuple[str, str], listed: Iterable[Suspicion]) -> None:
-        self.kept[place] = heapq.nsmallest(MOST_KEPT, [*self.kept[place], *listed], key=lambda found: found.identity)
+        self.kept[place] = heapq.nsmallest(MOST_KEPT, [*self.kept[place], *listed], key=_by_age)
 
     @property
     def total(self) -> int:
@@ -94,6 +95,10 @@ class SuspicionTally:
         for suspicion in self.all_kept:
             found.setdefault(suspicion.cause, []).append(suspicion)
         return found
+
+
+def _by_age(found: Suspicion) -> tuple[float, tuple[str, str, str, str]]:
+    return found.not_before_ms or 0, found.identity
 
 
 def suspicions(view: StoreView, checks: Sequence[InvariantCheck[Any]]) -> Iterator[Suspicion]:

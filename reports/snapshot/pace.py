@@ -1,11 +1,14 @@
-"""How fast a live store is read: up to a limit, and slower while its server is busy."""
+"""How fast a live store is read: up to a limit, and for a share of the time while others use its server."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
+
+from reports.throttle import installed_throttle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,25 +31,37 @@ FAST = PageSizes(keys=5000, batch=0, hashes=0, others=5000, members=50_000, even
 GENTLE = PageSizes(keys=100, batch=2000, hashes=50, others=4, members=500, events=400)
 """Each takes Redis about a fifth of a millisecond, so that other clients hardly wait."""
 
-TIMELY_SHARE = 0.9
-"""Before reading, this share of the replies took `usual_s` or less."""
-
-PROMPT_S, TOLERATED_S = 0.0006, 0.0001
-"""A reply within the first is never late, because there are other readers too; else one so much later than usual."""
-
-SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.00025, 0.002
-"""The longest is about ten times a lot: reading ends in time on a machine that is always busy."""
-
-LOOK_EVERY_S = 0.25
+LOOK_EVERY_S = 1.0
 USED_PER_S = 50
 """Between two looks; with fewer commands of other clients per second, a server counts as unused: no client waits."""
 
-OWN_COMMANDS = frozenset({"scan", "hgetall", "type", "pttl", "echo", "xrange", "zrange", "lrange", "smembers", "info"})
+OWN_COMMANDS = frozenset(
+    {"scan", "hgetall", "type", "pttl", "echo", "info", "lrange", "zrange", "smembers", "xrange"}
+    | {"llen", "zcard", "xrevrange"}
+)
 """Commands that read a store. Other clients may send them too, but rarely these alone."""
 
-LOTS_OF_A_PING = 4
-LONGER, SHORTER = 2.0, 0.9
-"""Factors of the pause after a late reply and a timely one. It stays the same if an eighth of the replies is late."""
+REPLICATED_COMMANDS = frozenset(
+    {
+        "replconf",
+        "multi",
+        "exec",
+        "select",
+        "ping",
+        "publish",
+        "del",
+        "unlink",
+        "expire",
+        "pexpire",
+        "pexpireat",
+        "persist",
+    }
+    | {"set", "setex", "incr", "incrby", "decr", "decrby", "getdel", "rename", "copy", "sadd", "srem", "spop"}
+    | {"hset", "hmset", "hsetnx", "hdel", "hincrby", "hincrbyfloat", "xadd", "xdel", "xtrim"}
+    | {"lpush", "rpush", "lpop", "rpop", "lrem", "lset", "ltrim", "linsert", "lmove", "rpoplpush"}
+    | {"zadd", "zincrby", "zrem", "zpopmin", "zpopmax", "zremrangebyrank", "zremrangebyscore"}
+)
+"""Commands that a replica gets from its primary; no client can send them to a replica."""
 
 
 class Pace:
@@ -79,61 +94,43 @@ class Pace:
 class ReadServer(Protocol):
     """The server that is read."""
 
-    def ping(self) -> None:
-        """Wait for the reply to a command that takes no time."""
-
     def commands_of_others(self) -> int | None:
         """How many commands other than `OWN_COMMANDS` it has executed since it started; None if it does not say."""
         ...
 
 
+def is_used(before: int | None, after: int | None, seconds: float) -> bool:
+    """Whether other clients have used a server, by `ReadServer.commands_of_others` twice; also if it does not say."""
+    if before is None or after is None:
+        return True
+    # Fewer than before: somebody has reset the statistics.
+    return not 0 <= after - before < USED_PER_S * seconds
+
+
 class GivingWay:
-    """Pauses between small lots of commands, the longer the more replies are late: then other clients wait too.
+    """Throttles this process while other clients use a server that it reads. `throttle`: see `Throttle.turn`."""
 
-    `usual_s`: how long a reply took before reading started. A server without other clients is read without pauses:
-    replies are then late only because readers and server share a machine.
-    """
-
-    def __init__(
-        self,
-        usual_s: float,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._late_s = max(PROMPT_S, usual_s + TOLERATED_S)
+    def __init__(self, throttle: Callable[[bool], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._throttle = throttle
         self._clock = clock
-        self._sleep = sleep
-        self._pause_s = 0.0
-        self._lots = 0
-        self._look: tuple[float, int | None] | None = None
-        self._is_used = True
+        self._looks: dict[str, tuple[float, int | None]] = {}
+        self._used: dict[str, bool] = {}
 
-    def before(self, server: ReadServer) -> None:
-        """Pause before a lot; now and then let the server reply to a command that takes no time."""
-        if self._look is None or self._clock() - self._look[0] >= LOOK_EVERY_S:
-            self._look_at(server)
-        if not self._is_used:
+    def before(self, node: str, server: ReadServer) -> None:
+        """Look at a node before a lot, now and then; the first look only counts."""
+        now = self._clock()
+        seen_s, before = self._looks.get(node, (0.0, None))
+        if node in self._looks and now - seen_s < LOOK_EVERY_S:
             return
-        if self._lots % LOTS_OF_A_PING == 0:
-            self._judge(server.ping)
-        self._lots += 1
-        # A shorter sleep takes longer than it says.
-        if self._pause_s >= SHORTEST_PAUSE_S / 2:
-            self._sleep(self._pause_s)
+        commands = server.commands_of_others()
+        if node in self._looks:
+            self._used[node] = is_used(before, commands, now - seen_s)
+            self._throttle(any(self._used.values()))
+        self._looks[node] = now, commands
 
-    def _look_at(self, server: ReadServer) -> None:
-        """Find out whether others use the server. The first look only counts."""
-        now, commands = self._clock(), server.commands_of_others()
-        before, known = self._look or (now, None)
-        # Fewer than before: somebody has reset the statistics.
-        is_unused = commands is not None and known is not None and 0 <= commands - known < USED_PER_S * (now - before)
-        self._is_used = not is_unused
-        self._look = now, commands
 
-    def _judge(self, ping: Callable[[], None]) -> None:
-        began = self._clock()
-        ping()
-        if self._clock() - began > self._late_s:
-            self._pause_s = min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, self._pause_s * LONGER))
-        else:
-            self._pause_s *= SHORTER
+@cache
+def giving_way() -> GivingWay | None:
+    """That of this process, for all that it reads; None if it cannot be throttled."""
+    throttle = installed_throttle()
+    return None if throttle is None else GivingWay(throttle.turn)

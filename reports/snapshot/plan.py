@@ -50,15 +50,14 @@ class RedisSource:
     """A live store to read. `queue` empty: every queue under the prefix.
 
     `keys_per_s`: how many keys all readers together may read, in small pieces (a tenth of a key for each element of a
-    list, a sorted set or a stream); 0: as fast as possible. `usual_s`: how long a reply took before (s); with a limit,
-    readers pause while replies take longer.
+    list, a sorted set or a stream). 0: as fast as possible. None: in small pieces as well, and a process works only for
+    a share of the time while other clients use the store.
     """
 
     redis: str
     prefix: str
     queue: str = ""
-    keys_per_s: float = 0
-    usual_s: float = 0
+    keys_per_s: float | None = 0
 
     @property
     def address(self) -> RedisUrl:
@@ -74,7 +73,12 @@ class RedisSource:
     @property
     def sizes(self) -> PageSizes:
         """Small pages for a store whose clients must not wait."""
-        return pace.GENTLE if self.keys_per_s else pace.FAST
+        return pace.GENTLE if self.is_shared else pace.FAST
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other clients must not wait."""
+        return self.keys_per_s != 0
 
 
 TABLES_OF_QUEUE_KEYS = frozenset(

@@ -17,10 +17,10 @@ from redis.exceptions import RedisError
 from conformance.observe.keyspace import RawKey, is_reserved
 from conformance.observe.reader import GONE_TTL, read_keys
 from conformance.protocol.states import LIST_CONTAINERS, QUEUE_KEYS
-from conformance.servers.connection import connect, connect_node, explain
+from conformance.servers.connection import connect, connect_node, explain, explained
 from reports.distribution import processors
 from reports.snapshot.hashes import hashes_of
-from reports.snapshot.pace import TIMELY_SHARE, GivingWay, Pace
+from reports.snapshot.pace import Pace, giving_way, is_used
 from reports.snapshot.plan import (
     KeyspacePart,
     RedisSource,
@@ -131,10 +131,8 @@ def _pages_of_slots(
 
 def _scanned(node: NodeSocket, words: Sequence[bytes], cursor: int, count: int) -> tuple[int, list[bytes]]:
     """The next cursor, and the keys before it."""
-    reply = node.exchange([(b"SCAN", b"%d" % cursor, *words, b"COUNT", b"%d" % count)])[0]
-    if isinstance(reply, Exception):
-        raise RedisError(str(reply))
-    return int(reply[0]), reply[1]
+    after, keys = _reply_of(node, (b"SCAN", b"%d" % cursor, *words, b"COUNT", b"%d" % count))
+    return int(after), keys
 
 
 def _pages_of_share(
@@ -283,34 +281,30 @@ ELEMENT_SHARE = 0.1
 
 
 def node_socket(source: RedisSource, node: str) -> NodeSocket:
-    """A connection for reading; it lets other clients of a store go first that is read with a limit."""
-    giving_way = GivingWay(source.usual_s) if source.keys_per_s else None
-    return NodeSocket(source.address, node, giving_way, source.sizes.hashes)
+    """A connection for reading, which gives way to other clients where the source says so."""
+    return NodeSocket(source.address, node, giving_way() if source.keys_per_s is None else None, source.sizes.hashes)
 
 
-USUAL_REPLIES = 100
-USUAL_EVERY_S = 0.003
+USE_S = 0.3
+"""Time in which a store is watched before it is read."""
 
 
-def usual_reply_s(source: RedisSource) -> float:
-    """How long nine of ten replies of any node take before anything is read (s). Raises redis errors and OSError."""
-    waited = []
-    with ExitStack() as opened:
+def others_use(source: RedisSource) -> bool:
+    """Whether other clients use any node. Raises EnvironmentProblem."""
+    with explained(source.address), ExitStack() as opened:
         with connect(source.address) as client:
             nodes = nodes_of(client, source.address)
         sockets = [opened.enter_context(NodeSocket(source.address, node)) for node in nodes]
-        for _ in range(USUAL_REPLIES):
-            for node in sockets:
-                began = time.monotonic()
-                node.ping()
-                waited.append(time.monotonic() - began)
-            time.sleep(USUAL_EVERY_S)
-    return sorted(waited)[int(len(waited) * TIMELY_SHARE)]
+        before = [node.commands_of_others() for node in sockets]
+        time.sleep(USE_S)
+        return any(
+            is_used(count, node.commands_of_others(), USE_S) for count, node in zip(before, sockets, strict=True)
+        )
 
 
 def pace_of(source: RedisSource) -> Pace:
     """The share of one reader in the limit of all."""
-    return Pace(source.keys_per_s / processors())
+    return Pace((source.keys_per_s or 0) / processors())
 
 
 def read_part(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBatch]:
@@ -377,10 +371,15 @@ def _paced(batches: Iterator[pa.RecordBatch], source: RedisSource) -> Iterator[p
 
 
 def _member_pages(node: NodeSocket, key: bytes, part: KeyspacePart, at_once: int) -> Iterator[pa.RecordBatch]:
-    """The members from the first to the last of the part, a page at a time; an open end is the end of the container."""
-    start = part.start
-    while part.stop == -1 or start <= part.stop:
-        stop = start + at_once - 1 if part.stop == -1 else min(part.stop, start + at_once - 1)
+    """The members from the first to the last of the part, a page at a time.
+
+    An open end is where the container ends now: its clients may add members faster than they are read.
+    """
+    start, last = part.start, part.stop
+    if last == -1:
+        last = _reply_of(node, (b"LLEN" if part.name in LIST_CONTAINERS else b"ZCARD", key)) - 1
+    while start <= last:
+        stop = min(last, start + at_once - 1)
         batch = _member_batch(node, key, replace(part, start=start, stop=stop))
         if batch.num_rows:
             yield batch
@@ -393,10 +392,10 @@ def _member_batch(node: NodeSocket, key: bytes, part: KeyspacePart) -> pa.Record
     """The members of a list with their positions, or of a sorted set with their scores, as rows of `memberships`."""
     ranks = (b"%d" % part.start, b"%d" % part.stop)
     if part.name in LIST_CONTAINERS:
-        members = _elements(node, (b"LRANGE", key, *ranks))
+        members = _reply_of(node, (b"LRANGE", key, *ranks))
         known = {"position": pa.array(range(part.start, part.start + len(members)), pa.int64())}
     else:
-        flat = _elements(node, (b"ZRANGE", key, *ranks, b"WITHSCORES"))
+        flat = _reply_of(node, (b"ZRANGE", key, *ranks, b"WITHSCORES"))
         members = flat[0::2]
         known = {"score": pa.array(list(map(float, flat[1::2])), pa.float64())}
     count = len(members)
@@ -405,17 +404,24 @@ def _member_batch(node: NodeSocket, key: bytes, part: KeyspacePart) -> pa.Record
     return batch_with(count, {**repeated, **known, "id": texts(members)})
 
 
-def _elements(node: NodeSocket, command: Sequence[bytes]) -> list[bytes]:
+def _reply_of(node: NodeSocket, command: Sequence[bytes]) -> Any:
     (reply,) = node.exchange([command])
     if isinstance(reply, Exception):
         raise RedisError(str(reply))
-    return list(reply)
+    return reply
 
 
 def _stream_pages(node: NodeSocket, key: bytes, part: KeyspacePart, at_once: int) -> Iterator[StreamEntries]:
-    """The entries from the first to the last of the part, a page at a time; an open end is the end of the stream."""
-    start = b"%d-0" % part.start
-    stop = b"+" if part.stop == -1 else b"%d-18446744073709551615" % part.stop
+    """The entries from the first to the last of the part, a page at a time.
+
+    An open end is the last entry now: clients may add entries faster than they are read.
+    """
+    start, stop = b"%d-0" % part.start, b"%d-18446744073709551615" % part.stop
+    if part.stop == -1:
+        newest = _reply_of(node, (b"XREVRANGE", key, b"+", b"-", b"COUNT", b"1"))
+        if not newest:
+            return
+        stop = newest[0][0]
     while True:
         node.ask([to_resp((b"XRANGE", key, start, stop, b"COUNT", b"%d" % at_once))])
         page = entries_of(node.replies())

@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from conformance.servers.connection import connect_node
 from conformance.servers.setting import RedisUrl
-from reports.snapshot.pace import OWN_COMMANDS, GivingWay
+from reports.snapshot.pace import OWN_COMMANDS, REPLICATED_COMMANDS, GivingWay
 
 _RECEIVE_BYTES = 1 << 20
 _WAITING = object()
@@ -33,6 +33,7 @@ class NodeSocket:
     """
 
     def __init__(self, address: RedisUrl, node: str, giving_way: GivingWay | None = None, at_once: int = 0) -> None:
+        self._node = node
         self._giving_way = giving_way
         self._at_once = at_once
         self._lots: deque[bytes] = deque()
@@ -99,21 +100,17 @@ class NodeSocket:
 
     def _give_way(self) -> None:
         if self._giving_way is not None:
-            self._giving_way.before(self)
-
-    def ping(self) -> None:
-        """Wait for the reply to a command that takes no time. Raises redis errors and OSError."""
-        self._socket.sendall(self._last_command)
-        self._reply()
+            self._giving_way.before(self._node, self)
 
     def commands_of_others(self) -> int | None:
         """As `ReadServer.commands_of_others`. Raises redis errors and OSError."""
-        self._socket.sendall(to_resp((b"INFO", b"commandstats")))
-        reply = self._reply()
-        if isinstance(reply, Exception):  # this user may not ask
+        self._socket.sendall(to_resp((b"INFO", b"replication")) + to_resp((b"INFO", b"commandstats")))
+        replication, statistics = self._reply(), self._reply()
+        if isinstance(replication, Exception) or isinstance(statistics, Exception):  # this user may not ask
             return None
-        calls = _CALLS.findall(reply)
-        return sum(int(number) for name, number in calls if name.decode() not in OWN_COMMANDS)
+        is_replica = b"role:slave" in replication
+        left_out = OWN_COMMANDS | (REPLICATED_COMMANDS if is_replica else frozenset())
+        return sum(int(number) for name, number in _CALLS.findall(statistics) if name.decode() not in left_out)
 
     def _received_until_marker(self, filled: int) -> int:
         """Where the replies to a lot end that are received behind others."""

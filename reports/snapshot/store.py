@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -38,7 +38,7 @@ from reports.snapshot.format import (
     write_manifest,
 )
 from reports.snapshot.plan import KeyspacePart, RedisSource, plan_reading
-from reports.snapshot.reading import read_part, usual_reply_s
+from reports.snapshot.reading import read_part
 from reports.snapshot.rows import as_bytes, as_text, rows_of
 
 ROWS_AT_A_TIME = 125_000
@@ -324,7 +324,6 @@ def save(
     claim_folder(folder)
     began = time.monotonic()
     with explained(source.address):
-        source = replace(source, usual_s=usual_reply_s(source)) if source.keys_per_s else source
         planned = plan_reading(source)
         queues = queues_of(planned.parts)
         version, settings = redis_facts(source)
@@ -332,9 +331,7 @@ def save(
         before = stream_facts(source, queues)
     task = SnapshotWrite(source=source, folder=folder.absolute(), buckets=planned.buckets)
     parts = [PartWrite(write=task, part=part, number=number) for number, part in enumerate(planned.parts)]
-    where = distribution or (
-        InProcesses(last=source.keys_per_s > 0) if planned.keys > MOST_KEYS_IN_THREADS else InThreads()
-    )
+    where = distribution or (InProcesses(last=source.is_shared) if planned.keys > MOST_KEYS_IN_THREADS else InThreads())
     written = _written(where, parts, watch)
     with explained_folder(folder):
         drop_unclaimed(folder, (name for part in written for name in part.files))

@@ -10,7 +10,9 @@ import pytest
 
 from conformance.observe.tables import Snapshot
 from conformance.servers import RedisInstance
+from reports.check import suspicions
 from reports.check.store_check import check_snapshot
+from reports.check.suspicions import Suspicion, SuspicionTally
 from reports.diff.checks import JOB_CHECKS, broken_jobs, broken_queue, judged
 from reports.diff.digest_prefilter import JobDigests
 from reports.diff.values import DiffSide, readable
@@ -177,3 +179,31 @@ def test_where_a_paused_queue_parks_its_jobs_is_judged_by_the_version_that_wrote
 def test_bytes_that_are_no_utf_8_are_readable_in_differences() -> None:
     assert readable("a\udcffb") == "a\\xffb"
     assert readable("é") == "é"
+
+
+def test_the_suspicions_that_are_kept_are_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of jobs on their way are young, and so many that a damage would be lost among them."""
+    monkeypatch.setattr(suspicions, "MOST_KEPT", 2)
+
+    def suspicion(key: str, last_ms: int) -> Suspicion:
+        return Suspicion(
+            key=key,
+            not_before_ms=last_ms,
+            cause="in-no-container",
+            check="one-state",
+            place="",
+            severity="",
+            message="",
+        )
+
+    parts = []
+    for start in range(0, 6, 2):
+        tally = SuspicionTally()
+        tally.add([suspicion(f"q:{start + n}", ADDED + 1000 - start) for n in range(2)])
+        parts.append(tally)
+    parts[1].add([suspicion("q:9", ADDED)])
+    whole = SuspicionTally()
+    for tally in parts:
+        whole.merge(tally)
+    assert [found.key for found in whole.all_kept] == ["q:9", "q:4"]
+    assert whole.total == 7

@@ -1,98 +1,162 @@
-"""The pace of reading a live store: a limit, and pauses while the server is busy."""
+"""The pace of reading a live store: a limit, and a share of the time while other clients use its server."""
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
+from conformance.options import DurationMs
 from conformance.servers import RedisInstance
 from reports.distribution import NICENESS, InProcesses
-from reports.snapshot.pace import (
-    LONGEST_PAUSE_S,
-    LOOK_EVERY_S,
-    LOTS_OF_A_PING,
-    PROMPT_S,
-    SHORTEST_PAUSE_S,
-    TOLERATED_S,
-    USED_PER_S,
-    GivingWay,
-    Pace,
-)
+from reports.options import CheckConfig
+from reports.snapshot.pace import LOOK_EVERY_S, USED_PER_S, GivingWay, Pace, is_used
 from reports.snapshot.plan import RedisSource
+from reports.snapshot.reading import others_use
 from reports.snapshot.replies import NodeSocket
+from reports.throttle import SHARE, SLICE_S, Throttle
+from reports.verbs import checks
+from reports.verbs.checks import check_store
+from tests.observe.snapshot_builders import job
+from tests.reports.reports_builders import write
 
-USUAL_S = 0.001
-LOT_S = 0.0002
+
+def test_a_throttled_process_pauses_for_all_that_it_has_worked() -> None:
+    now = [5.0]
+    pauses: list[float] = []
+    timers: list[float] = []
+    throttle = Throttle(clock=lambda: now[0], sleep=pauses.append, set_timer=timers.append)
+    throttle.pause()
+    throttle.turn(on=True)
+    for worked_s in (SLICE_S, 40 * SLICE_S):  # the second is a long call, which nothing interrupts
+        now[0] += worked_s
+        throttle.pause()
+    throttle.turn(on=False)
+    throttle.pause()
+    assert pauses == pytest.approx([SLICE_S * (1 / SHARE - 1), 40 * SLICE_S * (1 / SHARE - 1)])
+    assert timers == [SLICE_S, SLICE_S, SLICE_S, 0]
+
+
+SHARE_AT_WORK = """
+import time
+from reports.throttle import install_throttle
+install_throttle(on=True)
+began_s, used_s = time.monotonic(), time.process_time()
+while time.monotonic() - began_s < 1:
+    sum(range(1000))
+print((time.process_time() - used_s) / (time.monotonic() - began_s))
+"""
+
+
+def test_a_throttled_process_that_always_has_something_to_do_works_for_a_share_of_the_time() -> None:
+    said = subprocess.run([sys.executable, "-c", SHARE_AT_WORK], capture_output=True, check=True).stdout
+    assert 0 < float(said) < 2 * SHARE
+
+
+def test_only_a_throttled_process_has_a_timer() -> None:
+    throttled, last = InProcesses(last=True, throttled=True), InProcesses(last=True)
+    assert next(throttled.run(signal.getitimer, [signal.ITIMER_REAL])) > (0, 0), "also for a single task"
+    assert set(last.run(signal.getitimer, [signal.ITIMER_REAL] * 2)) == {(0, 0)}
 
 
 class Server:
-    """A clock, and a server that takes `reply_s` for each reply; `pauses` has the pauses of its reader (s).
+    """Says how many commands others have sent; None: it does not say."""
 
-    `used_per_s`: commands of other clients; None: it does not say.
-    """
-
-    def __init__(self, usual_s: float = USUAL_S, used_per_s: float | None = 2 * USED_PER_S) -> None:
-        self.now = 0.0
-        self.reply_s = usual_s
-        self.used_per_s = used_per_s
-        self.pings = 0
-        self.pauses: list[float] = []
-        self.giving_way = GivingWay(usual_s, clock=lambda: self.now, sleep=self.pauses.append)
-
-    def ping(self) -> None:
-        self.now += self.reply_s
-        self.pings += 1
+    def __init__(self) -> None:
+        self.commands: int | None = 0
+        self.looks = 0
 
     def commands_of_others(self) -> int | None:
-        return None if self.used_per_s is None else int(self.now * self.used_per_s)
-
-    def serve(self, lots: int) -> list[float]:
-        """The pauses before each of some lots."""
-        self.pauses.clear()
-        for _ in range(lots):
-            self.giving_way.before(self)
-            self.now += LOT_S
-        return list(self.pauses)
+        self.looks += 1
+        return self.commands
 
 
-def test_a_reader_pauses_longer_while_replies_are_late_and_hurries_again() -> None:
-    server = Server()
-    assert server.serve(50) == [], "no client waits"
-    server.reply_s = USUAL_S + TOLERATED_S + 0.001
-    late = server.serve(20 * LOTS_OF_A_PING)
-    assert late[0] == SHORTEST_PAUSE_S
-    assert late == sorted(late)
-    assert late[-1] == LONGEST_PAUSE_S, "it reads on, however busy the server is"
-    server.reply_s = USUAL_S
-    timely = server.serve(200 * LOTS_OF_A_PING)
-    assert timely == sorted(timely, reverse=True)
-    assert len(timely) < 100 * LOTS_OF_A_PING, "no pause is left"
+def test_a_reader_is_throttled_while_others_use_any_node() -> None:
+    now, first, second = [0.0], Server(), Server()
+    turns: list[bool] = []
+    giving_way = GivingWay(turns.append, clock=lambda: now[0])
+
+    def used(*servers: Server) -> list[bool]:
+        """What the looks of a while decide, in which others have used these servers."""
+        turns.clear()
+        for server in servers:
+            server.commands = (server.commands or 0) + int(2 * USED_PER_S * LOOK_EVERY_S)
+        now[0] += LOOK_EVERY_S
+        for node, server in (("a", first), ("b", second)):
+            for _ in range(5):
+                giving_way.before(node, server)
+        return list(turns)
+
+    assert used() == [], "the first look only counts"
+    assert used() == [False, False]
+    assert used(first)[-1]
+    assert used(second)[-1]
+    assert used()[-1] is False
+    assert first.looks == second.looks == 5
 
 
-def test_a_prompt_reply_is_never_late() -> None:
-    server = Server(usual_s=PROMPT_S / 10)
-    server.reply_s = 0.99 * PROMPT_S
-    assert server.serve(50) == []
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [(0, USED_PER_S - 1, False), (0, USED_PER_S, True), (None, 0, True), (0, None, True), (1000, 0, True)],
+    ids=["few", "many", "hidden", "hidden-later", "reset"],
+)
+def test_a_server_that_does_not_say_who_uses_it_is_used(before: int | None, after: int | None, expected: bool) -> None:
+    assert is_used(before, after, 1.0) is expected
 
 
-def test_without_other_clients_there_is_no_pause_however_late_replies_are() -> None:
-    server = Server(used_per_s=USED_PER_S / 2)
-    server.reply_s = 0.1
-    assert server.serve(20 * LOTS_OF_A_PING), "until it has looked twice, it gives way"
-    assert server.serve(20 * LOTS_OF_A_PING) == []
-    pings = server.pings
-    server.used_per_s = 100 * USED_PER_S
-    server.now += LOOK_EVERY_S
-    assert server.serve(20 * LOTS_OF_A_PING), "others have come"
-    assert server.pings > pings
+@contextmanager
+def other_client(server: RedisInstance) -> Iterator[None]:
+    """Another client sends commands in this block, as fast as it can."""
+    ended = threading.Event()
+
+    def send() -> None:
+        with server.connect() as client:
+            while not ended.is_set():
+                client.exists("none")
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        sending.join()
 
 
-@pytest.mark.parametrize("used_per_s", [None, -1000.0])
-def test_a_server_that_does_not_say_who_uses_it_is_used(used_per_s: float | None) -> None:
-    server = Server(used_per_s=used_per_s)
-    server.reply_s = 0.1
-    assert all(server.serve(20 * LOTS_OF_A_PING) for _ in range(3))
+def test_use_by_others_is_seen(server: RedisInstance) -> None:
+    source = RedisSource(redis=server.url, prefix="b")
+    assert not others_use(source)
+    with other_client(server):
+        assert others_use(source)
+
+
+@pytest.fixture
+def damaged(server: RedisInstance, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a small store with a damage; it is large enough to be checked by a throttled process."""
+    monkeypatch.setattr(checks, "FEWEST_KEYS_TO_THROTTLE", 1)
+    prefix = server.fresh_prefix()
+    write(server, prefix, {"q:meta": {"a": "b"}, "q:1": job(), "q:wait": ["1"], "q:2": job()})
+    return f"{server.url}#{prefix}"
+
+
+@pytest.mark.parametrize(
+    ("is_in_use", "max_rate"),
+    [pytest.param(True, None, marks=pytest.mark.turns(days=6)), (False, None), (True, 1e6)],
+)
+def test_a_store_in_use_is_checked_by_a_throttled_process(
+    is_in_use: bool, max_rate: float | None, damaged: str, server: RedisInstance, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with other_client(server) if is_in_use else nullcontext():
+        assert check_store(CheckConfig(settle_ms=DurationMs(0), max_rate=max_rate), damaged) == 1
+    said = capfd.readouterr()
+    assert "in-no-container" in said.out
+    assert ("other clients use this Redis" in said.err) is (is_in_use and max_rate is None)
 
 
 def test_commands_of_a_reader_are_not_those_of_others(server: RedisInstance) -> None:

@@ -18,6 +18,8 @@ from conformance.servers.connection import wait_until
 from conformance.servers.local import free_port
 from conformance.servers.sentinel import SentinelUrl, sentinel_url
 from reports.options import CheckConfig
+from reports.snapshot.plan import RedisSource
+from reports.snapshot.replies import NodeSocket
 from reports.verbs.checks import check_store
 
 READY_S = 60.0
@@ -73,6 +75,25 @@ def test_a_replica_is_read(watched: tuple[Redis, Redis, int], capsys: pytest.Cap
     assert wait_until(lambda: bool(replica.exists("bull:q:wait")), deadline_s=READY_S)
     assert check_store(CheckConfig(settle_ms=0), address) == 1  # type: ignore[arg-type]
     assert "id-without-a-hash" in capsys.readouterr().out
+
+
+def test_the_commands_that_a_replica_gets_from_its_primary_are_not_those_of_clients(
+    watched: tuple[Redis, Redis, int],
+) -> None:
+    primary, replica, _ = watched
+    source = RedisSource(redis=f"redis://127.0.0.1:{port_of(replica)}", prefix="b")
+    with NodeSocket(source.address, source.address.nodes[0]) as node:
+        replica.exists("a")  # its connection says hello only now
+        before = node.commands_of_others()
+        for number in range(5):
+            primary.eval(
+                "redis.call('HSET', KEYS[1], 'a', ARGV[1]) redis.call('LPUSH', KEYS[2], 1)", 2, "a", "b", number
+            )
+        assert primary.wait(1, int(READY_S * 1000)) == 1
+        assert node.commands_of_others() == before
+        replica.exists("a")
+        assert before is not None
+        assert node.commands_of_others() == before + 1
 
 
 def test_the_primary_is_read_if_no_replica_can_be(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -335,12 +336,42 @@ def test_a_store_is_read_in_small_lots_as_at_once(
             client.xadd(f"{prefix}:q:events", {"event": "waiting", "jobId": number})
         client.set(f"{prefix}-other", 1, ex=1000)  # then the time to live of every key has to be asked for
         expected = as_texts(read_snapshot(client, prefix))
-    source = replace(source_of(server, prefix), keys_per_s=1e9, usual_s=1.0)
+    source = replace(source_of(server, prefix), keys_per_s=None)
     written = recorded_writes(monkeypatch)
     assert read_all(source) == expected
     lots = [data.count(b"HGETALL") + data.count(b"PTTL") for data in written]
     assert sum(lots) >= 2 * len(numbers)
     assert max(lots) == GENTLE.hashes
+
+
+@pytest.mark.parametrize("name", ["events", "wait", "completed"])
+def test_reading_ends_though_clients_add_faster(
+    name: str, server: RedisInstance, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "SMALLEST_TO_SLICE", 10)
+    monkeypatch.setattr(pace, "GENTLE", GENTLE)
+    key, numbers = f"{prefix}:q:{name}", iter(range(1000))
+    with server.connect() as client:
+
+        def add() -> None:
+            for number in islice(numbers, 20):
+                if name == "events":
+                    client.xadd(key, {"event": "waiting", "jobId": number})
+                elif name == "wait":
+                    client.rpush(key, number)
+                else:
+                    client.zadd(key, {str(number): number})
+
+        add()
+        client.hset(f"{prefix}:q:meta", "a", "b")
+        source = replace(source_of(server, prefix), keys_per_s=None)
+        (part,) = [part for part in plan_reading(source).parts if part.name == name]
+        rows = 0
+        for batch in read_part(source, part):
+            rows += batch.num_rows
+            assert rows <= 40, "it follows the clients"
+            add()
+        assert rows >= 20
 
 
 def recorded_writes(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
