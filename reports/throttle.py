@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 SHARE = 0.05
 SLICE_S = 0.001
-"""So long it works until it pauses. With 10 ms, or twice the share, the p99 of commands beside it grew by a quarter
+"""The time of work between two pauses. With 10 ms, or twice the share, the p99 of commands beside it grew by a quarter
 (two cores for it, Redis and a load of 500 jobs/s)."""
 
 
@@ -18,7 +18,7 @@ def _interrupt_after(seconds: float) -> None:
 
 
 class Throttle:
-    """Pauses the main thread so long after each slice of work that it works for `SHARE` of the time.
+    """Pauses the main thread after each slice of work, so that it works for `SHARE` of the time.
 
     A timer interrupts the work wherever it is (SIGALRM): a call of Arrow that takes longer than a slice is paid for
     after it. `clock`: the processor time of all threads of this process (s).

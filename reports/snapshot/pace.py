@@ -36,10 +36,12 @@ USED_PER_S = 50
 """Between two looks; with fewer commands of other clients per second, a server counts as unused: no client waits."""
 
 OWN_COMMANDS = frozenset(
-    {"scan", "hgetall", "type", "pttl", "echo", "info", "lrange", "zrange", "smembers", "xrange"}
-    | {"llen", "zcard", "xrevrange"}
+    {"scan", "type", "exists", "pttl", "time", "dbsize", "info", "echo", "multi", "exec", "xinfo", "config", "cluster"}
+    | {"hget", "hgetall", "hscan", "get", "lrange", "llen", "lpos", "zrange", "zcard", "zscore"}
+    | {"smembers", "sismember", "srandmember", "xrange", "xrevrange", "xlen"}
+    | {"hello", "auth", "select", "client", "readonly"}  # of every new connection
 )
-"""Commands that read a store. Other clients may send them too, but rarely these alone."""
+"""Commands that a reader sends. Other clients may send them too, but rarely these alone."""
 
 REPLICATED_COMMANDS = frozenset(
     {

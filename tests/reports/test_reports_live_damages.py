@@ -17,6 +17,8 @@ from reports.check.store_check import ALL_CHECKS
 from reports.check.summary import CheckSummary, repair_of
 from reports.check.suspicions import Suspicion
 from reports.options import CheckConfig
+from reports.snapshot.plan import RedisSource
+from reports.snapshot.replies import NodeSocket
 from reports.verbs.checks import check_store
 from tests.reports.live.damaged_store import damage, node_load
 from tests.reports.live.damages import DAMAGES, LiveDamage
@@ -84,7 +86,10 @@ def summaries(server: RedisInstance, tmp_path_factory: pytest.TempPathFactory) -
         assert code == 1
     with server.connect() as client:
         kept = dumped(client)
-        _, at_rest = checked(server, out / "rest", settle_ms=0)
+        with NodeSocket(RedisSource(redis=server.url, prefix=PREFIX).address, server.nodes[0]) as node:
+            commands = node.commands_of_others()
+            _, at_rest = checked(server, out / "rest", settle_ms=0)
+            assert node.commands_of_others() == commands, "a command of `check` counts as one of other clients"
         assert dumped(client) == kept, "reading has changed the store"
         client.save()
         settings = client.config_get("d*")

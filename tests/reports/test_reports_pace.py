@@ -24,7 +24,7 @@ from reports.throttle import SHARE, SLICE_S, Throttle
 from reports.verbs import checks
 from reports.verbs.checks import check_store
 from tests.observe.snapshot_builders import job
-from tests.reports.reports_builders import write
+from tests.reports.reports_builders import plain_store, write
 
 
 def test_a_throttled_process_pauses_for_all_that_it_has_worked() -> None:
@@ -118,7 +118,7 @@ def other_client(server: RedisInstance) -> Iterator[None]:
     def send() -> None:
         with server.connect() as client:
             while not ended.is_set():
-                client.exists("none")
+                client.delete("none")
 
     sending = threading.Thread(target=send)
     sending.start()
@@ -159,18 +159,14 @@ def test_a_store_in_use_is_checked_by_a_throttled_process(
     assert ("other clients use this Redis" in said.err) is (is_in_use and max_rate is None)
 
 
-def test_commands_of_a_reader_are_not_those_of_others(server: RedisInstance) -> None:
-    with (
-        NodeSocket(RedisSource(redis=server.url, prefix="b").address, server.nodes[0]) as node,
-        server.connect() as client,
-    ):
-        client.ping()  # its connection says hello only now
+def test_commands_of_a_reader_are_not_those_of_others(server: RedisInstance, prefix: str) -> None:
+    write(server, prefix, plain_store(prefix))
+    source = RedisSource(redis=server.url, prefix=prefix)
+    with NodeSocket(source.address, server.nodes[0]) as node, server.connect() as client:
         before = node.commands_of_others()
-        node.exchange(
-            [(b"HGETALL", b"none"), (b"PTTL", b"none"), (b"SCAN", b"0"), (b"XRANGE", b"none", b"-", b"+")] * 5
-        )
+        check_store(CheckConfig(settle_ms=DurationMs(0)), f"{server.url}#{prefix}")
         after_own = node.commands_of_others()
-        client.eval("for i = 1, 7 do redis.call('GET', 'none') end", 0)
+        client.eval("for i = 1, 7 do redis.call('DEL', 'none') end", 0)
         after = node.commands_of_others()
     assert before is not None
     assert (after_own, after) == (before, before + 8)
