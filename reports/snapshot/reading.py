@@ -20,7 +20,7 @@ from conformance.protocol.states import LIST_CONTAINERS, QUEUE_KEYS
 from conformance.servers.connection import connect, connect_node, explain, explained
 from reports.distribution import processors
 from reports.snapshot.hashes import hashes_of
-from reports.snapshot.pace import Pace, giving_way, is_used
+from reports.snapshot.pace import Pace
 from reports.snapshot.plan import (
     KeyspacePart,
     RedisSource,
@@ -35,6 +35,7 @@ from reports.snapshot.plan import (
 )
 from reports.snapshot.replies import NodeSocket, to_resp
 from reports.snapshot.rows import as_bytes, as_text, assembled, batch_with, repeated_text, texts
+from reports.snapshot.server_use import giving_way, is_used
 from reports.snapshot.streams import StreamEntries, entries_of, event_batch
 
 _HASH_COMMAND = b"*2\r\n$7\r\nHGETALL\r\n$%d\r\n%s\r\n"

@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from conformance.servers.connection import connect_node
 from conformance.servers.setting import RedisUrl
-from reports.snapshot.pace import OWN_COMMANDS, REPLICATED_COMMANDS, GivingWay
+from reports.snapshot.server_use import OWN_COMMANDS, REPLICATED_COMMANDS, GivingWay
 
 _RECEIVE_BYTES = 1 << 20
 _WAITING = object()

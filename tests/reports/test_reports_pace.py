@@ -16,10 +16,11 @@ from conformance.options import DurationMs
 from conformance.servers import RedisInstance
 from reports.distribution import NICENESS, InProcesses
 from reports.options import CheckConfig
-from reports.snapshot.pace import LOOK_EVERY_S, USED_PER_S, GivingWay, Pace, is_used
+from reports.snapshot.pace import Pace
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.reading import others_use
 from reports.snapshot.replies import NodeSocket
+from reports.snapshot.server_use import LOOK_EVERY_S, USED_PER_S, GivingWay, is_used
 from reports.throttle import SHARE, SLICE_S, Throttle
 from reports.verbs import checks
 from reports.verbs.checks import check_store
