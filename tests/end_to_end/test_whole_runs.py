@@ -29,7 +29,7 @@ DEADLINE_S = 600
 
 WITHOUT_CLOCK = "tests.gate.clockless_node"
 DAYS = 16
-TURNS = 3
+TURNS = 5
 """Days after which a long run has its turn again."""
 
 
@@ -74,6 +74,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S, env=environment)
 
 
+@pytest.mark.turns(days=TURNS)
 @pytest.mark.parametrize("arguments", BRIEF_RUNS.values(), ids=BRIEF_RUNS.keys())
 def test_a_brief_run_is_conformant(arguments: list[str], tmp_path: Path) -> None:
     _is_conformant(arguments, tmp_path)
