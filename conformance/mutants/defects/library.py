@@ -122,7 +122,7 @@ def attempts_uncounted(damage: Damage) -> None:
     _forget(damage, PrometheusCollector, "reconnect_attempted")
 
 
-@mutant("library.other-log-field", kills=("library.log.events",))
+@mutant("library.other-log-field", kills=("library.log.events", "library.log.connection"))
 def other_log_field(damage: Damage) -> None:
     """Lines have the id of a job under another name."""
     _logs(damage, lambda values: {{"jobId": "job"}.get(name, name): value for name, value in values.items()})
