@@ -176,7 +176,7 @@ def _keep_events_back(server: DriverServer) -> None:
     emit = server.emit
 
     def emit_some(handle: str, name: str, args: Json | None = None) -> None:
-        if name in ASKED_FOR:
+        if name in ASKED_FOR or not handle.startswith("worker"):
             emit(handle, name, args)
 
     server.emit = emit_some  # type: ignore[method-assign]

@@ -179,7 +179,7 @@ def test_snapshots_in_different_numbers_of_buckets_are_compared(
     monkeypatch.setattr("reports.snapshot.format.MOST_BUCKETS", 16)
     write(server, prefixes[1], changed)
     right = kept_here(RedisSource(redis=server.url, prefix=prefixes[1]), folder_at(tmp_path / "right"))
-    assert (left.manifest.buckets, right.manifest.buckets) == (2, 16)
+    assert left.manifest.buckets < right.manifest.buckets == 16
     for name, sides in (("fewer first", (left, right)), ("more first", (right, left))):
         wanted = SnapshotComparison(expected=sides[0], actual=sides[1], folder=folder_at(tmp_path / name))
         found = {(row["class"], row["key"]) for row in rows_in(wanted.folder)} if summarised(wanted).total else set()
