@@ -5,6 +5,7 @@ package bullmq
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -28,6 +29,7 @@ type Queue struct {
 	options QueueOptions
 	redis   *redis.Client
 	keys    queueKeys
+	calls   sync.RWMutex // held for reading by each call, so that Close waits for them
 }
 
 // NewQueue connects to Redis and writes the queue's settings.
@@ -70,8 +72,12 @@ func connection(given *redis.Options) *redis.Options {
 	return &options
 }
 
-// Close closes the connections.
-func (q *Queue) Close() error { return q.redis.Close() }
+// Close lets the calls end that are under way, and closes the connections.
+func (q *Queue) Close() error {
+	q.calls.Lock()
+	defer q.calls.Unlock()
+	return q.redis.Close()
+}
 
 // Add stores a job and returns its id. `data` is any JSON value; a json.RawMessage is stored byte for byte, nil as {}.
 //
@@ -90,6 +96,8 @@ func (q *Queue) Add(ctx context.Context, name string, data any, options JobOptio
 	if err != nil {
 		return "", err
 	}
+	q.calls.RLock()
+	defer q.calls.RUnlock()
 	reply, err := add.run(ctx, q.redis)
 	if err != nil {
 		return "", err
