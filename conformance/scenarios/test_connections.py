@@ -196,8 +196,8 @@ def test_a_close_lets_a_call_end(client: Participant) -> None:
         adding = client.meanwhile(lambda: _outcome(client, "queue", queue.handle, within_ms=8000))
         barrier.wait()
         closing = client.meanwhile(queue.close)
-        # A close that comes after the call would wait for nothing. Every driver can open queues, and starts what it is
-        # told in order.
+        # A close that comes after the call would wait for nothing. Every driver can open queues, and starts calls
+        # in the order of their arrival.
         closing.wait_until_sent()
         for _ in range(3):
             client.queue()

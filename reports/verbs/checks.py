@@ -62,7 +62,7 @@ def _place_beside_others(source: RedisSource | None) -> Distribution | None:
         return None
     if not others_use(source):
         return None
-    announce("other clients use this Redis: it is read for a twentieth of the time; --max-rate 0 does not spare them")
+    announce("other clients are using this Redis: check works for 5 % of the time (--max-rate 0: at full speed)")
     return InProcesses(last=True, throttled=True)
 
 

@@ -182,7 +182,7 @@ def test_bytes_that_are_no_utf_8_are_readable_in_differences() -> None:
 
 
 def test_the_suspicions_that_are_kept_are_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of jobs on their way are young, and so many that a damage would be lost among them."""
+    """A busy queue has thousands of suspicions about jobs that have just moved: they must not push out a damage."""
     monkeypatch.setattr(suspicions, "MOST_KEPT", 2)
 
     def suspicion(key: str, last_ms: int) -> Suspicion:

@@ -84,7 +84,7 @@ def test_a_reader_is_throttled_while_others_use_any_node() -> None:
     giving_way = GivingWay(turns.append, clock=lambda: now[0])
 
     def used(*servers: Server) -> list[bool]:
-        """What the looks of a while decide, in which others have used these servers."""
+        """Returns the decisions of the next looks, after other clients have used these servers."""
         turns.clear()
         for server in servers:
             server.commands = (server.commands or 0) + int(2 * USED_PER_S * LOOK_EVERY_S)
@@ -157,7 +157,7 @@ def test_a_store_in_use_is_checked_by_a_throttled_process(
         assert check_store(CheckConfig(settle_ms=DurationMs(0), max_rate=max_rate), damaged) == 1
     said = capfd.readouterr()
     assert "in-no-container" in said.out
-    assert ("other clients use this Redis" in said.err) is (is_in_use and max_rate is None)
+    assert ("other clients are using this Redis" in said.err) is (is_in_use and max_rate is None)
 
 
 def test_commands_of_a_reader_are_not_those_of_others(server: RedisInstance, prefix: str) -> None:
