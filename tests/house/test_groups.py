@@ -28,20 +28,17 @@ def test_a_module_stays_in_one_process(request: pytest.FixtureRequest) -> None:
 
 
 def test_long_tests_start_first_and_are_shared_between_processes(request: pytest.FixtureRequest) -> None:
+    """Unless a module names a group of its own, for instance because its tests share a store or a compiled program."""
     tests = [item for item in request.session.items if item.path.is_relative_to(TESTS)]
     long = [item for item in tests if item.get_closest_marker("long")]
     for item in long if _is_grouping(request) else ():
         after_parameters = item.nodeid.rpartition("]")[2]
         group = after_parameters.rpartition("@")[2] if "@" in after_parameters else ""
-        processes = item.get_closest_marker("long").kwargs.get("processes", 0)  # type: ignore[union-attr]
-        shared = {f"{item.path.stem}-{number}" for number in range(processes)} or {
-            "",
-            "wheel",
-            "go-example",
-            "nothing",
-            "odd",
-        }
-        assert group in shared, item.nodeid
+        processes = item.get_closest_marker("long").kwargs.get("processes")  # type: ignore[union-attr]
+        if processes is None:
+            assert group != item.path.relative_to(TESTS).as_posix(), item.nodeid
+        else:
+            assert group in {f"{item.path.stem}-{number}" for number in range(processes)}, item.nodeid
     started = [item.nodeid for item in tests if not item.nodeid.endswith("@spark")]
     assert not _is_grouping(request) or started[: len(long)] == [item.nodeid for item in long]
 
