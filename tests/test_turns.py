@@ -19,12 +19,16 @@ def test_alone(number): ...
 @pytest.mark.xdist_group("pair")
 @pytest.mark.parametrize("number", range(2))
 def test_pair(number): ...
+
+@pytest.mark.turns(days=2, together=True)
+@pytest.mark.parametrize("number", range(2))
+def test_cases(number): ...
 """
 
 
 @pytest.fixture
 def items(pytester: pytest.Pytester) -> list[pytest.Item]:
-    """Eleven tests, of which one takes no turns and two have theirs together."""
+    """Those of two functions have their turns together, and one takes none."""
     pytester.makepyfile(test_daily="def test_daily(): ...", test_long=MODULE)
     return pytester.inline_genitems(pytester.path)[0]
 
@@ -39,13 +43,15 @@ def test_each_has_one_turn_and_others_run_every_day(items: list[pytest.Item]) ->
         "test_daily": 6,
         **{f"test_alone[{number}]": 2 for number in range(7)},
         **{f"test_pair[{number}]": 3 for number in range(2)},
+        **{f"test_cases[{number}]": 3 for number in range(2)},
     }
 
 
-def test_those_of_a_group_have_theirs_on_the_same_day(items: list[pytest.Item]) -> None:
+@pytest.mark.parametrize("together", ["test_pair", "test_cases"])
+def test_those_that_share_something_have_theirs_on_the_same_day(items: list[pytest.Item], together: str) -> None:
     for day in range(20_000, 20_002):
         left_out = {item.name for item in without_a_turn(items, day=day)}
-        assert ("test_pair[0]" in left_out) == ("test_pair[1]" in left_out)
+        assert (f"{together}[0]" in left_out) == (f"{together}[1]" in left_out)
 
 
 def test_a_day_deals_out_a_part(items: list[pytest.Item]) -> None:

@@ -16,8 +16,8 @@ import pytest
 def without_a_turn(items: Sequence[pytest.Item], *, day: int) -> list[pytest.Item]:
     """Return the tests whose turn is on another day than `day` (any number that grows by one each day).
 
-    The tests of a module are dealt out to the days in their order. With `together=True` the tests of one group of
-    pytest-xdist, which share what they prepare, have their turn on the same day.
+    The tests of a module are dealt out to the days in their order. With `together=True` the tests that share what they
+    prepare have their turn on the same day: those of a group of pytest-xdist, else all cases of a function.
     """
     marked = [item for item in items if item.get_closest_marker("turns")]
     return [
@@ -32,10 +32,15 @@ def without_a_turn(items: Sequence[pytest.Item], *, day: int) -> list[pytest.Ite
 def _together(items: Sequence[pytest.Item]) -> list[list[pytest.Item]]:
     parts: dict[str, list[pytest.Item]] = {}
     for item in items:
-        group = item.get_closest_marker("xdist_group")
-        shared = group is not None and _marker(item).get("together")
-        parts.setdefault(str(group.args[0]) if group and shared else item.nodeid, []).append(item)
+        parts.setdefault(_sharing(item), []).append(item)
     return list(parts.values())
+
+
+def _sharing(item: pytest.Item) -> str:
+    if not _marker(item).get("together"):
+        return item.nodeid
+    group = item.get_closest_marker("xdist_group")
+    return str(group.args[0]) if group else item.nodeid.partition("[")[0]
 
 
 def _days(item: pytest.Item) -> int:

@@ -120,7 +120,7 @@ def of_the_older(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]
     return verdicts("node@5.62.0", tmp_path_factory.mktemp("older"))
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.turns(days=10, together=True)  # one run decides all rows
 @pytest.mark.parametrize("row", CHANGED)
 def test_an_older_version_fails_what_has_changed(of_the_older: dict[str, set[str]], row: str) -> None:
     assert of_the_older[row] & NOTICED, of_the_older
