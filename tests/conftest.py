@@ -7,6 +7,7 @@ import math
 import os
 import signal
 from collections.abc import Callable, Generator
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -114,7 +115,7 @@ def _leave_out(some: list[pytest.Item], config: pytest.Config, items: list[pytes
 def _place(item: pytest.Item) -> float:
     """Scenarios first, because they mostly wait; then the modules marked `long` in their order, then all others."""
     long = item.get_closest_marker("long")
-    return 0 if _SCENARIOS in item.path.parents else float(long.args[0]) if long else math.inf
+    return 0 if _is_scenario(item.path) else float(long.args[0]) if long else math.inf
 
 
 def _group(item: pytest.Item, number: int) -> str:
@@ -122,14 +123,24 @@ def _group(item: pytest.Item, number: int) -> str:
 
     Tests that mostly wait are limited to a few processes: if all processes waited, the cores would be idle.
     """
-    if _SCENARIOS in item.path.parents:
+    if _is_scenario(item.path):
         return f"scenarios-{number % SCENARIO_PROCESSES}"
     long = item.get_closest_marker("long")
-    if long is None and _HERE in item.path.parents:
-        return item.path.relative_to(_HERE).as_posix()
-    if long is not None and "processes" in long.kwargs:
+    if long is None:
+        return _module(item.path)
+    if "processes" in long.kwargs:
         return f"{item.path.stem}-{number % long.kwargs['processes']}"
     return ""
+
+
+@cache
+def _is_scenario(path: Path) -> bool:
+    return _SCENARIOS in path.parents
+
+
+@cache
+def _module(path: Path) -> str:
+    return path.relative_to(_HERE).as_posix() if _HERE in path.parents else ""
 
 
 def _is_in_group(item: pytest.Item, name: str) -> bool:
