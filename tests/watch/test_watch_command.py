@@ -28,6 +28,8 @@ from tests.hostile_texts import HOSTILE, harm_in_terminal
 
 from .conftest import INTERVAL_S, Stage
 
+pytestmark = pytest.mark.long(14, processes=1)
+
 QUICK: dict[str, Any] = {"interval_ms": 100, "deaf_ms": 1000, "length_ms": 2500}
 
 
