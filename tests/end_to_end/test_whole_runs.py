@@ -29,7 +29,7 @@ DEADLINE_S = 600
 
 WITHOUT_CLOCK = "tests.gate.clockless_node"
 DAYS = 16
-TURNS = 5
+TURNS = 9
 """Days after which a long run has its turn again."""
 
 
