@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,8 +34,9 @@ def cluster_tap(cluster: RedisInstance, names: dict[str, str]) -> Iterator[Tap]:
         yield opened
 
 
-def flat(value: Any) -> str:
-    return repr(value)
+def ports_in(topology: Any) -> set[str]:
+    """The ports of clients: numbers of slots may be the same."""
+    return set(re.findall(r"(?:127\.0\.0\.1(?:', |:)|b'port'(?:, |: ))(\d+)", repr(topology)))
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
@@ -45,13 +47,9 @@ def test_topology_names_taps_only(cluster: RedisInstance, cluster_tap: Tap, prot
         direct.ask("HELLO", protocol)
         if what == "SHARDS" and b"Unknown subcommand" in (direct.ask("CLUSTER", what) or b""):
             pytest.skip("CLUSTER SHARDS came with Redis 7.0; this server is older")
-        seen, real = flat(wire.ask("CLUSTER", what)), flat(direct.ask("CLUSTER", what))
-    for node, tapped in zip(cluster.nodes, cluster_tap.addresses, strict=True):
-        port, tap_port = node.rpartition(":")[2], tapped.rpartition(":")[2]
-        assert f":{tap_port}" in seen or f" {tap_port}" in seen
-        assert f":{port}" not in seen.replace(f":{port}@1", "").replace("@" + str(int(port) + 10000), "")
-        assert f" {port}" not in seen
-        assert port in real
+        seen, real = ports_in(wire.ask("CLUSTER", what)), ports_in(direct.ask("CLUSTER", what))
+    assert seen == {address.rpartition(":")[2] for address in cluster_tap.addresses}
+    assert real == {address.rpartition(":")[2] for address in cluster.nodes}
 
 
 def test_redirections_lead_to_taps(cluster: RedisInstance, cluster_tap: Tap) -> None:
