@@ -222,6 +222,11 @@ class QueueHandle(ParticipantHandle):
 class WorkerHandle(ParticipantHandle):
     """A Worker: claimed and finished step by step, or running its own loop."""
 
+    @property
+    def reports_events(self) -> bool:
+        """Whether the client tells its user what its workers do."""
+        return self.caller.reports_by_itself(self.handle)
+
     def claim(self, token: str = "token-1") -> JobView | None:
         """Worker.getNextJob under this lock token; None when there is nothing to do."""
         return self.call(worker.GetNextJob(token=token)).job
@@ -300,7 +305,7 @@ class WorkerHandle(ParticipantHandle):
         If the client's workers report nothing, the end of a job is read from Redis. Raises OperationUnsupported for
         events that Redis does not show.
         """
-        if not self.caller.reports_by_itself(self.handle):
+        if not self.reports_events:
             return self._wait_in_redis(name, job_id, within_ms)
         return self._wait(
             {name},
@@ -311,7 +316,7 @@ class WorkerHandle(ParticipantHandle):
 
     def wait_for_error(self) -> None:
         """Wait for the worker's `error` event. Returns immediately if the client's workers report nothing."""
-        if self.caller.reports_by_itself(self.handle):
+        if self.reports_events:
             self.wait_local("error")
 
     def _wait_in_redis(self, name: str, job_id: str | None, within_ms: int) -> DriverEvent:
@@ -348,7 +353,7 @@ class WorkerHandle(ParticipantHandle):
 
         Raises OperationUnsupported if the client's workers report nothing.
         """
-        if not self.caller.reports_by_itself(self.handle):
+        if not self.reports_events:
             raise OperationUnsupported(
                 "events of workers", "this client's workers report no events, and Redis does not show it"
             )

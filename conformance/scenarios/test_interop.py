@@ -115,8 +115,9 @@ def test_a_bulk_is_worked_off_by_the_other(producer: Participant, consumer: Part
 
 
 @handover("interop.events", "event.added", "event.progress", "event.completed")
-def test_everybody_sees_the_events(listener: Participant, worker: Participant, adder: Participant) -> None:
+def test_everybody_sees_the_events(adder: Participant, listener: Participant, worker: Participant) -> None:
     """An event reader follows the jobs and the work of others."""
+    # In this order of the roles, a client that only reads events has a part in `core`.
     queue = adder.queue()
     # Opened before the job is added: a reader starts with the newest entry.
     reader = listener.events()
