@@ -16,6 +16,7 @@ TEST_PROCESSES = $$((3 * $$(getconf _NPROCESSORS_ONLN)))
 # Long tests take turns by day; with `TURNS=` all of them run.
 TURNS = --turns-of $$(($$(date +%s) / 86400))
 TIER ?= full
+SAMPLE ?= 20
 FULL_RUN = $(BIN)/bullmq-conformance run --tier $(TIER) $(if $(JOBS),--jobs $(JOBS))
 
 # A run and the tests start hundreds of Python processes: they must not compile the kit each time.
@@ -72,8 +73,8 @@ check: $(READY_WITH_SPARK) ## formatting, lint, types, import arrows, one thing 
 	$(BIN)/vulture
 
 # Its seed is the day, so that no scenario is written for its mutants.
-mutants: $(READY) ## 20 generated broken clients, in tier core: fails if the detection rate is surely below 85 %
-	$(BIN)/bullmq-conformance mutants --tier core --sample 20 --seed $$(date +%Y%m%d) --cases 80 --at-least 85 --surely
+mutants: $(READY) ## generated broken clients (SAMPLE=20), in tier core: fails if the detection rate is surely below 85 %
+	$(BIN)/bullmq-conformance mutants --tier core --sample $(SAMPLE) --seed $$(date +%Y%m%d) --cases 80 --at-least 85 --surely
 
 steady: $(READY) ## the full tier on Node and the reference, with suspended drivers and on busy cores: no client is blamed
 	$(BIN)/python -m tests.steady
