@@ -163,7 +163,7 @@ def _text(took: Ran) -> str:
 
 
 def _delays(server: RedisInstance, store: str, out: Path, checks: int) -> Iterator[str]:
-    """Describe the delays of commands and of jobs (ms), with and without a check; without a load there are no jobs."""
+    """Format the delays (ms) of commands and jobs, with and without a check. Without a load there are no jobs."""
     delays, turns = Delays(server), Turns()
     for number in range(checks):
         check_in_turns(store, out / f"turns-{number}", turns)

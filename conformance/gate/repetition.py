@@ -25,6 +25,8 @@ BROKEN_OFF: tuple[Verdict, ...] = ("error", "inconclusive", "changed")
 """Verdicts without findings that a late process can cause."""
 UNDECIDED: tuple[Verdict, ...] = (*BROKEN_OFF, "fail", "warn", "unchecked")
 """Verdicts of requirements that do not count if every attempt starved."""
+TOO_BUSY = "the machine was too busy to judge"
+"""The start of the reason of a scenario that starvation has left open."""
 # Each repetition stops all other scenarios, so their number is small.
 MOST_REPEATS = 2
 IN_VAIN = 3
@@ -171,7 +173,7 @@ def _without_open_part(record: ScenarioRecord, judged: _Judged, outcomes: list[s
         verdict="inconclusive",
         steps=record.steps if kept else [],
         # What was seen every time is probably the client's, so the reason shows it.
-        reason=f"the machine was too busy to judge: {judged.starved}; seen: {' | '.join(dict.fromkeys(outcomes))}",
+        reason=f"{TOO_BUSY}: {judged.starved}; seen: {' | '.join(dict.fromkeys(outcomes))}",
     )
 
 

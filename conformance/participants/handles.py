@@ -224,7 +224,7 @@ class WorkerHandle(ParticipantHandle):
 
     @property
     def reports_events(self) -> bool:
-        """Whether the client tells its user what its workers do."""
+        """Whether the client's workers report events."""
         return self.caller.reports_by_itself(self.handle)
 
     def claim(self, token: str = "token-1") -> JobView | None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from conformance.gate.repetition import TOO_BUSY
 from conformance.ledger.loader import load_ledger
 from conformance.protocol.scripts import BULLMQ_VERSION
 
@@ -25,7 +26,6 @@ EXAMINED = sum(row.examined for row in load_ledger(BULLMQ_VERSION).values())
 """A share of that many requirements is decided."""
 SECONDS = 600
 """Ten times what the longest of them takes on a quiet machine."""
-BUSY = "the machine was too busy to judge"
 ATTEMPTS = 4
 """Whether a call hangs can only be judged by time: on a machine that is too busy for that, the run is repeated."""
 
@@ -161,7 +161,7 @@ def test_what_is_said_of_a_limited_client_is_true(case: Case, tmp_path: Path) ->
         out = tmp_path / f"out-{attempt}"
         done = _run(case, out)
         records = _records(out / "run.jsonl")
-        if done.returncode == case.exit_code or not any(record["reason"].startswith(BUSY) for record in records):
+        if done.returncode == case.exit_code or not any(record["reason"].startswith(TOO_BUSY) for record in records):
             break
     said = done.stdout + done.stderr
     found = {finding["requirement"]: finding["message"] for record in records for finding in record["findings"]}

@@ -1,7 +1,7 @@
 """Each profile can be claimed by a client that has exactly what the profile asks for, and nothing else.
 
-A requirement that such a client cannot decide would leave it UNDECIDED, whatever its author does: it belongs to another
-profile. Behind the driver is the reference, so that nothing fails.
+A client that cannot decide a requirement of its profile stays UNDECIDED; the requirement then belongs to another one.
+Behind the driver is the reference, so that nothing fails.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from conformance.driver.ops import REGISTRY
+from conformance.gate.repetition import TOO_BUSY
 from conformance.ledger.loader import examined_rows
 from conformance.ledger.profiles import WORKER_EVENTS, load_profiles
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.report.run_file import read_run
 from tests.gate.limited_driver import ALWAYS
 
-BUSY = "the machine was too busy to judge"
 DECIDED = load_profiles().rows_by_profile(examined_rows(BULLMQ_VERSION))
 PROFILES = [
     name
@@ -59,6 +59,8 @@ def test_what_a_profile_asks_for_is_enough(name: str, tmp_path: Path) -> None:
     scenarios = read_run(tmp_path / "run.jsonl").scenarios
     decided = {row for scenario in scenarios for row, verdict in scenario.requirements.items() if verdict == "pass"}
     # A machine that was too busy for a row leaves it open, and says so.
-    open_for_now = {row for scenario in scenarios if scenario.reason.startswith(BUSY) for row in scenario.requirements}
+    open_for_now = {
+        row for scenario in scenarios if scenario.reason.startswith(TOO_BUSY) for row in scenario.requirements
+    }
     assert set(DECIDED[name]) - decided - open_for_now == set(), done.stdout + done.stderr
     assert done.returncode in ((0, 4) if open_for_now else (0,)), done.stdout + done.stderr

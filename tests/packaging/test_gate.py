@@ -20,6 +20,7 @@ import yaml
 
 from action import gate as gate_script
 from action.gate import VARIABLES, GateProblem, installed, settings_of
+from conformance.gate.repetition import TOO_BUSY
 from tests.conftest import Missing
 from tests.docs.blocks import commands_of
 from tests.packaging.stranger import ROOT, TIMEOUT_S, lent_packages, without_ours
@@ -29,7 +30,6 @@ TUTORIAL = ROOT / "docs" / "tutorial" / "first-gate.md"
 TEST = "tests/packaging/test_gate.py"
 DRIVER = Path("conformance", "driver.mjs")
 BROKEN_ROW = "job.hash.name"
-BUSY = "the machine was too busy to judge"
 
 pytestmark = [pytest.mark.long(3), pytest.mark.xdist_group("wheel")]
 
@@ -118,7 +118,7 @@ def not_passed(run: Path) -> list[str]:
         for record in records
         if record["type"] == "scenario"
         and record["verdict"] not in ("pass", "unsupported")
-        and not record["reason"].startswith(BUSY)
+        and not record["reason"].startswith(TOO_BUSY)
     ]
 
 
