@@ -13,22 +13,33 @@ READY_FOR_LOOK := website/look/node_modules/.ready
 QUICK_ROOMS := checkers clients docs environment house ledger observe report website
 # Tests mostly wait for what they have started.
 TEST_PROCESSES = $$((3 * $$(getconf _NPROCESSORS_ONLN)))
-# Long tests take turns by day; with `TURNS=` all of them run.
-TURNS = --turns-of $$(($$(date +%s) / 86400))
 TIER ?= full
 SAMPLE ?= 20
+SEED ?= 0
+BASE_IMAGE := bullmq-conformance/base:debian
+BUGS ?= --all
+RUN_TESTS = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup
 FULL_RUN = $(BIN)/bullmq-conformance run --tier $(TIER) $(if $(JOBS),--jobs $(JOBS))
 
 # A run and the tests start hundreds of Python processes: they must not compile the kit each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test quick full full-reference full-node full-reference-cluster full-node-cluster full-node-without-clock clients oracles chaos hunt check bugs mutants steady telemetry coverage generate core-cases vectors site site-look ten-minutes lock clean
+.PHONY: run test test-files test-slow test-all quick full full-reference full-node full-reference-cluster full-node-cluster full-node-without-clock oracles chaos images hunt check bugs mutants steady telemetry coverage generate core-cases vectors site site-look ten-minutes lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
 
-test: $(READY_WITH_SPARK) ## the kit's own tests, and the scenarios on the reference client (TURNS=: with the long tests of all days)
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup $(TURNS) tests conformance
+test: $(READY_WITH_SPARK) ## in five minutes: the tests that find most for their time, and the smoke tier on the reference client
+	$(RUN_TESTS) --slow-share 0 --tier smoke $(TESTS) tests conformance
+
+test-files: $(READY_WITH_SPARK)
+	$(RUN_TESTS) $(TESTS)
+
+test-slow: $(READY_WITH_SPARK) ## the tests that `make test` leaves out (SLOW='--slow-share 0.1' for some of them)
+	$(RUN_TESTS) -m slow $(SLOW) tests
+
+test-all: check run test ## everything, in hours
+	$(BIN)/python -m tests.parts
 
 quick: $(READY_WITH_SPARK) ## in a minute: the tests that start little, and the smoke tier on the reference client
 	$(BIN)/python -m pytest -q -n auto --dist loadgroup $(addprefix tests/,$(QUICK_ROOMS))
@@ -45,18 +56,17 @@ full-reference-cluster full-node-cluster: full-%-cluster: $(READY)
 full-node-without-clock: $(READY) ## Node as a client whose time cannot be set, like most clients
 	$(FULL_RUN) -- $(abspath $(BIN)/python) -m tests.gate.clockless_node
 
-clients: $(addprefix client-on-,5.62.0 6.7.0) ## the official Python client, whole, against its lists of known failures (tests: a sixteenth each day)
-
-client-on-%: $(READY)
-	$(BIN)/bullmq-conformance run --client python-official --oracle $*
-
-oracles: $(addprefix oracle-,5.81.5 6.7.0) ## every scenario with each newer oracle that is supported, on itself (tests: a sixteenth of one each day)
+oracles: $(addprefix oracle-,5.81.5 6.7.0) ## every scenario with each newer oracle that is supported, on itself
 
 oracle-%: $(READY)
 	$(FULL_RUN) --oracle $* --client node@$*
 
 chaos: $(READY_WITH_SPARK) ## every fault, crash point and broken client, on local processes and in containers
-	$(BIN)/python -m pytest chaos
+	$(BIN)/python -m pytest chaos $(CHAOS)
+
+images: $(READY_WITH_SPARK) ## build the images of the container mode of chaos from Debian's packages (root, Docker)
+	docker image inspect $(BASE_IMAGE) >/dev/null 2>&1 || chaos/images/build-base.sh $(BASE_IMAGE)
+	$(BIN)/python -m chaos.images.build --base $(BASE_IMAGE)
 
 hunt: $(READY_WITH_SPARK) ## every client that chaos is known to find, hunted with the command of a user; NAMES='close.hangs' for some of them
 	$(BIN)/python -m chaos.mutants.hunt $(NAMES)
@@ -70,11 +80,12 @@ check: $(READY_WITH_SPARK) ## formatting, lint, types, import arrows, one thing 
 	$(BIN)/python -m tests.house.bounded_loops
 	$(BIN)/python -m tests.house.plain_english
 	$(BIN)/python -m tests.house.foreign_output
+	$(BIN)/python -m tests.house.weight
 	$(BIN)/vulture
 
-# Its seed is the day, so that no scenario is written for its mutants.
-mutants: $(READY) ## generated broken clients (SAMPLE=20), in tier core: fails if the detection rate is surely below 85 %
-	$(BIN)/bullmq-conformance mutants --tier core --sample $(SAMPLE) --seed $$(date +%Y%m%d) --cases 80 --at-least 85 --surely
+# CI draws its seed from the commit, so that no scenario is written for its mutants.
+mutants: $(READY) ## generated broken clients (SAMPLE=20 SEED=0), in tier core: fails if the detection rate is surely below 85 %
+	$(BIN)/bullmq-conformance mutants --tier core --sample $(SAMPLE) --seed $(SEED) --cases 80 --at-least 85 --surely
 
 steady: $(READY) ## the full tier on Node and the reference, with suspended drivers and on busy cores: no client is blamed
 	$(BIN)/python -m tests.steady
@@ -105,8 +116,8 @@ generate: $(READY) ## write the files that are made from the code (their tests s
 	$(BIN)/python -m conformance.mutants.generated.record docs/reference/kill-matrix.json > docs/reference/kill-matrix.md.new
 	mv docs/reference/kill-matrix.md.new docs/reference/kill-matrix.md
 
-bugs: $(READY) ## prove with their releases all real bugs that the kit catches
-	$(BIN)/bullmq-conformance bugs prove --all
+bugs: $(READY) ## prove with their releases all real bugs that the kit catches (BUGS='--sample 8' for some of them)
+	$(BIN)/bullmq-conformance bugs prove $(BUGS)
 
 core-cases: $(READY) ## choose again which cases of tier full are also run in core (two minutes)
 	$(BIN)/python -m conformance.mutants.generated.core_choice --write

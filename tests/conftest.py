@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 
 from conformance import garbage
-from tests.turns import without_a_turn
+from tests.slow import SlowTests
 
 Missing = Callable[[str, str], NoReturn]
 
@@ -50,18 +50,18 @@ def pytest_configure(config: pytest.Config) -> None:
         "long(place, processes=None): a module that takes long: it starts early, in the order of the places, and its "
         "tests are shared between all processes, or that many",
     )
-    config.addinivalue_line("markers", "turns(days, together=False): with --turns-of, it runs on one of so many days")
+    config.addinivalue_line("markers", "slow: not part of `make test`, but of `make test-all`")
+    config.pluginmanager.register(SlowTests(config.getoption("slow_share"), config.getoption("slow_seed")))
     garbage.seldom_looked_for()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option for tests that take turns by day, and that with which a second run repeats the skipped ones."""
+    """Add the options for slow tests, and that with which a second run repeats the skipped ones."""
     parser.addoption(
-        "--turns-of",
-        metavar="DAY",
-        type=int,
-        help="run the long tests that take turns only if it is their turn on this day: a number that grows by one each "
-        "day; without it, all of them run",
+        "--slow-share", metavar="SHARE", type=float, default=1.0, help="share of the slow tests that run, from 0 to 1"
+    )
+    parser.addoption(
+        "--slow-seed", metavar="TEXT", default="", help="draws them: a commit runs the same ones every time"
     )
     parser.addoption(
         "--write-skipped",
@@ -94,22 +94,14 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the longest tests first, and keep each other module in one process, which prepares once what it shares."""
-    if (day := config.getoption("turns_of")) is not None:
-        _leave_out(without_a_turn(items, day=day), config, items)
     places = {item: _place(item) for item in items}
     for number, item in enumerate(items):
         group = _group(item, number)
         if group and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=lambda item: (not _is_in_group(item, SPARK), places[item]))
-
-
-def _leave_out(some: list[pytest.Item], config: pytest.Config, items: list[pytest.Item]) -> None:
-    config.hook.pytest_deselected(items=some)
-    ids = {item.nodeid for item in some}
-    items[:] = [item for item in items if item.nodeid not in ids]
 
 
 def _place(item: pytest.Item) -> float:

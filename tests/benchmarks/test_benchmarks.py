@@ -205,7 +205,7 @@ def test_costs_can_be_too_high() -> None:
 
 
 @pytest.mark.parametrize("name", ["worker", "producer"])
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_the_command_line_measures_and_prints(name: str) -> None:
     sizes = {"worker": ["--pickups", "3", "--active", "5", "--memory-jobs", "5"], "producer": ["--pairs", "5"]}[name]
     command = [sys.executable, "-m", f"benchmarks.{name}", "--rounds", "1", "--jobs", "20", "--peers", "node,reference"]
@@ -222,7 +222,7 @@ def test_a_mistake_is_one_line() -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_the_processor_time_of_a_process_grows_with_its_work() -> None:
     before = processor_s()
     deadline = time.monotonic() + 30

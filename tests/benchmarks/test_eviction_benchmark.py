@@ -38,7 +38,7 @@ def shown(loss: Loss) -> str:
     return captured.get()
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_policies_take_what_their_names_say() -> None:
     with eviction.client_alone("reference") as client:
         volatile = eviction.measure(client, "volatile-lru", 40)

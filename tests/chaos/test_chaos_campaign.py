@@ -22,7 +22,7 @@ from conformance.environment.clients import Launch
 from conformance.environment.prepare import Environment, EnvironmentOptions, prepare
 from conformance.problems import EnvironmentProblem
 
-pytestmark = [pytest.mark.long(2), pytest.mark.turns(days=8)]
+pytestmark = [pytest.mark.long(2), pytest.mark.slow]
 
 HANGING = """
 import asyncio

@@ -28,7 +28,7 @@ from conformance.environment.clients import Launch
 from conformance.environment.prepare import Environment, EnvironmentOptions, prepare
 from conformance.servers.connection import wait_until
 
-pytestmark = [pytest.mark.long(7), pytest.mark.turns(days=8)]
+pytestmark = [pytest.mark.long(7), pytest.mark.slow]
 
 REPEATED = CrashPoint(segment="add", script="addStandardJob", point="after-execute", hurt="cut")
 MARK = "BULLMQ_CHAOS_TEST_MARK"

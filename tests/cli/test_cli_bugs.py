@@ -42,7 +42,7 @@ def test_the_worst_result_is_the_exit_code() -> None:
     assert [verb.worst_code(codes) for codes in ([], [0, 0], [0, 3], [3, 1, 0])] == [0, 0, 3, 1]
 
 
-@pytest.mark.turns(days=8)
+@pytest.mark.slow
 @pytest.mark.long(1)
 def test_a_bug_of_an_old_release_is_caught(call: Program) -> None:
     # The oldest release: the driver has to do without what came later.

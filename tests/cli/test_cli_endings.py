@@ -13,7 +13,7 @@ from conformance import interruption
 
 from .cli_program import PROGRAM, Program, clean_environment, run_command
 
-pytestmark = [pytest.mark.long(11), pytest.mark.turns(days=8)]
+pytestmark = [pytest.mark.long(11), pytest.mark.slow]
 
 WHILE_IT_STARTS = """
 import builtins, os, signal

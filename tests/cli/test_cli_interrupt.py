@@ -51,7 +51,7 @@ def test_a_second_interruption_does_not_break_off_the_telling_of_the_first(
     [("1", os.kill), ("1", os.killpg), ("2", os.killpg)],
     ids=["one process, only the kit", "one process, as from a terminal", "two processes, as from a terminal"],
 )
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_an_interrupted_run_leaves_no_process_and_says_that_it_is_incomplete(
     program: Program, tmp_path: Path, jobs: str, send: Callable[[int, int], None]
 ) -> None:

@@ -24,7 +24,7 @@ def test_mutants_are_listed_with_the_text_of_the_change() -> None:
     assert line.startswith("python/queue.py/")
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_one_mutant_is_found_by_its_key() -> None:
     listed = _run("--list", "--sample", "1", "--file", "pause").output
     key = listed.splitlines()[0].split()[1]

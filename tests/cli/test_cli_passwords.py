@@ -68,7 +68,7 @@ def test_every_verb_that_takes_a_redis_is_tried() -> None:
     assert taking <= {name.partition(" ")[0] for name in SHORT}
 
 
-@pytest.mark.turns(days=14)
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["in the URL", "in the environment"])
 @pytest.mark.parametrize("verb", SHORT)
 def test_no_output_has_the_password(verb: str, setting: str, address: str, tmp_path: Path, missing: Missing) -> None:

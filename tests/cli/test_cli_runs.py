@@ -22,7 +22,7 @@ from .cli_program import (
     run_pytest,
 )
 
-pytestmark = [pytest.mark.long(10), pytest.mark.turns(days=8)]
+pytestmark = [pytest.mark.long(10), pytest.mark.slow]
 
 LIFO = "add/a_lifo_job_enters_wait_at_the_right"
 ONE = ("--select", "add.lifo", "--jobs", "1")

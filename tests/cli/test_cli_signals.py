@@ -61,7 +61,7 @@ def test_every_verb_is_interrupted() -> None:
     assert {verb.words[0] for verb in VERBS} == set(MODULES_OF_VERBS)
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
 def test_nothing_is_left_of_a_verb_that_is_interrupted(
     verb: Verb, users_redis: RedisInstance, tmp_path: Path, missing: Missing
@@ -77,7 +77,7 @@ def test_nothing_is_left_of_a_verb_that_is_interrupted(
     assert not aftermath.wrong, f"{aftermath.case}: {aftermath}"
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_nothing_is_left_of_processes_that_cannot_start(users_redis: RedisInstance, tmp_path: Path) -> None:
     """Of both drivers: only the first process of a sandboxed processor does not start, and the next has to know."""
     words = ("run", "--client", "reference", "--select", "sandbox.start", "--redis", "{redis}", "--out", "{out}")

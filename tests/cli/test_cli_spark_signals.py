@@ -100,8 +100,8 @@ def test_every_verb_that_can_wait_for_spark_is_here() -> None:
     assert {words[0] for words in VERBS.values()} <= set(MODULES_OF_VERBS)
 
 
-@pytest.mark.turns(days=14)
-@pytest.mark.turns(days=12)
+@pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize("words", VERBS.values(), ids=lambda words: words[0])
 @pytest.mark.parametrize("number", interruption.SIGNALS, ids=lambda number: number.name)
 def test_a_verb_that_waits_for_spark_ends_soon_after_a_signal(

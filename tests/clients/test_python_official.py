@@ -59,7 +59,7 @@ def test_declares_every_operation_but_those_that_its_page_says_the_client_lacks(
     assert set(driver.ready.capabilities) == {"manual-worker", "managed-worker", "cluster", "url"}
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_an_older_version_declares_what_it_has_and_runs_a_job(server: RedisInstance) -> None:
     driver = ChildProcess.start(older("2.16.1"), seed=1)
     try:

@@ -94,7 +94,7 @@ def built(name: str) -> Path:
     return program
 
 
-@pytest.mark.turns(days=8)
+@pytest.mark.slow
 def test_passes_the_kits_own_check_of_drivers(name: str, server: RedisInstance) -> None:
     program = built(name)
     address = RedisAddress(mode="standalone", nodes=list(server.nodes))

@@ -21,7 +21,7 @@ TEST = "tests/docs/test_go_example.py"
 PAGE = ROOT / "docs" / "how-to" / "ci.md"
 WITHIN_S = 1500
 
-pytestmark = [pytest.mark.long(4), pytest.mark.xdist_group("go-example"), pytest.mark.turns(days=10, together=True)]
+pytestmark = [pytest.mark.long(4), pytest.mark.xdist_group("go-example"), pytest.mark.slow]
 
 
 @pytest.fixture

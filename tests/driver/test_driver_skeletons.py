@@ -101,7 +101,7 @@ def put_in(files: list[Path], place_of: str, line: str) -> None:
     raise AssertionError(f"no place to {place_of} in {files}")
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_a_skeleton_shakes_hands_is_honest_passes_the_check_and_may_print(
     chatty_skeleton: Skeleton, address: RedisAddress, redis: Any, prefix: str
 ) -> None:

@@ -20,7 +20,7 @@ from conformance.gate.repetition import TOO_BUSY
 from conformance.ledger.loader import load_ledger
 from conformance.protocol.scripts import BULLMQ_VERSION
 
-pytestmark = [pytest.mark.long(1), pytest.mark.turns(days=14)]
+pytestmark = [pytest.mark.long(1), pytest.mark.slow]
 
 EXAMINED = sum(row.examined for row in load_ledger(BULLMQ_VERSION).values())
 """A share of that many requirements is decided."""

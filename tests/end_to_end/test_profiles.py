@@ -29,7 +29,7 @@ PROFILES = [
     if DECIDED[name] and not profile.is_common and not profile.needs
 ]
 
-pytestmark = [pytest.mark.long(1), pytest.mark.turns(days=len(PROFILES))]
+pytestmark = [pytest.mark.long(1), pytest.mark.slow]
 
 
 def limits_of(name: str) -> list[str]:

@@ -18,7 +18,7 @@ from conformance.gate.records import RunFooter
 from conformance.report.output import FORMATS
 from conformance.report.run_file import Run, read_run
 
-pytestmark = [pytest.mark.long(2), pytest.mark.turns(days=10, together=True)]
+pytestmark = [pytest.mark.long(2), pytest.mark.slow]
 
 SECONDS = 900
 """Ten times what either takes on a quiet machine."""

@@ -28,7 +28,7 @@ from conformance.servers import RedisInstance
 from .hunting import REPLAYS, hunt, target_for
 from .planted import HEALTHY, PLANTED
 
-pytestmark = [pytest.mark.long(5), pytest.mark.turns(days=10)]
+pytestmark = [pytest.mark.long(5), pytest.mark.slow]
 
 
 class HandmadeClocks:

@@ -128,7 +128,7 @@ def test_steps_can_be_written_down_and_use_only_handles_that_were_made() -> None
                 made.add(step.handle)
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_in_interop_a_worker_belongs_to_one_client() -> None:
     workers: set[tuple[str, str]] = set()
     for steps in _sequences(5, 24, "interop"):
@@ -171,7 +171,7 @@ def long_campaign() -> DryCampaign:
     return DryCampaign([step for player in players for step in player.steps], left)
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_every_legal_pair_of_operation_and_state_is_soon_generated(long_campaign: DryCampaign) -> None:
     left = long_campaign.left[: ROUNDS + 1]
     assert left[-1] == 0, f"pairs never generated, by round: {left}"
@@ -185,7 +185,7 @@ JOB_TYPES = re.compile(
 """Types of options that a call of the fuzzer can carry."""
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 @pytest.mark.parametrize("version", SUPPORTED_ORACLES)
 def test_every_option_is_sent_or_left_out_for_a_reason(version: str, long_campaign: DryCampaign) -> None:
     declared = read_declarations(ensure_bullmq(find_node(None), version, announce=print).root).options
@@ -197,7 +197,7 @@ def test_every_option_is_sent_or_left_out_for_a_reason(version: str, long_campai
     assert surplus == [], "let a strategy send it, or write a line of tests/fuzz/unsent.toml"
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_no_option_is_left_out_that_is_sent(long_campaign: DryCampaign) -> None:
     sent = {name for op in long_campaign.ops for name in _options_in(op)} - {"settings", "telemetry", "prefix"}
     assert [like for like in _left_out() if like.rpartition(".")[2] in sent] == []
@@ -227,7 +227,7 @@ def _names_in(options: dict[str, Any]) -> Iterator[str]:
         yield from _names_in(value) if isinstance(value, dict) else ()
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_large_numbers_and_odd_texts_come_in_every_way_of_adding(long_campaign: DryCampaign) -> None:
     counters = {(step.counter, step.value) for step in long_campaign.steps if isinstance(step, CounterStep)}
     assert {value for name, value in counters if name == "id"} == set(ID_COUNTERS)
@@ -250,7 +250,7 @@ def test_large_numbers_and_odd_texts_come_in_every_way_of_adding(long_campaign: 
     assert not any(never.values()), never
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_counters_are_high_before_the_first_call_in_every_way_of_adding() -> None:
     """In the same sequence: a bulk, a flow and a scheduler take the next number."""
     ways: set[str] = set()
@@ -283,7 +283,7 @@ def test_operations_that_are_left_out_are_not_called_on_the_way_either() -> None
     assert "queue.resume" in names
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_some_calls_are_cut_off() -> None:
     cut = {step.cut for steps in _sequences(5, 40) for step in steps if isinstance(step, CallStep) and step.cut}
     assert cut

@@ -281,7 +281,7 @@ def tiny_wheel(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_an_environment_is_installed_once_and_again_after_an_interruption(
     tmp_path: Path, cache: Path, announced: list[str]
 ) -> None:
@@ -321,7 +321,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 """What is named, and the change of an installed environment."""
 
 
-@pytest.mark.turns(days=len(CHANGES))
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "change"), CHANGES.items(), ids=CHANGES)
 def test_a_changed_file_of_an_environment_is_named(
     tmp_path: Path, cache: Path, announced: list[str], name: str, change: Callable[[Path], object]
@@ -338,7 +338,7 @@ def test_a_changed_file_of_an_environment_is_named(
 
 
 @pytest.mark.usefixtures("cache")
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_what_python_compiles_later_is_no_change(tmp_path: Path, announced: list[str]) -> None:
     root = installed_tiny(tmp_path, announced)
     (tiny_file(root).parent / "__pycache__" / "other.pyc").write_bytes(b"compiled")
@@ -346,7 +346,7 @@ def test_what_python_compiles_later_is_no_change(tmp_path: Path, announced: list
 
 
 @pytest.mark.usefixtures("cache")
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_an_environment_knows_what_pip_resolved(tmp_path: Path, announced: list[str]) -> None:
     root = installed_tiny(tmp_path, announced)
     digest = hashlib.sha256(next(tmp_path.glob("*.whl")).read_bytes()).hexdigest()

@@ -56,14 +56,16 @@ def test_run():
 """
 
 
+def run_pytest(folder: Path, *arguments: str) -> str:
+    """Run the tests of a folder with the settings of `tests/conftest.py`. Returns what pytest prints."""
+    (folder / "conftest.py").write_text("from tests.conftest import *\n")
+    command = [sys.executable, "-m", "pytest", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(TESTS.parent)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
+
+
 def test_skipped_tests_are_written_as_pytest_takes_them(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
     (tmp_path / "test_some.py").write_text(SKIPPED)
-
-    def run(*arguments: str) -> str:
-        command = [sys.executable, "-m", "pytest", *arguments]
-        environment = os.environ | {"PYTHONPATH": str(TESTS.parent)}
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
-
-    assert "1 passed, 2 skipped" in run("-n", "1", "--dist", "loadgroup", "--write-skipped", "skipped")
-    assert "2 skipped in" in run("@skipped")
+    written = run_pytest(tmp_path, "-n", "1", "--dist", "loadgroup", "--write-skipped", "skipped")
+    assert "1 passed, 2 skipped" in written
+    assert "2 skipped in" in run_pytest(tmp_path, "@skipped")

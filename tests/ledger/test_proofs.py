@@ -84,6 +84,6 @@ def test_slots_are_those_of_redis(key: str, number: int) -> None:
     assert slot(f"x{{{key}}}y") == number if "{" not in key else True
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_empty_braces_are_not_a_tag() -> None:
     assert slot("a{}b") != slot("")

@@ -19,7 +19,7 @@ def _invoked(*words: str) -> tuple[int, str]:
     return result.return_value, result.output
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_a_pair_of_real_clients_is_run_once(tmp_path: Path) -> None:
     words = (
         "--clients",

@@ -23,7 +23,7 @@ SEEDS_PER_TEST = 10
 
 
 @pytest.mark.parametrize("first", SEEDS[::SEEDS_PER_TEST])
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_random_sequences(server: RedisInstance, oracle: ChildProcess, first: int) -> None:
     with server.connect() as redis:
         for seed in range(first, first + SEEDS_PER_TEST):

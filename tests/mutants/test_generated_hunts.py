@@ -103,7 +103,7 @@ def _in_python(file: str, before: str, after: str) -> GeneratedMutant:
     )
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_a_change_of_lua_is_noticed_by_the_first_case_that_looks(catalogue: Catalogue, hunter: Hunter) -> None:
     mutant = _in_lua(catalogue, "addStandardJob", "addJobInTargetList", "drop-call")
     said, broken, problems = _hunt(hunter, mutant, [LIFO, PLAIN])
@@ -112,14 +112,14 @@ def test_a_change_of_lua_is_noticed_by_the_first_case_that_looks(catalogue: Cata
     assert said[0].requirement
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_a_mutant_is_the_client_but_for_the_change(hunter: Hunter, cases: dict[str, ScenarioCase]) -> None:
     """Also where what the client can do hangs on how it is started."""
     deep = [name for name in cases if name.startswith("edge-json/deep_data")][:2]
     assert _hunt(hunter, UNCHANGED, deep) == ([HuntedCase(name, arrived=False) for name in deep], "", [])
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_what_the_healthy_client_does_not_pass_either_is_not_noticed(
     hunter: Hunter, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +132,7 @@ def test_what_the_healthy_client_does_not_pass_either_is_not_noticed(
     assert "the healthy client does not pass" in problems[0]
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_a_change_that_changes_nothing_is_not_noticed(hunter: Hunter) -> None:
     harmless = _in_python("queue.py", "from __future__", "# nothing\nfrom __future__")
     assert _hunt(hunter, harmless, [PLAIN, LIFO]) == ([HuntedCase(PLAIN), HuntedCase(LIFO)], "", [])
@@ -156,7 +156,7 @@ def _noticed(requirement: str) -> CaseRun:
 NOTHING = CaseRun(None, "pass", "", starved=False, took_ms=1.0)
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("requirements", "runs", "named"),
     [
@@ -178,7 +178,7 @@ def test_the_rule_that_is_broken_is_looked_for(
     assert (len(said), best and best.requirement) == (runs, named)
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_who_never_comes_to_its_change_says_so(hunter: Hunter, catalogue: Catalogue) -> None:
     elsewhere = _in_python("queue_admin.py", "await self.connection", "await self.connection")
     unwanted = _in_lua(catalogue, "drain", "main", "drop-call")
@@ -186,7 +186,7 @@ def test_who_never_comes_to_its_change_says_so(hunter: Hunter, catalogue: Catalo
         assert _hunt(hunter, mutant, [PLAIN]) == ([HuntedCase(PLAIN, arrived=False)], "", [])
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_what_is_noticed_before_the_change_has_run_was_not_the_change(
     hunter: Hunter, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,7 +230,7 @@ def test_what_cases_of_another_tier_have_said_does_not_count(tmp_path: Path) -> 
 CLOSED_HOLES: dict[str, str] = tomllib.loads((Path(__file__).parent / "closed_holes.toml").read_text("utf-8"))
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 @pytest.mark.parametrize("key", CLOSED_HOLES)
 def test_a_hole_that_was_closed_stays_closed(
     key: str, hunter: Hunter, catalogue: Catalogue, cases: dict[str, ScenarioCase]
@@ -242,14 +242,14 @@ def test_a_hole_that_was_closed_stays_closed(
     assert said[0].requirement
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_a_client_that_does_not_start_is_not_a_mutant(hunter: Hunter) -> None:
     said, broken, _ = _hunt(hunter, _in_python("queue.py", "from __future__", "1 / 0\nfrom __future__"), [PLAIN])
     assert said == []
     assert "exit code 1" in broken
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_a_client_that_hangs_is_ended_and_noticed(hunter: Hunter, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not even let go of its event loop."""
     monkeypatch.setattr(case_runner, "LIMIT_S", 5.0)

@@ -59,7 +59,7 @@ def unusable_setting() -> CaseRunnerSetting:
     return CaseRunnerSetting(oracle=Launch("none", ["false"]), scripts={})
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_all_of_them_start_before_any_runs_a_case() -> None:
     with worker_processes(unusable_setting(), COUNT):
         started = multiprocessing.active_children()
@@ -67,7 +67,7 @@ def test_all_of_them_start_before_any_runs_a_case() -> None:
     assert multiprocessing.active_children() == []
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_ctrl_c_ends_them_while_they_start() -> None:
     """A child that it ends before it has read its work would leave the parent writing for ever."""
     done = subprocess.run(

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mutant", "rows"),
     [

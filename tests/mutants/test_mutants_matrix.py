@@ -37,13 +37,13 @@ ON_A_CLUSTER = [mutant for mutant in MUTANTS.values() if mutant.needs == "cluste
 ELSEWHERE = [mutant for mutant in MUTANTS.values() if mutant.needs == ""]
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", ELSEWHERE, ids=lambda mutant: mutant.name)
 def test_the_gate_notices(mutant: Mutant, runner: MutantRunner) -> None:
     _assert_noticed(mutant, runner)
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", ON_A_CLUSTER, ids=lambda mutant: mutant.name)
 def test_the_gate_notices_on_a_cluster(mutant: Mutant, cluster_runner: MutantRunner) -> None:
     _assert_noticed(mutant, cluster_runner)

@@ -120,26 +120,26 @@ def of_the_older(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]
     return verdicts("node@5.62.0", tmp_path_factory.mktemp("older"))
 
 
-@pytest.mark.turns(days=10, together=True)  # one run decides all rows
+@pytest.mark.slow  # one run decides all rows
 @pytest.mark.parametrize("row", CHANGED)
 def test_an_older_version_fails_what_has_changed(of_the_older: dict[str, set[str]], row: str) -> None:
     assert of_the_older[row] & NOTICED, of_the_older
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_the_newer_version_itself_passes(tmp_path: Path) -> None:
     found = verdicts(f"node@{NEWER}", tmp_path)
     assert {row: found[row] for row in CHANGED} == {row: {"pass"} for row in CHANGED}
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 @pytest.mark.parametrize("release", LAST_WITHOUT)
 def test_the_last_release_without_a_feature_fails_it(tmp_path: Path, release: str) -> None:
     found = verdicts(f"node@{release}", tmp_path, LAST_WITHOUT[release])
     assert {row for row in LAST_WITHOUT[release] if found[row] & NOTICED} == set(LAST_WITHOUT[release]), found
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_defect_in_a_newer_feature_is_noticed(tmp_path: Path, defect: str) -> None:
     row = DEFECTS[defect]

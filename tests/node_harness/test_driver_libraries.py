@@ -31,7 +31,7 @@ def launched(toolchain: Toolchain, library: RedisLibrary) -> Launch:
     return toolchain.launch(f"node@{VERSION}", library=library)
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 @pytest.mark.parametrize("library", OTHERS)
 def test_a_job_runs_with_each_library(
     toolchain: Toolchain, library: RedisLibrary, redis_port: int, store: redis.Redis

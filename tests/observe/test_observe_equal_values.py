@@ -78,7 +78,7 @@ def _changed(row: Job, changes: Mapping[str, str | None]) -> Job:
 
 @settings(max_examples=PAIRS, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(store_pairs(), st.sampled_from([DEFAULT_RULES, FROZEN_CLOCK_RULES, ALL_RULES]))
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_equal_raw_values_never_differ(pair: tuple[Snapshot, Snapshot], rules: tuple[CanonicalRule, ...]) -> None:
     for expected, actual in (pair, pair[::-1]):
         for found in compare(expected, actual, rules):

@@ -70,7 +70,7 @@ def test_other_keys_are_not_taken_for_a_relay(key: str, redis: Redis) -> None:
     assert [violation.where for violation in check_snapshot(snapshot, version=VERSION)] == ["invariant.no-unknown-keys"]
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_the_verbs_read_a_store_with_a_relay(redis: Redis, tmp_path: Path) -> None:
     _relay(redis)
     store = f"redis://127.0.0.1:{redis.connection_pool.connection_kwargs['port']}#{PREFIX}"

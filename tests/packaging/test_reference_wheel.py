@@ -88,7 +88,7 @@ def packages_of(name: str) -> list[Path]:
     return found
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_every_module_of_it_can_be_imported(python: Path, tmp_path: Path) -> None:
     program = """
 import importlib, pkgutil, conformance
@@ -193,7 +193,7 @@ def test_the_program_of_the_page_about_the_first_job_runs(
     assert (done.returncode, PRINTED - set(done.stdout.splitlines())) == (0, set()), done.stdout
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_the_program_is_strictly_typed(equipped: Path, tmp_path: Path) -> None:
     assert type_errors(equipped, SHOP.read_text("utf-8"), tmp_path) == []
 

@@ -87,7 +87,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_a_run_from_the_wheel_in_an_environment_of_its_own(python: Path, tmp_path: Path) -> None:
     venv, elsewhere = python.parents[1], tmp_path
 
@@ -104,7 +104,7 @@ def test_a_run_from_the_wheel_in_an_environment_of_its_own(python: Path, tmp_pat
     assert str(ROOT / "conformance") not in (elsewhere / "out" / "run.jsonl").read_text("utf-8")
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_a_program_against_the_wheel_is_strictly_typed(python: Path, tmp_path: Path) -> None:
     program = (Path(__file__).parent / "typed_program.py").read_text("utf-8")
     assert type_errors(python, program, tmp_path) == []

@@ -126,7 +126,7 @@ def test_a_profile_counts_only_its_own_operations() -> None:
 
 
 @pytest.mark.long(9, processes=1)
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_each_learned_permission_is_sufficient_and_needed(tmp_path: Path) -> None:
     """The producer alone: the oracle does everything else under a login of its own."""
     config = PermissionConfig(client="reference", tier="smoke", select=["add/a_plain_job*"], jobs=1)

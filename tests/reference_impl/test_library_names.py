@@ -243,7 +243,7 @@ MISSPELT = (
 """Each fails alone. Dicts that are written where they are used need no annotation."""
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_misspellings_are_errors_for_mypy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])
     program = tmp_path / "program.py"

@@ -203,7 +203,7 @@ def test_zones() -> None:
             zone_named(name)
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_fields_keep_what_the_pattern_names() -> None:
     pattern = parse_pattern("*/20 1,3-5 L jan-MAR 5#2")
     assert pattern.minute.values == (0, 20, 40)

@@ -327,7 +327,7 @@ def _timeless(row: tuple[str, ...]) -> tuple[str, ...]:
     "writers",
     [
         pytest.param([mixed_store], id="small"),
-        pytest.param([mixed_store, many_more], id="among-100000", marks=pytest.mark.turns(days=14)),
+        pytest.param([mixed_store, many_more], id="among-100000", marks=pytest.mark.slow),
     ],
 )
 def test_every_damage_is_found_or_counted_however_the_store_is_read(
@@ -347,7 +347,7 @@ def test_every_damage_is_found_or_counted_however_the_store_is_read(
         assert outcome(sides, folder_at(tmp_path / f"same-{way}"))[0] == []
 
 
-@pytest.mark.turns(days=14)
+@pytest.mark.slow
 def test_a_store_that_takes_half_a_minute_to_read_gives_the_same_result(tmp_path: Path) -> None:
     """Times to live run down meanwhile; compared are the moments at which they end."""
     everything = damages()

@@ -163,7 +163,7 @@ def pairs(draw: st.DrawFn) -> tuple[Snapshot, Snapshot]:
     return snapshot(left), snapshot(right, prefix=draw(st.sampled_from(["p", "other"])))
 
 
-@pytest.mark.turns(days=8)
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(pairs(), st.sets(st.sampled_from(RULES), max_size=2), st.booleans())
 @example((snapshot(store(0)), snapshot(store(LATER))), set(), False)
@@ -177,7 +177,7 @@ def test_nothing_is_certain_that_the_rules_find_different(
     assert certain_jobs(*both, **changes) & jobs_not_alike(*both, **changes) == set()
 
 
-@pytest.mark.turns(days=8)
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(pairs())
 @example((snapshot(store(0)), snapshot(store(LATER, {"opts": TURNED, "stacktrace": '["other"]'}))))

@@ -125,7 +125,7 @@ def without_cargo() -> Iterator[None]:
         yield
 
 
-@pytest.mark.turns(days=8)
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(pairs())
 @example((snapshot(sound_store(0)), snapshot(sound_store(LATER, {"opts": TURNED, "stacktrace": '["other"]'}))))
@@ -145,7 +145,7 @@ BETWEEN = [TWICE[0], event("added", jobId="2", name="n"), TWICE[0]]
 RULES = ("worker-clock", "opts-parsed-json", "stack-trace-text", "own-prefix", "generated-uuids", "stream-ids")
 
 
-@pytest.mark.turns(days=8)
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(pairs(), st.sets(st.sampled_from(RULES)))
 @example((snapshot(sound_store(0)), snapshot(sound_store(LATER))), {"worker-clock"})
@@ -158,7 +158,7 @@ def test_nothing_is_passed_over_that_differs_without_some_rules(
     insist_on_looking(both, switched_off=tuple(sorted(switched_off)))
 
 
-@pytest.mark.turns(days=8)
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(pairs(), st.booleans())
 @example((snapshot(store(0)), snapshot(store(LATER))), False)
@@ -169,7 +169,7 @@ def test_nothing_is_passed_over_that_rules_find_different_or_checks_wrong(
     insist_on_looking(both, trimmed=frozenset({"q"} if is_trimmed else ()))
 
 
-@pytest.mark.turns(days=8)
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(pairs())
 @example((snapshot(store(0)), snapshot(store(LATER, {"opts": TURNED, "stacktrace": '["other"]'}))))

@@ -24,7 +24,7 @@ def load(server: RedisInstance, out: Path, *limits: str) -> subprocess.Completed
     return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 
-@pytest.mark.turns(days=8)
+@pytest.mark.slow
 @pytest.mark.xdist_group("spark")
 def test_a_driver_given_by_its_command_adds_the_jobs_and_works_them_off(server: RedisInstance, tmp_path: Path) -> None:
     done = load(server, tmp_path / "out")

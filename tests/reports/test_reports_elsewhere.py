@@ -108,7 +108,7 @@ def stored(spark: SparkSession, server: RedisInstance, named: str, **changes: An
 CHANGED = {"q:3": job(data='{"n":"another"}')}
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_a_planted_change_is_found_between_snapshots_in_s3_and_nothing_else(
     spark: SparkSession, server: RedisInstance, s3: str
 ) -> None:
@@ -134,7 +134,7 @@ def test_only_the_tables_that_are_asked_for_are_read(spark: SparkSession, server
         kept.table("jobs").count()
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_verbs_leave_everything_in_s3(in_this_process: RunVerb, server: RedisInstance, s3: str) -> None:
     prefix = server.fresh_prefix().strip("{}")
     shared = ["--redis", server.url, "--prefix", prefix]

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.xdist_group("spark")
 LARGER = 5_000
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_a_queue_with_nearly_all_jobs_is_spread_over_all_tasks(
     server: RedisInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -236,7 +236,7 @@ def checked(user: User, out: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.turns(days=16) if name in CRATES else ()) for name in CLIENTS]
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in CRATES else ()) for name in CLIENTS]
 )
 def test_what_a_client_leaves_is_sound(name: str, toolchain: Toolchain, server: RedisInstance, tmp_path: Path) -> None:
     try:

@@ -76,7 +76,7 @@ def process_of(_: int) -> int:
     return os.getpid()
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_processes_are_kept_for_a_block_and_end_with_it() -> None:
     with kept_processes():
         first, second = (set(InProcesses().run(process_of, range(8))) for _ in range(2))
@@ -87,7 +87,7 @@ def test_processes_are_kept_for_a_block_and_end_with_it() -> None:
     assert set(InProcesses().run(process_of, range(8))) & (first | second) == set()
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_a_process_that_dies_spoils_no_later_call_of_its_block() -> None:
     with kept_processes():
         with pytest.raises(EnvironmentProblem, match="has died"):

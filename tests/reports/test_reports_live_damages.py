@@ -26,7 +26,7 @@ from tests.reports.live.damages import DAMAGES, LiveDamage
 pytestmark = [
     pytest.mark.long(10),
     pytest.mark.xdist_group("live-damages"),  # one process fills and checks the stores for all
-    pytest.mark.turns(days=10, together=True),
+    pytest.mark.slow,
 ]
 
 PREFIX = "b"

@@ -148,7 +148,7 @@ def damaged(server: RedisInstance, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize(
     ("is_in_use", "max_rate"),
-    [pytest.param(True, None, marks=pytest.mark.turns(days=6)), (False, None), (True, 1e6)],
+    [pytest.param(True, None, marks=pytest.mark.slow), (False, None), (True, 1e6)],
 )
 def test_a_store_in_use_is_checked_by_a_throttled_process(
     is_in_use: bool, max_rate: float | None, damaged: str, server: RedisInstance, capfd: pytest.CaptureFixture[str]

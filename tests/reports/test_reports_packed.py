@@ -21,7 +21,7 @@ from reports.session import ROOT, SparkSettings, spark_session
 from tests.reports.bare_executors import JOBS, BareLoad, bare_machine
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 @pytest.mark.skipif(
     "BULLMQ_BARE_EXECUTORS" not in os.environ,
     reason="a cluster with an archive for it takes a minute of processor time: `.ci/run` sets BULLMQ_BARE_EXECUTORS",

@@ -94,7 +94,7 @@ for number in (1, 2):
 """
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_a_session_takes_its_jvm_and_all_that_is_temporary_with_it(tmp_path: Path) -> None:
     """Nobody knows by what name Spark would leave a folder: everything that a JVM takes for temporary is looked at."""
     options = f'"-Djava.io.tmpdir={tmp_path}"'

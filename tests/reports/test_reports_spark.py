@@ -71,7 +71,7 @@ def kept(spark: SparkSession, server: RedisInstance, prefix: str, keys: dict[str
     return saved(spark, RedisSource(redis=server.url, prefix=prefix), folder_at(folder))
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_planted_differences_are_found_wherever_the_tasks_run_and_the_roll_up_sums(
     spark: SparkSession, server: RedisInstance, tmp_path: Path
 ) -> None:
@@ -100,7 +100,7 @@ def test_planted_differences_are_found_wherever_the_tasks_run_and_the_roll_up_su
         server.remove_prefix(prefix)
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_every_change_by_hand_is_found_or_counted_as_hidden_and_nothing_else(
     spark: SparkSession, server: RedisInstance, tmp_path: Path
 ) -> None:
@@ -167,7 +167,7 @@ def test_memory_is_bounded_by_few_jobs_and_few_rows_at_a_time(
     assert sorted_rows(wanted) == rows
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_snapshots_in_different_numbers_of_buckets_are_compared(
     server: RedisInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,7 +252,7 @@ def test_a_workload_is_the_same_however_it_is_cut(spark: SparkSession) -> None:
     assert other != cut[0]
 
 
-@pytest.mark.turns(days=8)
+@pytest.mark.slow
 def test_a_query_reads_no_more_than_it_asks_for(spark: SparkSession, server: RedisInstance) -> None:
     """Each question, its answer, and how many hashes and how many containers Redis had to read for it."""
     prefix, jobs = server.fresh_prefix(), 5_000
@@ -290,7 +290,7 @@ def test_a_query_reads_no_more_than_it_asks_for(spark: SparkSession, server: Red
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "ask-a-store.md"
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_the_questions_of_the_page_are_answered(spark: SparkSession, server: RedisInstance, prefix: str) -> None:
     """The page is executed as it stands, except for the address and the prefix."""
     fill(server, prefix, 600)
@@ -456,7 +456,7 @@ def load_by_two_clients_and_compare(run: RunVerb, folder: Path, jobs: int, *shar
     assert (summary.total, summary.jobs) == (0, (jobs, jobs)), summary
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_a_load_by_two_clients_from_the_command_line(
     in_this_process: RunVerb, server: RedisInstance, tmp_path: Path
 ) -> None:

@@ -32,7 +32,7 @@ def test_an_empty_page_of_a_starting_master_counts_no_workers() -> None:
         assert _alive_workers(server.server_port) == 0
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_a_cluster_that_is_told_to_end_leaves_no_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "reports.standalone", "--workers", "1", "--memory", "512m"]
     with (

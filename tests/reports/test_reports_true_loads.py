@@ -130,7 +130,7 @@ def same_latency(result: LoadResult, name: str, values: Sequence[int]) -> None:
         assert near(latency.percentiles[f"{percentile:g}"], values, percentile), (name, percentile)
 
 
-@pytest.mark.turns(days=8)
+@pytest.mark.slow
 def test_a_report_agrees_with_redis_and_late_executors_change_no_latency(
     spark: SparkSession, server: RedisInstance, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,7 +198,7 @@ def test_producers_take_turns_and_each_job_is_due_when_the_description_says(spar
         assert all(abs(row["scheduled_ms"] - workload.due_ms(row["index"])) <= 1 for row in rows)
 
 
-@pytest.mark.turns(days=8)
+@pytest.mark.slow
 def test_a_load_that_is_resumed_is_reported_as_a_whole(
     spark: SparkSession, server: RedisInstance, prefix: str, tmp_path: Path
 ) -> None:
@@ -241,7 +241,7 @@ def test_a_load_that_is_resumed_is_reported_as_a_whole(
     assert failures == [late for late in [result.spoilt_by_harness] if late]
 
 
-@pytest.mark.turns(days=14)
+@pytest.mark.slow
 def test_a_load_that_is_killed_interrupted_and_paused_is_reported_truly(
     server: RedisInstance, prefix: str, tmp_path: Path
 ) -> None:

@@ -30,7 +30,7 @@ def bench(out: Path, *words: str) -> tuple[int, dict[str, Any], str]:
     return done.returncode, json.loads((out / "bench.json").read_text("utf-8")), done.stdout
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_a_slow_client_fails_its_gate_and_what_it_lacks_is_not_declared(tmp_path: Path) -> None:
     measures = ("--rounds", "5", "--measure", "log", "--measure", "finish")
     slow = ("--slow", "job.log", "--slow-ms", "100", "--without", "worker.getNextJob")
@@ -48,7 +48,7 @@ def test_a_slow_client_fails_its_gate_and_what_it_lacks_is_not_declared(tmp_path
     assert document["client"].startswith("limited ")
 
 
-@pytest.mark.turns(days=12)
+@pytest.mark.slow
 def test_a_client_with_a_planted_20_ms_misses_the_limit_of_10_ms(tmp_path: Path) -> None:
     slow = ("--slow", "worker.getNextJob", "--slow-ms", "20")
     measures = ("--rounds", "3", "--measure", "claim", "--measure", "overhead", "--measure", "stalled-check")
@@ -67,7 +67,7 @@ def limits_of(document: dict[str, Any]) -> dict[str, str]:
     return {gate["measure"]: gate["outcome"] for gate in document["gates"]}
 
 
-@pytest.mark.turns(days=12)
+@pytest.mark.slow
 def test_a_client_with_20_ms_in_every_script_misses_the_limits_of_the_specification(tmp_path: Path) -> None:
     slow = ("--script-ms", "20", "--slow", "worker.checkStalled", "--slow-ms", "150")
     measures = [word for name in (*MISSED, "log") for word in ("--measure", name)]
@@ -85,7 +85,7 @@ def test_a_client_with_20_ms_in_every_script_misses_the_limits_of_the_specificat
 MISSED = ("worker", "overhead", "pickup", "claim", "finish", "extend", "stalled-check", "progress")
 
 
-@pytest.mark.turns(days=12)
+@pytest.mark.slow
 def test_a_client_that_leaks_misses_the_limit_of_its_growth(tmp_path: Path) -> None:
     leaking = ("--specification", "--rounds", "3", "--measure", "growth", *LIMITED, "--leak-bytes", "4000")
     code, document, _ = bench(tmp_path, *leaking)
@@ -93,7 +93,7 @@ def test_a_client_that_leaks_misses_the_limit_of_its_growth(tmp_path: Path) -> N
     assert (limits_of(document), code) == ({"growth": "fails"}, 1), document
 
 
-@pytest.mark.turns(days=12)
+@pytest.mark.slow
 def test_under_16_busy_processes_no_client_fails_a_limit(tmp_path: Path) -> None:
     late = ("--specification", "--rounds", "3", "--measure", "pickup", "--measure", "claim", "--jobs", "100")
     with busy_cores(os.getpid()):
@@ -104,7 +104,7 @@ def test_under_16_busy_processes_no_client_fails_a_limit(tmp_path: Path) -> None
     assert code == 4
 
 
-@pytest.mark.turns(days=14)
+@pytest.mark.slow
 def test_every_measure_comes_to_a_number_or_says_why_not(tmp_path: Path) -> None:
     code, document, _ = bench(tmp_path, "--rounds", "1", "--jobs", "1000", *LIMITED)
     assert code == 0

@@ -47,7 +47,7 @@ def test_drivers_stand_still_and_go_on(driver: psutil.Process) -> None:
     assert wait_until(lambda: not is_stopped(), deadline_s=30, step_s=0.01)
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_busy_processes_are_there_only_inside_the_block() -> None:
     def loops() -> list[psutil.Process]:
         children = psutil.Process().children()
@@ -97,7 +97,7 @@ def _program(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_the_program_says_how_each_run_ended() -> None:
     done = _program(
         "--clients", "reference", "--disturb", "stopped-drivers", "--tier", "smoke", "--select", "liveness.pickup"

@@ -46,7 +46,7 @@ def _failed(mutant: str, requirement: str, folder: Path, at_start: Callable[[], 
 
 
 # Busy cores keep all other tests from running.
-@pytest.mark.turns(days=6 * len(DEFECTS))
+@pytest.mark.slow
 @pytest.mark.parametrize("place", DEFECTS)
 def test_a_defect_is_found_on_a_busy_machine(place: str, tmp_path: Path) -> None:
     mutant, requirement = DEFECTS[place]

@@ -50,7 +50,7 @@ def checked(request: pytest.FixtureRequest, program: Program, tmp_path: Path) ->
 
 
 @pytest.mark.xdist_group("vector-examples")
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_an_example_passes_with_the_vectors_and_fails_with_damaged_ones(checked: Checked, tmp_path: Path) -> None:
     whole = checked(FOLDER)
     assert whole.returncode == 0, whole.stdout + whole.stderr

@@ -71,7 +71,7 @@ def reference() -> Iterator[VectorRunner]:
     driver.close()
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 def test_a_part_that_is_recorded_again_is_the_same(recorder: VectorRecorder) -> None:
     recorded = recorded_calls(recorder, cases_for_every_operation(VECTOR_CASES))
     assert len(set(recorded) & set(CALLS)) > MOST_OPERATIONS, "the part is too small to say anything"
@@ -99,7 +99,7 @@ def test_every_operation_has_vectors() -> None:
     assert on_objects - set(CALLS) == set(WITHOUT_VECTORS)
 
 
-@pytest.mark.turns(days=10)
+@pytest.mark.slow
 @pytest.mark.parametrize(("operation", "vector"), RUNNABLE)
 def test_another_client_passes_with_the_vector_alone(reference: VectorRunner, operation: str, vector: Any) -> None:
     found = reference.differences(operation, vector)
@@ -155,7 +155,7 @@ def test_the_manifest_says_whose_vectors_they_are() -> None:
     assert manifest["scripts"]["addStandardJob"]["keys"] == 9
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_no_file_holds_upstream_text() -> None:
     held = [path for path in FOLDER.glob("**/*") if path.is_file() and b"redis.call" in path.read_bytes()]
     assert held == []

@@ -108,7 +108,7 @@ def test_the_hash_changes_with_any_file(tmp_path: Path) -> None:
         hashes_of(tmp_path)
 
 
-@pytest.mark.turns(days=12)
+@pytest.mark.slow
 def test_a_supported_release_needs_nothing(tmp_path: Path) -> None:
     words = ("6.7.0", "--since", "6.5.4", "--select", "pause.delayed-promoted", "--jobs", "1", "--out", str(tmp_path))
     result = CliRunner().invoke(versions, ("adopt", *words), standalone_mode=False, catch_exceptions=False)

@@ -277,7 +277,7 @@ def test_a_release_writes_the_same_as_itself(toolchain: Toolchain, server: Redis
     assert values["BZPOPMIN timeout"] == {"5"}, "the default drainDelay, in seconds"
 
 
-@pytest.mark.turns(days=14)
+@pytest.mark.slow
 def test_the_loss_of_the_last_job_is_an_effect_of_its_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     features = chosen_features(["plain jobs", "deduplication, keepLastIfActive"])
     for where in (verbs, sys.modules["conformance.versions.effects"]):

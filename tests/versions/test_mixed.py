@@ -31,7 +31,7 @@ PAGES = Path(__file__).parents[2] / "docs" / "reference" / "versions" / "mixed"
 LEAST_NAMED = 11
 HEADER = '{"mixed": 1, "feature": "f", "older": "node", "newer": "node", "roles": [], "word": "lost"}'
 KEEP_LAST = "deduplication, keepLastIfActive"
-pytestmark = [pytest.mark.long(13, processes=2), pytest.mark.turns(days=6)]
+pytestmark = [pytest.mark.long(13, processes=2), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +53,7 @@ def _compared(older: Launch, newer: Launch, server: RedisInstance, feature: str)
     return MixedSession(older, newer, server, pairs=1).compare(chosen_features([feature]))
 
 
-@pytest.mark.parametrize(
-    "name", [*SKEWS, *(pytest.param(name, marks=pytest.mark.turns(days=10)) for name in LATER_SKEWS)]
-)
+@pytest.mark.parametrize("name", [*SKEWS, *(pytest.param(name, marks=pytest.mark.slow) for name in LATER_SKEWS)])
 def test_a_planted_skew_is_named_with_its_word(name: str, toolchain: Toolchain, server: RedisInstance) -> None:
     skew = {**SKEWS, **LATER_SKEWS}[name]
     sound = toolchain.launch(f"node@{skew.made_from}")

@@ -207,7 +207,7 @@ def test_options_that_contradict_each_other(monkeypatch: pytest.MonkeyPatch, cap
     assert "cannot be reached" in capfd.readouterr().err
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_sentinels_lead_to_the_master(tmp_path: Path) -> None:
     with open_server(None, announce=lambda _: None) as server, server.connect() as client:
         untyped: Any = client

@@ -138,7 +138,7 @@ HEALTHY = WatchLimits(deaf_ms=8_000, growth_ms=8_000, growth_jobs=100, stalls=1,
 """Longer than a busy machine stops a process, and short enough to be reached in the test."""
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_nothing_is_found_in_a_healthy_store(stage: Stage) -> None:
     """Load, schedules that end as planned, and queues whose jobs wait for a reason."""
     client = stage.client

@@ -59,7 +59,7 @@ def test_the_data_is_written_as_it_is_kept(
     assert write_sample(name, sample).read_text("utf-8") == before
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_docs_have_the_picture_of_each_sample() -> None:
     pytest.importorskip("matplotlib", reason="charts need the extra `spark`")
     drawn = pictures()

@@ -103,7 +103,7 @@ def places_in(navigation: object) -> set[str]:
     return set().union(*map(places_in, parts))
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_every_page_can_be_reached_from_the_navigation() -> None:
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     folders = tuple(line.strip("/*") + "/" for line in settings["not_in_nav"].split())

@@ -67,12 +67,12 @@ def with_arrival(text: bytes, position: int) -> ast.Module:
     """
     module = Module.of("", text)
     call = ast.parse(f"{ARRIVED}()").body[0]
-    block, index = _place_of(module, position)
+    block, index = place_of(module, position)
     block.insert(index, call)
     return module.tree
 
 
-def _place_of(module: Module, position: int) -> tuple[list[ast.stmt], int]:
+def place_of(module: Module, position: int) -> tuple[list[ast.stmt], int]:
     """The block, and the place in it, of the innermost statement of a function at this byte."""
     functions = [
         node

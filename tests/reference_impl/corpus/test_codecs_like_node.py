@@ -131,7 +131,7 @@ def written_by_node(values: list[Any]) -> list[tuple[bytes, str]]:
     return [(bytes.fromhex(packed), json.loads(text)) for packed, text in pairs]
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_the_same_bytes_of_messagepack(values: list[Any], written_by_node: list[tuple[bytes, str]]) -> None:
     assert len(written_by_node) == COUNT
     for value, (packed, _) in zip(values, written_by_node, strict=True):

@@ -47,7 +47,7 @@ def named(spans: list[SeenSpan], name: str) -> SeenSpan:
     return found
 
 
-@pytest.mark.turns(days=6)
+@pytest.mark.slow
 def test_spans_and_jobs_are_those_of_node(traced: Traced, prefix: str) -> None:
     program = traced(take_steps)
     found, expected = compared(program.spans, program.seen, prefix), recorded()
