@@ -37,7 +37,10 @@ class SlowTests:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Deselect what is not drawn."""
+        """Deselect what is not drawn. A test with a JVM is slow without a mark."""
+        for item in items:
+            if "spark" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.slow)
         some = not_drawn(items, self._share, self._seed)
         if some:
             config.hook.pytest_deselected(items=some)

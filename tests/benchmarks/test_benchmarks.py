@@ -48,6 +48,7 @@ def shown(table: Table) -> str:
     return captured.get()
 
 
+@pytest.mark.slow
 def test_every_peer_does_every_task(session: Session) -> None:
     for peer in session.peers:
         assert worker.jobs_per_second(session, peer, 50) > 0
@@ -56,6 +57,7 @@ def test_every_peer_does_every_task(session: Session) -> None:
         assert all(0 < time_ms < 1000 for time_ms in worker.pickup_times(session, peer, 5))
 
 
+@pytest.mark.slow
 def test_processor_time_of_jobs_is_measured(session: Session) -> None:
     """The clock of processor times ticks every 10 ms, so there are enough jobs for some ticks."""
     rates, costs = session.in_turns(1, worker.works(session, 1000, 10), 1000)

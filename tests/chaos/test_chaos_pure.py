@@ -74,6 +74,7 @@ sys.exit(any(name.startswith('chaos.') and name != 'chaos.config' for name in sy
 ISSUE_GROUPS = {"workers", "producers", "redis", "evictions", "network", "clocks", "topology", "containers"}
 
 
+@pytest.mark.slow
 def test_other_verbs_do_not_pay_for_chaos() -> None:
     assert subprocess.run([sys.executable, "-c", IMPORTED], check=False).returncode == 0
 

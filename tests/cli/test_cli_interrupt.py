@@ -94,6 +94,7 @@ def lines_of(out: Path) -> int:
         return 0
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_gives_the_cursor_back(tmp_path: Path) -> None:
     """The live view hides the cursor; a shell without one is a nuisance."""
     hide, show = b"\x1b[?25l", b"\x1b[?25h"

@@ -24,12 +24,14 @@ def known_toml(folder: Path, requirement: str) -> Path:
 # The command line.
 
 
+@pytest.mark.slow
 def test_the_installed_program_says_it_in_one_line_and_a_hint(program: Program) -> None:
     done = program("run", "--client", "no-such-client")
     assert done.complains(USAGE, "unknown client 'no-such-client'", "python-official")
     assert len(done.err.splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_python_m_conformance_is_the_same_program(program: Program, tmp_path: Path) -> None:
     words = ("run", "--client", "node", "--", "some-driver")
     as_module = run_command([sys.executable, "-m", "conformance", *words], cwd=tmp_path)
@@ -111,6 +113,7 @@ def test_what_click_refuses_is_wrong_usage_too(call: Program, words: tuple[str, 
     assert "Traceback" not in done.err
 
 
+@pytest.mark.slow
 def test_nothing_selected(program: Program, tmp_path: Path) -> None:
     done = program("run", "--tier", "smoke", "--select", "race", "--jobs", "1", "--out", tmp_path / "out")
     assert done.complains(NOTHING, "no scenario of race can run", "its scenarios are in tier core")
@@ -148,6 +151,7 @@ def test_a_redis_that_is_too_old(call: Program, old_redis: int) -> None:
 # Node and the network.
 
 
+@pytest.mark.slow
 def test_no_node_at_all(program: Program, tmp_path: Path) -> None:
     hiding = tmp_path / "hiding"
     hiding.mkdir()
@@ -156,6 +160,7 @@ def test_no_node_at_all(program: Program, tmp_path: Path) -> None:
     assert done.complains(ENVIRONMENT, "no Node.js 18 or newer was found", "nodejs-bin")
 
 
+@pytest.mark.slow
 def test_no_network_for_the_first_installation(program: Program, tmp_path: Path, closed_port: int) -> None:
     env = {
         "BULLMQ_CONFORMANCE_CACHE": str(tmp_path / "cache"),

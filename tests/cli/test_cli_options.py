@@ -196,6 +196,7 @@ def test_pytest_prints_every_help_text_of_the_plugin_as_it_is_declared(
         assert f" {option.help}\n" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["conformance/", "--help"], ["--help"]])
 def test_the_help_of_pytest_in_the_checkout(words: list[str]) -> None:
     done = run_command([sys.executable, "-m", "pytest", *words], cwd=ROOT)

@@ -83,6 +83,7 @@ def test_no_output_has_the_password(verb: str, setting: str, address: str, tmp_p
     assert [where for where, text in outputs.items() if PASSWORD in text] == []
 
 
+@pytest.mark.slow
 def test_a_planted_password_is_found(address: str, tmp_path: Path) -> None:
     outputs = _outputs(f"explain {PASSWORD} --redis {{redis}}", address, address, tmp_path)
     assert any(PASSWORD in text for text in outputs.values())

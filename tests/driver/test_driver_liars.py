@@ -366,6 +366,7 @@ class NoiseTransport:
         pass
 
 
+@pytest.mark.slow
 @given(st.lists(LINES, max_size=4).map(b"\n".join), st.integers(1, 5))
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @example(b"", 1)

@@ -61,6 +61,7 @@ PRODUCER = [sys.executable, "-m", "tests.gate.limited_driver", "--only", "queue.
 """Adds jobs, and nothing else."""
 
 
+@pytest.mark.slow
 def test_a_profile_that_the_driver_lacks_is_said_before_anything_runs(tmp_path: Path) -> None:
     done = run("--profile", "worker", "--out", str(tmp_path / "out"), "--", *PRODUCER, "--capabilities", "clock")
     assert done.returncode == 4, done.stdout + done.stderr

@@ -108,12 +108,14 @@ def _sequences(seed: int, number: int = 4, mode: Mode = "differential") -> list[
     return [runner.steps for runner in players]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_sequences() -> None:
     first = _sequences(5)
     assert first == _sequences(5)
     assert max(map(len, first)) >= 50
 
 
+@pytest.mark.slow
 def test_another_seed_gives_others() -> None:
     assert _sequences(5) != _sequences(6)
 
@@ -273,6 +275,7 @@ def test_what_was_tried_is_not_aimed_at_again() -> None:
     assert pair.pair not in coverage.never_tried(calls)
 
 
+@pytest.mark.slow
 def test_operations_that_are_left_out_are_not_called_on_the_way_either() -> None:
     target, players = dry_target()
     options = CampaignOptions(600.0, 3, left_out=("queue.pause",), sequences_per_round=8, most_rounds=1)

@@ -267,6 +267,7 @@ def newest() -> Launch:
     return oracle_of_this_machine(SUPPORTED_ORACLES[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NEWER_FILES, ids=lambda path: path.stem)
 def test_a_loss_by_a_newer_feature_is_shown(path: Path, server: RedisInstance, newest: Launch) -> None:
     replay = read_replay(path)
@@ -296,6 +297,7 @@ def _keeping_the_last(more: dict[str, object]) -> Iterator[Step]:
     yield CallStep("worker-1", worker.MoveToCompleted(job=str(more.get("jobId", "4")), token="t", value_raw="1"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"delay": 20_000}, {"priority": 2}, {"jobId": "own"}, {"lifo": True}], ids=str)
 def test_the_model_predicts_what_keeping_the_last_does(more: dict[str, object], server: RedisInstance) -> None:
     newer = RestartableDriver(oracle_of_this_machine("5.81.5"), 0)

@@ -95,6 +95,7 @@ def test_who_adds_rightly_and_can_do_nothing_else_fails_nowhere(tried: Tried) ->
     assert "add.lifo" in verdicts["pass"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "row"),
     [

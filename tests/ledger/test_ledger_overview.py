@@ -262,6 +262,7 @@ def proofs(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Proof, ...]]:
     return chosen
 
 
+@pytest.mark.slow
 def test_all_disputes_are_proven_at_once_and_the_refuted_ones_named_last(
     call: Call, proofs: dict[str, tuple[Proof, ...]]
 ) -> None:

@@ -22,6 +22,7 @@ def runner() -> Iterator[ProofRunner]:
         yield opened
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", all_proofs())
 def test_the_oracle_does_what_the_ledger_says(runner: ProofRunner, row: str) -> None:
     results = [runner.run(proof) for proof in all_proofs()[row]]

@@ -158,6 +158,7 @@ def everything(catalogue: Catalogue) -> list[GeneratedMutant]:
     return catalogue.all()
 
 
+@pytest.mark.slow
 def test_every_script_and_module_is_changed(catalogue: Catalogue, everything: list[GeneratedMutant]) -> None:
     changed = {f"{mutant.language} {mutant.file}" for mutant in everything}
     assert set(catalogue.files) - changed == set()
@@ -245,11 +246,13 @@ def _lines(catalogue: Catalogue, place: Place) -> bytes:
     return b"\n".join(catalogue.modules[place.file].text.splitlines()[place.first - 1 : place.last])
 
 
+@pytest.mark.slow
 def test_every_mutant_has_an_area(catalogue: Catalogue) -> None:
     for file in catalogue.files:
         assert area_of(catalogue.of_file(file)[0].key)
 
 
+@pytest.mark.slow
 def test_every_judgement_is_about_mutants_that_exist(catalogue: Catalogue, everything: list[GeneratedMutant]) -> None:
     """Also each of its names, and of its lines of code."""
     stale = {

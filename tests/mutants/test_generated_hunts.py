@@ -271,6 +271,7 @@ def test_a_client_that_hangs_is_ended_and_noticed(hunter: Hunter, monkeypatch: p
     assert said[0].requirement
 
 
+@pytest.mark.slow
 def test_a_baseline_says_what_a_case_passes(
     recorder: Recorder, cases: dict[str, ScenarioCase], catalogue: Catalogue
 ) -> None:

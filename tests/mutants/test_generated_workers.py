@@ -81,6 +81,7 @@ def test_ctrl_c_ends_them_while_they_start() -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_one_that_is_killed(
     scripts: ScriptTexts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,7 @@ def test_a_cron_pattern_follows_the_clock(opened: Open) -> None:
     assert job["id"] == "repeat:s:1700006400000"
 
 
+@pytest.mark.slow
 def test_jitter_follows_the_seed(start_driver: Callable[[], LineClient], redis_port: int, prefix: str) -> None:
     address = {"mode": "standalone", "nodes": [f"127.0.0.1:{redis_port}"]}
     backoff = {"type": "fixed", "delay": 1_000_000, "jitter": 1}

@@ -105,6 +105,7 @@ for module in pkgutil.walk_packages(conformance.__path__, "conformance."):
     assert not [name for name in modules if name.startswith(("conformance.gate", "conformance.reference_impl.driver"))]
 
 
+@pytest.mark.slow
 def test_the_program_of_its_page_runs(python: Path, tmp_path: Path) -> None:
     [block] = [block for block in blocks_of(README) if block.language == "python"]
     assert block.text.count("127.0.0.1:6379") == 1
@@ -184,6 +185,7 @@ def started(kind: str, folder: Path, missing: Missing) -> Iterator[Any]:
         yield {"mode": "cluster", "nodes": list(server.nodes)} if is_cluster else f"redis://{server.nodes[0]}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["single", "cluster", "tls"])
 def test_the_program_of_the_page_about_the_first_job_runs(
     kind: str, equipped: Path, tmp_path: Path, missing: Missing
@@ -198,6 +200,7 @@ def test_the_program_is_strictly_typed(equipped: Path, tmp_path: Path) -> None:
     assert type_errors(equipped, SHOP.read_text("utf-8"), tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("right", MISSPELLINGS)
 def test_a_misspelling_is_an_error_for_mypy_and_at_run_time(right: str, equipped: Path, tmp_path: Path) -> None:
     text = SHOP.read_text("utf-8")

@@ -52,6 +52,7 @@ def missing(wheel: Path, wanted: Iterable[str]) -> set[str]:
         return set(wanted) - set(opened.namelist())
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_every_file_of_the_packages(wheel: Path, tree: Path) -> None:
     assert missing(wheel, sources(tree)) == set()
 
@@ -110,6 +111,7 @@ def test_a_program_against_the_wheel_is_strictly_typed(python: Path, tmp_path: P
     assert type_errors(python, program, tmp_path) == []
 
 
+@pytest.mark.slow
 def test_mistakes_in_a_program_against_the_wheel_are_type_errors(python: Path, tmp_path: Path) -> None:
     program = """
 from conformance.reference_impl import Job, Queue, Worker

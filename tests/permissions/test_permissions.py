@@ -145,6 +145,7 @@ def test_each_learned_permission_is_sufficient_and_needed(tmp_path: Path) -> Non
     assert (again, outcome.worse_than(learned.outcome)) == (permissions, [])
 
 
+@pytest.mark.slow
 def test_a_client_that_ignores_the_login_is_reported(tmp_path: Path) -> None:
     driver = [sys.executable, "-m", "tests.permissions.without_login"]
     session = PermissionSession(
@@ -166,6 +167,7 @@ def test_mistakes(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[
     assert "invalid --client-user" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_it_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

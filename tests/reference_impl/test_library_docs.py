@@ -60,6 +60,7 @@ def test_a_missing_or_repeated_claim_would_be_noticed(damage: str) -> None:
     assert sorted(claims) != sorted(CLAIM_IDS)
 
 
+@pytest.mark.slow
 def test_what_the_table_refers_to_exists() -> None:
     references = {name for row in ROW.findall(CLAIMS) for name in re.findall(r"`([^`]+)`", row[1])}
     unknown = {name for name in references if not _exists(name)}

@@ -408,6 +408,7 @@ def test_a_credential_provider_is_used(server: RedisInstance) -> None:
     assert provider.times == 1
 
 
+@pytest.mark.slow
 def test_certificates_are_made(tmp_path: Path, missing: Missing) -> None:
     if not shutil.which("openssl"):
         missing("openssl", "certificates are made with openssl, which is not on PATH")

@@ -89,6 +89,7 @@ REASONS = {
 CATEGORIES = {"transient": "transient", "http": "transient"}
 
 
+@pytest.mark.slow
 def test_any_end_of_a_sandboxed_processor_is_a_failed_attempt(with_queue: WithQueue) -> None:
     async def steps(tested: QueueUnderTest) -> None:
         errors: dict[str, BaseException] = {}

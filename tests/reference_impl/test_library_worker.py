@@ -381,6 +381,7 @@ def test_data_and_result_arrive_unchanged(
     run_with_queue({"connection": connection, "prefix": prefix}, scripts, wait_until, steps)
 
 
+@pytest.mark.slow
 def test_ten_thousand_jobs_leave_nothing_behind(
     connection: dict[str, Any], prefix: str, scripts: ScriptTexts, wait_until: Until
 ) -> None:

@@ -126,6 +126,7 @@ def unix_ms(text: str) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ZONES, ids=str)
 def test_patterns_around_changes_of_the_clocks(zone: str | None, cron_parser: CronParser) -> None:
     dice = random.Random(f"{zone}")
@@ -165,6 +166,7 @@ class PatternGenerator:
         return self.dice.choice([*forms, *special])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_made_up_patterns(seed: int, cron_parser: CronParser) -> None:
     inventor = PatternGenerator(seed)

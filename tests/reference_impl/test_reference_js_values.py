@@ -195,6 +195,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=600)
 @given(value=values)
 def test_same_text_as_node(node_echo: Callable[[str], str], value: Any) -> None:
@@ -202,6 +203,7 @@ def test_same_text_as_node(node_echo: Callable[[str], str], value: Any) -> None:
     assert node_echo(ours) == ours
 
 
+@pytest.mark.slow
 @settings(max_examples=600)
 @given(number=st.floats(allow_nan=False, allow_infinity=False))
 def test_numbers_like_node(node_echo: Callable[[str], str], number: float) -> None:
@@ -209,6 +211,7 @@ def test_numbers_like_node(node_echo: Callable[[str], str], number: float) -> No
     assert float(js_number(number)) == number
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(value=values)
 def test_reading_and_writing_again_like_node(node_echo: Callable[[str], str], value: Any) -> None:

@@ -91,6 +91,7 @@ def _shown(answer: Any) -> Any:
     return [_shown(record) for record in answer] if isinstance(answer, list) else answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORIES)
 def test_repeat_keys(
     name: str,

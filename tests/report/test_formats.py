@@ -332,6 +332,7 @@ LIMIT_OF_RUN = 6_000_000
 """The same for its run file: a thousand records of a few kB, and examples with steps."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_report_of_the_worst_client_can_still_be_opened(name: str, run_path: Callable[[str], Path]) -> None:
     """1,100 scenarios fail, in 88 places; records are as the gate writes them."""

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from conformance.problems import EnvironmentProblem
 from conformance.servers import RedisInstance, open_server
 from reports.session import SparkSettings, spark_session
+from reports.spark_problems import require_java
+from tests.conftest import Missing
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +54,16 @@ def _short_lived_machines() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark(_short_lived_machines: None) -> Iterator[SparkSession]:
+def _java(missing: Missing) -> None:
+    """Skip the test without a Java that Spark can use, unless Java is required."""
+    try:
+        require_java()
+    except EnvironmentProblem as problem:
+        missing("java", str(problem))
+
+
+@pytest.fixture(scope="session")
+def spark(_short_lived_machines: None, _java: None) -> Iterator[SparkSession]:
     """One JVM for all tests that need one: they are marked with the xdist group `spark`."""
     with spark_session(SparkSettings(master="local[2]", memory="1g", properties=FEW_ROWS)) as session:
         yield session

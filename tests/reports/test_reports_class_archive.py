@@ -11,6 +11,8 @@ from conformance.problems import EnvironmentProblem
 from conformance.upstream.package import CACHE_VARIABLE
 from reports.class_archive import archive_path, make_archive, options_to_use_it
 
+pytestmark = pytest.mark.usefixtures("_java")
+
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -160,6 +160,7 @@ def test_an_interval_is_student_s() -> None:
     assert half_width([2.0]) is None
 
 
+@pytest.mark.slow
 def test_a_regression_is_the_exit_code_of_report_compare(tmp_path: Path) -> None:
     good = [(40, 1000.0), (41, 1010.0), (39, 990.0)]
     folders = runs(tmp_path, old=good, same=good, slow=[(80, 500.0), (82, 505.0), (79, 510.0)], once=[(400, 100.0)])
@@ -176,6 +177,7 @@ def test_a_regression_is_the_exit_code_of_report_compare(tmp_path: Path) -> None
     assert "<failure" in (out / "junit.xml").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_the_index_shows_what_has_become_of_loads(tmp_path: Path) -> None:
     for day in (1, 2):
         folder = tmp_path / f"day-{day}"

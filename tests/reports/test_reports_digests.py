@@ -289,6 +289,7 @@ def canonical(rule: Any, field: str, text: str) -> str:
     return str(rule.apply(one, CanonicalContext()).jobs[0].fields[field])
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(two_spellings())
 @example(('{"a":1,"a":2}', '{"a":2,"a":1}'))
@@ -318,6 +319,7 @@ def test_stack_traces_with_one_digest_are_as_many_texts(entries: list[str]) -> N
         assert canonical(STACK_TRACE_TEXT, "stacktrace", text) == canonical(STACK_TRACE_TEXT, "stacktrace", other)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(two_spellings())
 def test_what_a_digest_calls_json_is_json(spellings: tuple[str, str]) -> None:

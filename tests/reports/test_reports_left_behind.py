@@ -235,6 +235,7 @@ def checked(user: User, out: Path) -> set[str]:
     return {cause.cause for cause in summary.causes}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in CRATES else ()) for name in CLIENTS]
 )

@@ -34,6 +34,7 @@ from tests.reports.reports_builders import plain_store, write
 from tests.reports.test_reports_snapshot import as_texts, kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [InThreads(), InProcesses()], ids=["threads", "processes"])
 def test_a_live_store_is_kept_as_the_gate_reads_it(
     place: Distribution, server: RedisInstance, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -55,6 +56,7 @@ def dead(number: int) -> int:
     os._exit(number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [InThreads(), InProcesses()], ids=["threads", "processes"])
 def test_all_tasks_run_and_the_first_problem_is_raised(place: Distribution) -> None:
     assert sorted(place.run(doubled, range(5))) == [0, 2, 4, 6, 8]
@@ -95,6 +97,7 @@ def test_a_process_that_dies_spoils_no_later_call_of_its_block() -> None:
         assert sorted(InProcesses().run(doubled, range(3))) == [0, 2, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["reports.index", "reports.verbs.diff", "reports.verbs.checks"])
 def test_what_needs_neither_spark_nor_pytest_does_not_import_them(module: str) -> None:
     """They take 0.15 s of processor time; the index is written by every verb with `--out`."""
@@ -136,6 +139,7 @@ def test_a_short_step_shows_nothing() -> None:
     assert out.getvalue() == ""
 
 
+@pytest.mark.slow
 def test_small_stores_are_compared_without_java_spark_or_pandas(
     server: RedisInstance, prefix: str, tmp_path: Path
 ) -> None:
@@ -155,6 +159,7 @@ def pandas_comes_with_an_array(_: int) -> tuple[bool, int]:
     return "pandas" in sys.modules, len(array.to_pandas())
 
 
+@pytest.mark.slow
 def test_arrow_does_without_pandas_in_processes_until_it_is_wanted() -> None:
     # The same process may do both tasks.
     assert {*InProcesses().run(pandas_comes_with_an_array, [1, 2])} - {(True, 2)} == {(False, 2)}

@@ -60,6 +60,7 @@ def test_a_throttled_process_that_always_has_something_to_do_works_for_a_share_o
     assert 0 < float(said) < 2 * SHARE
 
 
+@pytest.mark.slow
 def test_only_a_throttled_process_has_a_timer() -> None:
     throttled, last = InProcesses(last=True, throttled=True), InProcesses(last=True)
     assert next(throttled.run(signal.getitimer, [signal.ITIMER_REAL])) > (0, 0), "also for a single task"
@@ -198,6 +199,7 @@ def niceness(_: int) -> tuple[int, int]:
     return os.getpriority(os.PRIO_PROCESS, 0), os.getsid(0)
 
 
+@pytest.mark.slow
 def test_processes_that_go_last_have_a_low_priority_in_a_session_of_their_own() -> None:
     here = os.getpriority(os.PRIO_PROCESS, 0)
     assert {found for found, _ in InProcesses().run(niceness, [1, 2])} == {here}

@@ -56,6 +56,7 @@ def test_a_command_is_found_where_it_was_unpacked(tmp_path: Path, monkeypatch: p
     assert moved.environment == {"MODULES": f"{tmp_path}/cache/npm-1", "LEVEL": "/kitchen"}
 
 
+@pytest.mark.usefixtures("_java")
 @pytest.mark.xdist_group("spark")
 def test_an_archive_is_for_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # It is refused before any JVM begins; the one of this process belongs to other tests.

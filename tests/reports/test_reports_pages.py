@@ -114,6 +114,7 @@ def is_self_contained(html: str) -> bool:
     return not parser.found
 
 
+@pytest.mark.slow
 def test_a_browser_shows_the_load(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()

@@ -147,6 +147,7 @@ def test_threads_that_are_left_to_spark_are_enough() -> None:
     SparkSettings().with_threads(64).require_slots(64)
 
 
+@pytest.mark.slow
 def test_a_load_with_too_few_slots_is_refused_at_once(tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["load", "--jobs", "20", "--partitions", "3", "--master", "local[2]", "--out", str(out)]

@@ -396,6 +396,7 @@ def recorded_writes(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return written
 
 
+@pytest.mark.slow
 def test_the_nodes_of_a_cluster_are_cut_into_shares_that_read_every_key_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """By cursors where the server on PATH is older than 7.4, by slots where it is not."""
     monkeypatch.setattr(planning, "SMALLEST_TO_SHARE", 100)

@@ -106,6 +106,7 @@ def test_the_program_says_how_each_run_ended() -> None:
     assert done.stdout.startswith("reference, stopped-drivers: 1 scenarios in ")
 
 
+@pytest.mark.slow
 def test_the_program_fails_where_a_run_does() -> None:
     done = _program("--clients", "no-such-client", "--disturb", "stopped-drivers", "--tier", "smoke")
     assert done.returncode == 1, done.stdout + done.stderr

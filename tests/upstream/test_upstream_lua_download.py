@@ -87,6 +87,7 @@ def test_scripts_are_those_that_node_extracts(
     assert len(registry.asked) == 2, "half a cache is none"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pin")
 def test_what_npm_has_installed_is_not_fetched_again(tmp_path: Path) -> None:
     ensure_package(find_node(None), announce=print, cache_root=tmp_path)

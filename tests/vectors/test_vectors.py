@@ -117,6 +117,7 @@ def test_a_vector_that_is_wrong_is_noticed(reference: VectorRunner) -> None:
     assert [line.partition(":")[0] for line in reference.differences(operation, state)] == ["bull"]
 
 
+@pytest.mark.slow
 def test_the_schema_is_current_and_fits_every_file() -> None:
     assert (FOLDER / "schema.json").read_text("utf-8") == schema_text()
     schema = json.loads(schema_text())

@@ -246,6 +246,7 @@ def server() -> Iterator[RedisInstance]:
         yield found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -268,6 +269,7 @@ def test_a_planted_change_is_observed(
     assert expected <= shown
 
 
+@pytest.mark.slow
 def test_a_release_writes_the_same_as_itself(toolchain: Toolchain, server: RedisInstance) -> None:
     launch = toolchain.launch("node@5.62.0")
     features = [*chosen_features(["flow", "scheduler, interval", "retention"]), *default_features()]

@@ -27,6 +27,7 @@ def _invoked(*words: str) -> tuple[int, str]:
     return result.return_value, result.stdout
 
 
+@pytest.mark.slow
 def test_a_version_is_like_itself(tmp_path: Path) -> None:
     selected = ("--select", "pause.delayed-promoted", "--jobs", "1", "--out", str(tmp_path))
     code, said = _invoked("diff", "5.62.0", "5.62.0", *selected, "--format", "json")

@@ -51,6 +51,7 @@ def test_a_worker_without_a_marker_is_deaf_until_it_polls(stage: Stage) -> None:
     assert "the marker is missing" in found.message
 
 
+@pytest.mark.slow
 def test_one_frozen_worker_is_found_next_to_another_that_works(stage: Stage) -> None:
     frozen = stage.start_worker("mail", name="frozen")
     stage.freeze(frozen)

@@ -31,6 +31,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_sample_has_its_page(pages: Path) -> None:
     matrix = (pages / "sample-matrix" / "index.html").read_text("utf-8")
     sample = read_sample(MATRIX, MatrixParts)

@@ -138,6 +138,7 @@ def test_the_same_bytes_of_messagepack(values: list[Any], written_by_node: list[
         assert pack(value).hex() == packed.hex(), repr(value)[:500]
 
 
+@pytest.mark.slow
 def test_the_same_text_of_json(values: list[Any], written_by_node: list[tuple[bytes, str]]) -> None:
     for value, (_, text) in zip(values, written_by_node, strict=True):
         assert stringify(finite(value)) == text, repr(value)[:500]

@@ -29,6 +29,7 @@ STANDALONE_ONLY = {"limit-workers-by-name"}
 CHOSEN = cases_for_every_operation(name for name in CASES if name not in STANDALONE_ONLY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHOSEN)
 def test_a_cluster_makes_no_difference(name: str, reference: CaseRunner, reference_on_cluster: CaseRunner) -> None:
     case = CASES[name]

@@ -84,6 +84,7 @@ def test_a_job_that_carries_another_span_would_be_noticed() -> None:
     assert compared(PAIR, {"tm": carried[0]}, "p") != compared(PAIR, {"tm": carried[1]}, "p")
 
 
+@pytest.mark.slow
 def test_a_job_that_node_added_goes_on_in_its_trace(traced: Traced) -> None:
     async def steps(program: TracedProgram) -> None:
         options: JobsOptions = {"telemetry": {"metadata": f'{{"traceparent":"{NODES_TRACE}"}}'}}
