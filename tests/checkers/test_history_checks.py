@@ -341,7 +341,9 @@ def test_parents_wait_for_their_children() -> None:
     early = event(25, "waiting", prev="waiting-children")
     assert "before its 1 children" in judged("parents", _family(early, ended)).findings[0].message
     again = event(40, "waiting", prev="waiting-children")
-    assert "2 times" in judged("parents", _family(ended, release, again)).findings[0].message
+    [twice] = judged("parents", _family(ended, release, again)).findings
+    assert "2 times" in twice.message
+    assert twice.lines == (release, ended, again)
     assert "still waits" in judged("parents", _family(ended)).findings[0].message
     lossy = [*_family(ended), *fault(25, 35, "redis.kill", lost_since_ms=20)]
     assert judged("parents", lossy).examined == 0
@@ -422,7 +424,9 @@ def _starts(*times: float) -> list[HistoryLine]:
 def test_rate_in_every_window() -> None:
     limits = {"q": StartLimit(most=2, duration_ms=100)}
     assert judged("rate", _starts(0, 50, 100, 150), limits=limits).verdict == "ok"
-    assert "3 starts within 79 ms" in judged("rate", _starts(0, 50, 79), limits=limits).findings[0].message
+    [crowd] = judged("rate", _starts(0, 50, 79), limits=limits).findings
+    assert "3 starts within 79 ms" in crowd.message
+    assert (crowd.job, crowd.lines) == ("q:2", tuple(_starts(0, 50, 79)))
     for name, verdict in {"redis.kill": "ok", "evict.limiter": "ok", "network.reset": "fail"}.items():
         assert judged("rate", [*_starts(0, 50, 79), *fault(60, 70, name)], limits=limits).verdict == verdict
     assert judged("rate", _starts(0, 1, 2)).examined == 0

@@ -517,11 +517,15 @@ def test_a_client_that_forgets_asking_is_found() -> None:
 
 def test_connections_before_and_after() -> None:
     before, window = ResourceSample(at_ms=1, connections={"w": 10, "v": 9}), fault(10, 20)
-    same, leaked = ({"w": 12, "v": 9}, {"w": 17, "v": 9})
+    same, leaked = ({"w": 15, "v": 13}, {"w": 17, "v": 9})  # half of them more is no leak
     assert fully_judged("connections", [before, *window, ResourceSample(at_ms=99, connections=same)]).verdict == "ok"
     found = judged("connections", [before, *window, ResourceSample(at_ms=99, connections=leaked)])
     assert messages(found) == "w has 17 connections open, before the first fault it had 10"
     assert fully_judged("connections", [before, *window]).verdict == "unknown"
+    few = [ResourceSample(at_ms=1, connections={"w": 1}), *window]
+    for connections, leaks in ((3, False), (4, True)):
+        after = ResourceSample(at_ms=99, connections={"w": connections})
+        assert bool(judged("connections", [*few, after]).findings) is leaks
 
 
 def test_a_pool_may_open_one_connection_more_for_each_queue() -> None:

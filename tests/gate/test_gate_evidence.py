@@ -219,7 +219,14 @@ def test_a_client_with_a_prefix_of_its_own_is_read_under_it(server: RedisInstanc
 
 @pytest.mark.parametrize(
     ("reply", "text"),
-    [(None, "(nil)"), (b"a\xff", "a\\xff"), ([b"1", [b"2"]], '["1", ["2"]]'), ({b"a": b"1"}, '{"a": "1"}'), (7, "7")],
+    [
+        (None, "(nil)"),
+        (b"a\xff", "a\\xff"),
+        ([b"1", [b"2"]], '["1", ["2"]]'),
+        ({b"a": b"1"}, '{"a": "1"}'),
+        (7, "7"),
+        (["é".encode()], '["é"]'),
+    ],
 )
 def test_replies_are_written_for_people(reply: Any, text: str) -> None:
     assert reply_text(reply) == text

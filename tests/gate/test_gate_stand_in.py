@@ -13,7 +13,7 @@ from conformance.driver.messages import ClientInfo, Ready
 from conformance.environment.clients import Launch, Toolchain, find_toolchain
 from conformance.environment.drivers import RestartableDriver
 from conformance.gate.bench import Bench
-from conformance.gate.decidability import can_count_against, is_decided, why_never_decided
+from conformance.gate.decidability import can_count_against, is_decided, why_never_decided, why_undecided
 from conformance.gate.trial_result import TrialResult
 from conformance.ledger.operations import WORKER_RUN
 from conformance.participants.expect import equal
@@ -386,6 +386,12 @@ def test_a_finding_counts_if_the_oracle_did_not_help() -> None:
     assert not can_count_against(
         "a.row", PerformedOperations({"queue.add"}, {"queue.pause"}), lambda _row: frozenset({"queue.pause"})
     )
+
+
+def test_the_reason_names_who_did_it() -> None:
+    assert why_undecided(PerformedOperations({"queue.add"}, set())).startswith("the client performs none")
+    assert why_undecided(PerformedOperations(set(), {"open", "queue.pause"})).endswith("place: queue.pause")
+    assert why_undecided(PerformedOperations(set(), {"open"})).endswith("place: open")
 
 
 @made(PAUSE)

@@ -6,6 +6,7 @@ import ast
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby, islice
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def sample(size: int, seed: int) -> list[PlantedDefect]:
     chosen: list[tuple[str, GeneratedMutant]] = []
     for index, room in enumerate(ROOMS):
         share = (size + index) // len(ROOMS)
-        defects = _defects_of(room)
+        defects = list(_defects_of(room))
         drawn.shuffle(defects)
         chosen += list(islice(filter(_is_in_a_function, defects), share))
     return [PlantedDefect(number, path, mutant) for number, (path, mutant) in enumerate(chosen)]
@@ -61,6 +62,7 @@ def plant_markers(tree: Path, defects: Sequence[PlantedDefect]) -> None:
         _write(tree / path, ast.unparse(module.tree).encode())
 
 
+@cache
 def _defects_of(room: str) -> list[tuple[str, GeneratedMutant]]:
     found = []
     for file in sorted((ROOT / room).rglob("*.py")):

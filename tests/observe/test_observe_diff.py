@@ -365,6 +365,15 @@ def test_long_values_are_cut_around_the_first_difference() -> None:
     assert max(len(left), len(right)) <= TEXT_LIMIT + 2
     assert left.startswith("…")
     assert left.endswith("…")
+    at_start, at_end = (summarise_pair(*pair)[0] for pair in ((f"a{'x' * 500}", "x"), (f"{'x' * 500}a", "x" * 500)))
+    assert (at_start[:2], at_start[-1]) == ('"a', "…")
+    assert (at_end[0], at_end[-2:]) == ("…", 'a"')
+
+
+def test_a_kept_back_job_shows_the_value_of_each_side() -> None:
+    found = only(busy(), changed(**{"dn:d": {"name": "n", "data": "2"}}))
+    assert found.actual == '"2"'
+    assert found.expected != found.actual
 
 
 def test_values_are_quoted_as_json() -> None:

@@ -490,7 +490,8 @@ def test_an_offset_from_before_its_period_was_changed_is_the_same_at_any_time(pe
         record = period if offset is None else {**period, "offset": offset}
         return masked(snapshot({"q:repeat": Zset({"s": ADDED}), "q:repeat:s": record})).schedulers[0].fields
 
-    assert changed("2163820") == changed("2163816")
+    assert changed("2163820") == changed("2163816") == changed(period.get("every", "2163820"))
+    assert ("every" in period) == (changed("1799999") != changed("2163820"))
     assert len({str(changed(offset)) for offset in ("2163820", "-5", "soon", None)}) == 4
 
 

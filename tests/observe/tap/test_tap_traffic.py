@@ -264,6 +264,7 @@ def test_wrong_commands_are_found_by_their_check(name: str) -> None:
     check, text, commands = BAD[name]
     found = check_traffic(commands, cluster=True)
     assert check in {violation.kind for violation in found}, found
+    assert not any(" " in violation.place for violation in found), "a message in the place of a place"
     assert any(text in f"{violation.place} {violation.message}" for violation in found if violation.kind == check), (
         list(map(str, found))
     )
