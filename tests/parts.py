@@ -71,7 +71,6 @@ def drawn(commit: str, run_s: float) -> list[Part]:
     chaos = f"--chaos-clients reference --chaos-seed {commit} --chaos-sample {round(24 * share)} -n 2"
     bugs = f"--sample {round(12 * share)} --seed {commit} --jobs 2"
     return [
-        Part("images", 0),
         Part("chaos", 0, [f"CHAOS={chaos}"], again=["CHAOS=--last-failed -n 1"]),
         Part("test-slow", 1, [f"SLOW=--slow-share {0.25 * share:.3f} --slow-seed {commit}"]),
         Part(WHOLE_RUNS[number % len(WHOLE_RUNS)], 2, ["TIER=core", "JOBS=2"]),
