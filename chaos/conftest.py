@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 import pytest
 
@@ -23,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add options for the clients and the number of tests."""
     parser.addoption("--chaos-clients", default=CLIENTS, help="comma-separated; default: %(default)s")
     parser.addoption("--chaos-sample", type=int, default=0, help="run this many tests, by the seed; default: all")
-    parser.addoption("--chaos-seed", default=datetime.now(UTC).date().isoformat(), help="default: the date")
+    parser.addoption("--chaos-seed", default="0", help="draws the sample; default: %(default)s")
 
 
 @pytest.hookimpl(tryfirst=True)
