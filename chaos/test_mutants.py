@@ -10,7 +10,7 @@ import pytest
 from chaos.crash_points import CrashBench, CrashPoint, crash
 from chaos.faults.base import FAULTS
 from chaos.mutants.catalogue import CHAOS_MUTANTS, ChaosMutant
-from chaos.options import ALONE_MS, ChaosOptions
+from chaos.options import ALONE_MS, ChaosOptions, topology_for
 from chaos.runner import run_chaos
 from conformance.checkers.histories.base import CheckResult
 from conformance.environment.prepare import Environment
@@ -32,6 +32,7 @@ def judgements_of(mutant: ChaosMutant, environment: Environment, seed: int) -> S
     options = ChaosOptions(
         client=mutant.launch,
         faults=faults,
+        topology=topology_for("single", faults),
         duration_ms=0 if faults else ALONE_MS,
         seed=seed,
         drain_s=drain_s,
