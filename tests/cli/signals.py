@@ -289,7 +289,8 @@ def carry_out(case: Interruption, room: Room, name: str = "case") -> Aftermath:
         if case.at_work:
             _wait_for_work(program, Traces(case.verb, mark, image, room.server, before.keys()))
         late, ended, seconds = _interrupted(program, case, folder / "said")
-        files = _files_left(folder, finished=late)
+        # A signal in the last moments finds a program that has done its work: it ends as it would have without the signal.
+        files = _files_left(folder, finished=late or program.returncode in case.verb.codes)
         left = (*_processes_left(mark), *files, *containers_of(image), *_keys_left(before, room.server))
     code = program.returncode if ended else None
     return Aftermath(case, code, late, seconds, (folder / "said").read_text("utf-8", "replace"), left)
