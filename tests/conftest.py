@@ -22,8 +22,8 @@ Missing = Callable[[str, str], NoReturn]
 REQUIRED = "BULLMQ_CONFORMANCE_REQUIRE"
 """Comma-separated names of what must be there; what is missing is then a failure. CI sets it."""
 
-# How long an example takes depends on what else the machine does; performance is measured in `benchmarks/`. The examples are
-# the same in every run: new ones are the work of `fuzz`.
+# How long an example takes depends on what else the machine does; performance is measured in `benchmarks/`. Examples
+# are the same in every run: new ones are the work of `fuzz`.
 settings.register_profile("kit", deadline=None, derandomize=True)
 settings.load_profile("kit")
 

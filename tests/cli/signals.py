@@ -289,7 +289,7 @@ def carry_out(case: Interruption, room: Room, name: str = "case") -> Aftermath:
         if case.at_work:
             _wait_for_work(program, Traces(case.verb, mark, image, room.server, before.keys()))
         late, ended, seconds = _interrupted(program, case, folder / "said")
-        # A signal in the last moments finds a program that has done its work: it ends as it would have without the signal.
+        # A signal in the last moments finds a program that has done its work, and ends as without it.
         files = _files_left(folder, finished=late or program.returncode in case.verb.codes)
         left = (*_processes_left(mark), *files, *containers_of(image), *_keys_left(before, room.server))
     code = program.returncode if ended else None
