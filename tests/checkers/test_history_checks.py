@@ -337,7 +337,8 @@ def _family(*lines: HistoryLine) -> list[HistoryLine]:
 def test_parents_wait_for_their_children() -> None:
     ended = event(30, "completed", "2")
     release = event(30, "waiting", prev="waiting-children", order=1)
-    assert judged("parents", _family(ended, release)).verdict == "ok"
+    fine = judged("parents", _family(ended, release))
+    assert (fine.verdict, fine.applicable) == ("ok", True)
     early = event(25, "waiting", prev="waiting-children")
     assert "before its 1 children" in judged("parents", _family(early, ended)).findings[0].message
     again = event(40, "waiting", prev="waiting-children")

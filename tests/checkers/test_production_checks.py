@@ -87,6 +87,17 @@ def test_a_queue_in_use(keys: dict[str, Any], expected: set[tuple[str, str]]) ->
     assert broken(keys) == expected
 
 
+def test_at_most_three_queues_of_a_version_are_named() -> None:
+    def shown(queues: int) -> str:
+        names = {f"q{number}:meta": {"version": "bullmq:5.62.0"} for number in range(queues)}
+        [versions] = [check for check in SERVER_CHECKS if check.name == "versions"]
+        [found] = versions.run(StoreView(snapshot({**names, "r:meta": {"version": "bullmq:6.7.0"}}), StoreFacts()))
+        return found.message
+
+    assert "5.62.0: q0, q1, q2; " in shown(3)
+    assert "5.62.0: q0, q1, q2, …; " in shown(4)
+
+
 NODE = ListedConnection(name="p:cQ==", command="bzpopmin")
 
 

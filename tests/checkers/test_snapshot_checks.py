@@ -89,6 +89,7 @@ BAD: list[tuple[str, str, dict[str, Any]]] = [
     ("times-in-order", "job.processedOn", waiting(processedOn=str(ADDED - 60_000))),
     ("times-in-order", "job.finishedOn", completed(processedOn=str(ADDED + 60_000))),
     ("attempts", "job.atm", completed(atm="2")),
+    ("attempts", "job.atm", waiting(atm="1")),
     ("json-texts", "job.data", waiting(data="{'a': 1}")),
     ("json-texts", "job.opts", waiting(opts="[]")),
     ("json-texts", "job.stacktrace", waiting(stacktrace='"Error"')),

@@ -49,7 +49,6 @@ def test_the_gate_notices_on_a_cluster(mutant: Mutant, cluster_runner: MutantRun
     _assert_noticed(mutant, cluster_runner)
 
 
-@pytest.mark.slow
 def test_a_healthy_client_leaves_nothing_to_find_on_a_cluster(cluster_runner: MutantRunner) -> None:
     for case in all_cases():
         if case.scenario.needs == "cluster":

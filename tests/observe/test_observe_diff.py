@@ -421,5 +421,6 @@ def test_texts_that_look_the_same_show_their_first_different_byte() -> None:
         '"a b" (from byte 1: 20 62)',
     )
     assert summarise_pair("ab", "a\u200bb")[1] == '"a\u200bb" (from byte 1: e2 80 8b 62)'
+    assert summarise_pair(["a\u00a0b"], ["a b"])[0] == '["a\u00a0b"] (from byte 3: c2 a0 62 22)'
     assert summarise_pair("a\udcff", "b\udcff") == ('"a\udcff"', '"b\udcff"')
     assert summarise_pair("same", "same") == ('"same"', '"same"')

@@ -235,9 +235,9 @@ def checked(user: User, out: Path) -> set[str]:
     return {cause.cause for cause in summary.causes}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in CRATES else ()) for name in CLIENTS]
+    "name",
+    [pytest.param(name, marks=() if name in ("node", "reference") else pytest.mark.slow) for name in CLIENTS],
 )
 def test_what_a_client_leaves_is_sound(name: str, toolchain: Toolchain, server: RedisInstance, tmp_path: Path) -> None:
     try:

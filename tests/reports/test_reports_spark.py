@@ -384,7 +384,6 @@ def test_a_snapshot_that_broke_off_is_none(
     assert again.rows.count() == sum(again.manifest.rows.values())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", [1 << 24, 200], ids=["one part", "many parts"])
 def test_the_history_of_each_job_is_judged_where_it_comes_together(
     part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
