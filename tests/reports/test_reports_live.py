@@ -139,7 +139,6 @@ def test_a_short_step_shows_nothing() -> None:
     assert out.getvalue() == ""
 
 
-@pytest.mark.slow
 def test_small_stores_are_compared_without_java_spark_or_pandas(
     server: RedisInstance, prefix: str, tmp_path: Path
 ) -> None:

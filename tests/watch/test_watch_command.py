@@ -124,7 +124,20 @@ def test_names_of_queues_and_workers_harm_no_output(name: str, stage: Stage, cap
     console.print(table_of(moment))
     PlainLines(console).show(moment)
     print(json_line(moment))
-    assert harm_in_terminal(capfd.readouterr().out) == []
+    out = capfd.readouterr().out
+    assert harm_in_terminal(out) == []
+    header = next(line for line in out.splitlines() if "taken/s" in line)
+    assert header.split() == [
+        "queue",
+        "workers",
+        "waiting",
+        "active",
+        "delayed",
+        "added/s",
+        "taken/s",
+        "stalls/min",
+        "findings",
+    ]
     for line in metrics_text(session, moment).splitlines():
         assert line.startswith("# ") or PROMETHEUS_LINE.fullmatch(line), line
 
