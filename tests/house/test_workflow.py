@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.parts import everything
+
 ROOT = Path(__file__).parents[2]
 WORKFLOW: dict[Any, Any] = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text("utf-8"))
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
@@ -19,7 +21,9 @@ def test_the_jobs_run_targets_of_the_makefile() -> None:
     commands = {name: [step["run"] for step in job["steps"] if "run" in step] for name, job in WORKFLOW["jobs"].items()}
     assert commands["check"] == ["make check"]
     assert commands["test"][1:] == ["make run", "make test"]
-    assert commands["test-all"] == ["make test-all"]
+    assert commands["test-all"] == ["make ${{ matrix.part }}"]
+    parts = WORKFLOW["jobs"]["test-all"]["strategy"]["matrix"]["part"]
+    assert parts == [" ".join([part.target, *part.variables]) for part in everything()]
     for target in ("check", "run", "test", "test-all"):
         assert re.search(rf"^{target}: .*## ", MAKEFILE, re.MULTILINE), target
 
