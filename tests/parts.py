@@ -27,6 +27,7 @@ RUN_S = 120
 SLOWEST = 75 / 40
 """On slower machines, relative to that one, the shares are smaller."""
 SHOWN_LINES = 150
+FAILED_ONES = ("SLOW=--last-failed",)
 WHOLE_RUNS = (
     *(f"full-{client}" for client in ("reference", "node", "node-without-clock", "reference-cluster", "node-cluster")),
     *(f"oracle-{version}" for version in SUPPORTED_ORACLES[1:]),
@@ -55,7 +56,7 @@ def everything() -> list[Part]:
         Part("chaos", 0, again=["CHAOS=--last-failed"]),
         Part("hunt", 0),
         Part("steady", 0),
-        Part("test-slow", 1),
+        Part("test-slow", 1, again=FAILED_ONES),
         *(Part(target, 1) for target in WHOLE_RUNS),
         Part("site", 2),
         Part("bugs", 2, again=()),
@@ -72,7 +73,7 @@ def drawn(commit: str, run_s: float) -> list[Part]:
     bugs = f"--sample {round(12 * share)} --seed {commit} --jobs 2"
     return [
         Part("chaos", 0, [f"CHAOS={chaos}"], again=["CHAOS=--last-failed -n 1"]),
-        Part("test-slow", 1, [f"SLOW=--slow-share {0.25 * share:.3f} --slow-seed {commit}"]),
+        Part("test-slow", 1, [f"SLOW=--slow-share {0.25 * share:.3f} --slow-seed {commit}"], again=FAILED_ONES),
         Part(WHOLE_RUNS[number % len(WHOLE_RUNS)], 2, ["TIER=core", "JOBS=2"]),
         Part("site", 2),
         Part("bugs", 2, [f"BUGS={bugs}"], again=[f"BUGS={bugs}"]),
