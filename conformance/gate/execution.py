@@ -37,7 +37,7 @@ class Execution:
         """The roles of client and partner in a hand-over."""
         self.cancellation = Cancellation()
         self._participants: list[Participant] = []
-        self._wait_limits = WaitLimits(bench.waits, scenario.name, sides=scenario.style == "differential")
+        self._wait_limits = WaitLimits(bench.waits, sides=scenario.style == "differential")
 
     @property
     def is_unsupported_oracle(self) -> bool:

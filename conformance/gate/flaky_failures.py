@@ -8,8 +8,8 @@
     issue = "https://…"          # optional
 
 Entries of known failures name a scenario or requirement, so they cannot describe these. A scenario that fails in this
-way is repeated while no other scenario runs. If it then holds, it counts as held, and the record says that it was
-repeated and why. If it fails every time, it fails. More than `at_most` such scenarios fail the run.
+way is repeated when all others have run. If it then holds, it counts as held, and the record says that it was repeated
+and why. If it fails every time, it fails. More than `at_most` such scenarios fail the run.
 """
 
 from __future__ import annotations
@@ -55,15 +55,16 @@ def _not_excused(record: ScenarioRecord) -> Iterable[Finding]:
     )
 
 
-def retry_flaky(run: RunScenario, again: RunScenario, entries: Collection[FlakyFailure]) -> ScenarioRecord:
-    """Run a scenario, and again if an entry may explain its failure. Returns the record of the attempt that counts.
+def retry_flaky(
+    first: ScenarioRecord, again: RunScenario, entries: Collection[FlakyFailure], may_repeat: Callable[[], bool]
+) -> ScenarioRecord:
+    """Run a scenario `again` if an entry may explain its first failure. Returns the record of the attempt that counts.
 
-    `again` runs it while no other scenario runs. If every attempt fails, the first record is returned: nothing is
-    excused.
+    If every attempt fails, or none is allowed, the first record is returned: nothing is excused.
     """
-    first = record = run()
+    record = first
     repeated: list[str] = []
-    while (entry := _explanation(record, entries)) is not None and len(repeated) < MOST_REPEATS:
+    while (entry := explanation(record, entries)) is not None and len(repeated) < MOST_REPEATS and may_repeat():
         repeated += [f"{entry.reason}: {outcome_text(record, _not_excused(record))}", *record.repeated]
         record = again()
         # A repetition that is inconclusive must not excuse the failure that was seen first.
@@ -73,7 +74,8 @@ def retry_flaky(run: RunScenario, again: RunScenario, entries: Collection[FlakyF
     return first
 
 
-def _explanation(record: ScenarioRecord, entries: Iterable[FlakyFailure]) -> FlakyFailure | None:
+def explanation(record: ScenarioRecord, entries: Iterable[FlakyFailure]) -> FlakyFailure | None:
+    """Return the entry that may explain why the scenario failed."""
     # `fail` only: errors and open questions have causes of their own, which the Repeater handles.
     if record.verdict != "fail":
         return None

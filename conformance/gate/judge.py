@@ -29,8 +29,8 @@ from conformance.gate.attribution import Attribution
 from conformance.gate.timing import (
     SHORTEST_MS,
     depends_on_speed,
+    is_certain,
     is_measured,
-    is_written_once,
     runs_by_itself,
     shortest_ms,
     timing_of,
@@ -129,7 +129,7 @@ class Judge:
 
     def with_timing(self, finding: Finding, *, compared: bool = False) -> Finding:
         """Return a finding about a state with its timing."""
-        if is_written_once(finding, self._steps):
+        if is_certain(finding.where, self._steps):
             return finding
         timing = self.timing(compared=compared)
         if is_measured(finding) and not self.client.clock.frozen:

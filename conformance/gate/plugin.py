@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from conformance.environment.prepare import Announce, Environment, prepare
 from conformance.environment.starvation import StarvationWatch
 from conformance.gate.bench import Bench, BenchPlan
 from conformance.gate.conclusion import Conclusion, RunEvidence, draw_conclusion, percentage
-from conformance.gate.flaky_failures import FlakyFailure, retry_flaky, too_often
+from conformance.gate.flaky_failures import FlakyFailure, explanation, retry_flaky, too_often
 from conformance.gate.judge import check_names
 from conformance.gate.known_failures import (
     KnownFailure,
@@ -34,6 +34,7 @@ from conformance.gate.known_failures import (
     unmatched_entries,
     without_parameters,
 )
+from conformance.gate.last_phase import LastPhase
 from conformance.gate.options import RunConfig, recorded
 from conformance.gate.record_bounds import RecordedEvidence, readable
 from conformance.gate.records import (
@@ -49,8 +50,7 @@ from conformance.gate.records import (
     encode,
     redacted,
 )
-from conformance.gate.repetition import AttemptResult, Repeater
-from conformance.gate.run_lock import RunLock
+from conformance.gate.repetition import Attempt, AttemptResult, Repeater, Series
 from conformance.gate.selection import (
     NEEDS_A_CLUSTER,
     area_of,
@@ -80,11 +80,14 @@ from conformance.registry import unknown_name
 
 Listener = Callable[[Record], None]
 PROPERTY = "bullmq-conformance"
+IN_DOUBT = "bullmq-conformance-in-doubt"
+"""Properties of a pytest item: its record, or that it is repeated after all others."""
 LOGS = "logs"
 """Folder in --out for the stderr of the client's drivers."""
 WORKER_INPUT = "bullmq_conformance"
 FOLDER_INPUT = "bullmq_conformance_folder"
 STOP_RULE_INPUT = "bullmq_conformance_stop_rule"
+REPEATED_OUTPUT = "bullmq_conformance_repeated"
 NEED_A_CLUSTER = f"{NEEDS_A_CLUSTER} (--redis cluster:3)"
 
 
@@ -108,11 +111,13 @@ class ScenarioRunner:
     ) -> None:
         self.bench, self.repeater, self.config, self.known = bench, repeater, config, known
         self.stop_rule, self.unsteady = stop_rule, unsteady
+        self._in_doubt: list[tuple[Series, Attempt]] = []
 
     def run(self, scenario: Scenario, request: pytest.FixtureRequest, arguments: dict[str, Any]) -> None:
         """Run a scenario, attach its record to the pytest item, and raise pytest's outcome.
 
-        Once the run is stopping, the scenario is skipped without a record, and counts as not run.
+        A scenario in doubt is skipped without a record, and `repeated` returns it after all others. Once the run is
+        stopping, scenarios are skipped as well, and count as not run.
         """
         # Checked per scenario, because another process may have failed or used up the budget meanwhile.
         if reason := self.stop_rule.reason:
@@ -124,16 +129,45 @@ class ScenarioRunner:
             judged = make_record(request.node, scenario, result, config=self.config, known=self.known, ledger=ledger)
             return AttemptResult(record=judged, frozen=result.frozen, doubt=result.doubt)
 
-        # The starvation check is inside: a flaky failure counts only after the machine has been excluded as its cause.
-        record = retry_flaky(
-            lambda: self.repeater.run(attempt), lambda: self.repeater.run(attempt, alone=True), self.unsteady
-        )
-        # As a property of the item, because that is what xdist sends to the controller.
-        request.node.user_properties.append((PROPERTY, encode(record).decode()))
+        series = self.repeater.first(attempt)
+        if series.is_open or explanation(series.record, self.unsteady):
+            self._in_doubt.append((series, attempt))
+            # As a property of the item, because that is what xdist sends to the controller.
+            request.node.user_properties.append((IN_DOUBT, scenario_id(request.node)))
+            pytest.skip("in doubt: it is repeated after all other scenarios")
+        request.node.user_properties.append((PROPERTY, encode(series.record).decode()))
         # Before `conclude`, which raises.
+        self._note(series.record)
+        conclude(series.record)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether scenarios of this process have to be repeated."""
+        return bool(self._in_doubt)
+
+    def repeated(self, ends_s: float) -> Iterator[ScenarioRecord]:
+        """Repeat the doubtful scenarios until `ends_s` (Unix s), and yield their records; some may not be repeated."""
+
+        def may_repeat() -> bool:
+            return time.time() < ends_s and not self.stop_rule.reason
+
+        # The quick ones first: they decide the most in this time.
+        for series, attempt in sorted(self._in_doubt, key=lambda doubtful: doubtful[0].spent_ms):
+            yield self._settled(series, attempt, may_repeat)
+
+    def _settled(self, series: Series, attempt: Attempt, may_repeat: Callable[[], bool]) -> ScenarioRecord:
+        def again() -> ScenarioRecord:
+            return self.repeater.settle(self.repeater.first(attempt), attempt, may_repeat)
+
+        # The machine first: a flaky failure counts only after starvation has been excluded as its cause.
+        first = self.repeater.settle(series, attempt, may_repeat)
+        record = retry_flaky(first, again, self.unsteady, may_repeat)
+        self._note(record)
+        return record
+
+    def _note(self, record: ScenarioRecord) -> None:
         if record.verdict == "fail":
             self.stop_rule.note_failure()
-        conclude(record)
 
 
 class GatePlugin:
@@ -169,6 +203,10 @@ class GatePlugin:
         self._planned = 0
         self._evidence = RecordedEvidence()
         self._loss = ""
+        self._runner: ScenarioRunner | None = None
+        self._bench_open = ExitStack()
+        self._postponed = ExitStack()
+        self._in_doubt = 0
 
     def use(self, environment: Environment) -> None:
         """Run on an environment of the caller, who closes it. Raises Undecidable if a profile cannot be decided."""
@@ -238,13 +276,32 @@ class GatePlugin:
         stack.enter_context(never_dropped())
         session.config.add_cleanup(stack.close)
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Run the scenarios of this process, then repeat the doubtful ones, and close the bench."""
+        with self._bench_open, self._postponed:
+            result = yield
+            # Released before `alone` is asked for: the other processes of the run wait for it.
+            self._postponed.close()
+            if self._runner is not None and self._runner.is_in_doubt:
+                self._repeat(self._runner, session.config)
+            return result
+
+    def runner(self, config: pytest.Config) -> ScenarioRunner:
+        """Return what runs the scenarios of this process; opens its bench at the first call."""
+        if self._runner is None:
+            self._postponed.enter_context(self._last_phase(config).postponed())
+            self._runner = self._bench_open.enter_context(self._opened(config))
+        return self._runner
+
+    def _last_phase(self, config: pytest.Config) -> LastPhase:
+        # The folder comes from the controller: locks only work between processes that use the same files.
+        return LastPhase(Path(getattr(config, "workerinput", {}).get(FOLDER_INPUT) or self._shared_folder))
+
     @contextmanager
-    def running(self, config: pytest.Config) -> Iterator[ScenarioRunner]:
-        """Open the bench of this process while its scenarios run."""
+    def _opened(self, config: pytest.Config) -> Iterator[ScenarioRunner]:
         sent = getattr(config, "workerinput", {})
         given, rule = sent.get(WORKER_INPUT), sent.get(STOP_RULE_INPUT)
-        # The folder comes from the controller: locks only work between processes that use the same files.
-        lock = RunLock(Path(sent.get(FOLDER_INPUT) or self._shared_folder))
         with ExitStack() as stack:
             bench = BenchPlan.decode(given).open() if given else self._bench_plan().open(self._prepared().drivers)
             # A callback right after opening: the watch below must be closed before the drivers that it observes.
@@ -253,9 +310,15 @@ class GatePlugin:
             redis = stack.enter_context(bench.server.connect())
             watch = stack.enter_context(StarvationWatch(bench.processes, redis.ping))
             stop_rule = msgspec.json.decode(rule, type=StopRule) if rule else self._stop_rule
-            yield ScenarioRunner(
-                bench, Repeater(watch, lock), self.config, self.known, stop_rule, unsteady=self.unsteady
-            )
+            yield ScenarioRunner(bench, Repeater(watch), self.config, self.known, stop_rule, unsteady=self.unsteady)
+
+    def _repeat(self, scenario_runner: ScenarioRunner, config: pytest.Config) -> None:
+        with self._last_phase(config).alone() as ends_s:
+            for record in scenario_runner.repeated(ends_s):
+                if _is_xdist_worker(config):
+                    config.workeroutput.setdefault(REPEATED_OUTPUT, []).append(encode(record).decode())  # type: ignore[attr-defined]
+                else:
+                    self._take(record)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Send a finished scenario's record to the listeners (in the controller, or in the only process)."""
@@ -263,12 +326,18 @@ class GatePlugin:
         records = [str(value) for name, value in report.user_properties if name == PROPERTY]
         if report.failed and not records:
             self._note_loss(f"{report.nodeid.rpartition('/')[2]} has no record: {_last_line(report.longreprtext)}")
-        for value in records if report.when == "call" and self._header is not None else ():
-            record = decode(value.encode())
-            assert isinstance(record, ScenarioRecord)
-            record = self._evidence.thinned(record)
-            self.records.append(record)
-            self._send(record)
+        if report.when != "call" or self._header is None:
+            return
+        for value in records:
+            self._take(_decoded(value))
+        self._in_doubt += any(name == IN_DOUBT for name, _ in report.user_properties)
+        if self._in_doubt and len(self.records) + self._in_doubt == self._planned:
+            self.announce(f"{self._in_doubt} scenarios are in doubt and are repeated one by one")
+
+    def _take(self, record: ScenarioRecord) -> None:
+        record = self._evidence.thinned(record)
+        self.records.append(record)
+        self._send(record)
 
     def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Note why pytest breaks: the reports of this run then say it."""
@@ -276,9 +345,12 @@ class GatePlugin:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object | None) -> None:
-        """Note why a process of the run ended early."""
+        """Take what a process of the run has repeated, or note why it ended early."""
         if error:
             self._note_loss(f"the process {node.gateway.id} of the run broke: {_last_line(str(error))}")
+            return
+        for value in getattr(node, "workeroutput", {}).get(REPEATED_OUTPUT, ()):
+            self._take(_decoded(value))
 
     def _note_loss(self, reason: str) -> None:
         """Keep the first reason for which a scenario has no record; later ones are usually its consequences."""
@@ -426,10 +498,9 @@ GATE = pytest.StashKey[GatePlugin]()
 
 
 @pytest.fixture(scope="session")
-def runner(request: pytest.FixtureRequest) -> Iterator[ScenarioRunner]:
+def runner(request: pytest.FixtureRequest) -> ScenarioRunner:
     """Runs every scenario of this process."""
-    with request.config.stash[GATE].running(request.config) as scenario_runner:
-        yield scenario_runner
+    return request.config.stash[GATE].runner(request.config)
 
 
 def party_of(launch: Launch, ready: Ready, *, by_name: bool) -> Party:
@@ -508,6 +579,12 @@ def reasons_not_run(config: RunConfig) -> list[str]:
             if why != NEEDS_A_CLUSTER
         ),
     ]
+
+
+def _decoded(value: str) -> ScenarioRecord:
+    record = decode(value.encode())
+    assert isinstance(record, ScenarioRecord)
+    return record
 
 
 def _is_xdist_worker(config: pytest.Config) -> bool:

@@ -1,25 +1,20 @@
-"""Repetition of doubtful scenarios: one with an open question is repeated while no other runs.
+"""Repetition: a scenario that the machine may have made fail is repeated after all others, and one by one.
 
-Open is what starvation can have caused: a timed finding, if a party concerned was starved for long enough, and the end
-of a scenario in which nothing was found. Certain findings count on any machine, and so do timed ones that the measured
-starvation is too short to cause.
-
-A client that loses an undisturbed connection is repeated as well, because a starved machine can cause that. If it
-happens in every attempt without starvation, the client is at fault.
+Nothing in a run waits for it: the first attempt goes on a list (`plugin.ScenarioRunner`), which is worked off within a
+budget when no other scenario runs any more. What is still open then is inconclusive, with what each attempt showed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from conformance.environment.starvation import STARVED_MS, Starvation, StarvationRecord, StarvationWatch
 from conformance.findings import Finding
 from conformance.gate.flaky_failures import outcome_text
-from conformance.gate.records import ScenarioRecord, Verdict
-from conformance.gate.run_lock import RunLock
+from conformance.gate.records import ScenarioRecord, Verdict, worst
 
 BROKEN_OFF: tuple[Verdict, ...] = ("error", "inconclusive", "changed")
 """Verdicts without findings that a late process can cause."""
@@ -27,13 +22,10 @@ UNDECIDED: tuple[Verdict, ...] = (*BROKEN_OFF, "fail", "warn", "unchecked")
 """Verdicts of requirements that do not count if every attempt starved."""
 TOO_BUSY = "the machine was too busy to judge"
 """The start of the reason of a scenario that starvation has left open."""
-# Each repetition stops all other scenarios, so their number is small.
+NOT_CONFIRMED = "could not be confirmed by a repetition, because the time for repetitions was used up"
 MOST_REPEATS = 2
-IN_VAIN = 3
-"""After this many scenarios whose last repetition starved, nothing is repeated until an attempt does not starve.
-
-After this many scenarios that confirmed a lost connection without starvation, the first attempt counts at once.
-"""
+CONFIRMED_ENOUGH = 3
+"""After this many scenarios that confirmed a lost connection without starvation, the first attempt counts at once."""
 PATIENT_MS = 2000.0
 """Starvation (ms) that matters on a frozen clock: only deadlines can be missed then, and the shortest is 5 s."""
 
@@ -60,8 +52,8 @@ def explains(starvation: Starvation, *, frozen: bool) -> bool:
 class _Judged:
     """An attempt, and what the machine may have caused in it.
 
-    `open_findings`: the findings that starvation explains. `starved`: the starvation that does, or that explains why
-    the scenario was broken off.
+    `open_findings`: the findings that starvation explains. `starved`: the starvation that explains a failure, or why
+    the scenario was broken off. Warnings alone are not worth a repetition.
     """
 
     attempt: AttemptResult
@@ -75,7 +67,8 @@ class _Judged:
         timed = [(finding, finding.timing) for finding in _counting(record) if finding.timing is not None]
         causes = [(finding, measured.explaining(timing)) for finding, timing in timed]
         open_findings = tuple(finding for finding, cause in causes if cause)
-        starved = next((cause for _, cause in causes if cause), None)
+        failing = (cause for finding, cause in causes if record.requirements[finding.requirement] == "fail")
+        starved = next((cause for cause in failing if cause), None)
         if record.verdict in BROKEN_OFF and explains(measured.worst, frozen=attempt.frozen):
             starved = measured.worst
         return _Judged(attempt, open_findings, starved)
@@ -91,58 +84,85 @@ class _Judged:
         decided = [] if self.attempt.doubt else _counting(self.record)
         return {_sign(finding) for finding in decided if finding not in self.open_findings}
 
+    @property
+    def is_open(self) -> bool:
+        """Whether another attempt may show something else."""
+        lost = self.attempt.doubt and self.record.verdict in UNDECIDED and self.record.verdict != "warn"
+        return self.starved is not None or bool(lost)
+
+
+@dataclass
+class Series:
+    """The attempts at one scenario, first to last."""
+
+    attempts: list[_Judged] = field(default_factory=list)
+    is_believed: bool = False
+    """Whether a lost connection counts against the client, without starvation and before it is confirmed."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether another attempt can decide more."""
+        last = self.attempts[-1]
+        if not last.is_open or len(self.attempts) > MOST_REPEATS or (self.is_believed and last.starved is None):
+            return False
+        # The same certain result twice: a third attempt would show it again.
+        return not (len(self.attempts) > 1 and last.certain and last.certain == self.attempts[-2].certain)
+
+    @property
+    def confirms_a_loss(self) -> bool:
+        """Whether the client reported a lost connection in every attempt, without starvation at the end."""
+        return len(self.attempts) > MOST_REPEATS and self.attempts[-1].is_open and self.attempts[-1].starved is None
+
+    @property
+    def spent_ms(self) -> float:
+        """The time that an attempt takes."""
+        return self.attempts[-1].record.timings_ms.get("total", 0.0)
+
+    @property
+    def record(self) -> ScenarioRecord:
+        """The record of the first attempt without an open question, or of the last one without its open part.
+
+        An attempt that showed a certain finding is preferred to a later one that did not: what is certain is true even
+        if it did not appear again.
+        """
+        last = self.attempts[-1]
+        shown = next((attempt for attempt in self.attempts if attempt.certain), last)
+        final = last if shown.certain <= last.certain else shown
+        texts = [(attempt, outcome_text(attempt.record, attempt.record.findings)) for attempt in self.attempts]
+        counts = self.confirms_a_loss or (self.is_believed and last.starved is None)
+        open_texts = [
+            (attempt, text) for attempt, text in texts if attempt.is_open and not (counts and attempt is last)
+        ]
+        repeated = [f"{attempt.starved or 'no starvation'}: {text}" for attempt, text in open_texts]
+        record = msgspec.structs.replace(final.record, repeated=repeated)
+        if final.is_open and not (counts and final is last):
+            cause = f"{TOO_BUSY}: {final.starved}" if final.starved else f"{final.attempt.doubt}; it {NOT_CONFIRMED}"
+            return _without_open_part(record, final, f"{cause}; seen: {_distinct(text for _, text in open_texts)}")
+        return _without_open_warnings(record, final)
+
 
 class Repeater:
-    """Runs the scenarios of one process, and repeats those that the machine may have made fail."""
+    """Makes the attempts of one process, under a watch for starvation."""
 
-    def __init__(self, watch: StarvationWatch, lock: RunLock) -> None:
+    def __init__(self, watch: StarvationWatch) -> None:
         self._watch = watch
-        self._lock = lock
-        self._in_vain = 0
         self._confirmed = 0
 
-    def run(self, attempt: Attempt, *, alone: bool = False) -> ScenarioRecord:
-        """Return the record of the first attempt without an open question, or of the last one without its open part.
+    def first(self, attempt: Attempt) -> Series:
+        """Make the first attempt at a scenario."""
+        return Series([self._watched(attempt)])
 
-        An attempt that showed a certain finding is preferred to a later one that did not.
-
-        `alone`: run even the first attempt while no other scenario runs.
-        """
-        # Repetitions below are exclusive, so that this run itself is no longer a cause of starvation.
-        with self._lock.exclusive() if alone else self._lock.shared():
-            done = self._watched(attempt)
-        shown, repeated, outcomes = done, list[str](), list[str]()
-        while done.starved or (done.attempt.doubt and done.record.verdict in UNDECIDED):
-            # A lost connection without starvation counts once enough attempts confirm it; until then it is repeated.
-            if done.starved is None and self._is_believed(len(repeated)):
-                break
-            outcomes.append(outcome_text(done.record, done.record.findings))
-            repeated.append(f"{done.starved or 'no starvation'}: {outcomes[-1]}")
-            # On a machine that never gets quiet, repeating each scenario would only make the run longer.
-            if done.starved and (len(repeated) > MOST_REPEATS or self._in_vain >= IN_VAIN):
-                self._in_vain += 1
-                break
-            with self._lock.exclusive():
-                done = self._watched(attempt)
-            shown = shown if shown.certain else done
-        # One quiet attempt shows that repeating can help again.
-        if not done.starved:
-            self._in_vain = 0
-        # A certain finding is true even if it did not appear again.
-        final = done if shown.certain <= done.certain else shown
-        record = msgspec.structs.replace(final.record, repeated=repeated)
-        return record if final.starved is None else _without_open_part(record, final, outcomes)
-
-    def _is_believed(self, repeats: int) -> bool:
-        """Whether a lost connection counts against the client, without starvation and after this many repetitions."""
+    def settle(self, series: Series, attempt: Attempt, may_repeat: Callable[[], bool]) -> ScenarioRecord:
+        """Repeat while a question is open and repetitions are allowed, and return the record that counts."""
+        series.is_believed = self._confirmed >= CONFIRMED_ENOUGH
+        while series.is_open and may_repeat():
+            series.attempts.append(self._watched(attempt))
         # Counted only when a whole series of repetitions confirms it, so that one bad moment does not count.
-        if repeats == MOST_REPEATS:
-            self._confirmed += 1
-        return repeats == MOST_REPEATS or self._confirmed >= IN_VAIN
+        self._confirmed += series.confirms_a_loss
+        return series.record
 
     def _watched(self, attempt: Attempt) -> _Judged:
         """Make one attempt, and judge what its starvation explains."""
-        # Started directly before the attempt: time spent waiting for the lock is not part of it.
         self._watch.start()
         done = attempt()
         return _Judged.of(done, self._watch.seen())
@@ -161,20 +181,34 @@ def _sign(finding: Finding) -> tuple[str, str, str]:
     return finding.requirement, finding.kind, finding.where
 
 
-def _without_open_part(record: ScenarioRecord, judged: _Judged, outcomes: list[str]) -> ScenarioRecord:
-    """Return the record without what the machine may have caused. `outcomes`: of all attempts, as text."""
+def _distinct(texts: Iterable[str]) -> str:
+    # What was seen every time is probably the client's, so the reason shows it.
+    return " | ".join(dict.fromkeys(texts))
+
+
+def _without_open_part(record: ScenarioRecord, judged: _Judged, reason: str) -> ScenarioRecord:
+    """Return the record without what the machine may have caused."""
     # Findings are dropped, because reports would show them as failures of the client.
-    kept = [finding for finding in record.findings if finding not in judged.open_findings]
+    dropped = record.findings if judged.attempt.doubt else judged.open_findings
+    kept = [finding for finding in record.findings if finding not in dropped]
     record = msgspec.structs.replace(record, requirements=_left_open(record, kept), findings=kept)
     if any(record.requirements[finding.requirement] == "fail" for finding in _counting(record)):
         return msgspec.structs.replace(record, verdict="fail")
-    return msgspec.structs.replace(
-        record,
-        verdict="inconclusive",
-        steps=record.steps if kept else [],
-        # What was seen every time is probably the client's, so the reason shows it.
-        reason=f"{TOO_BUSY}: {judged.starved}; seen: {' | '.join(dict.fromkeys(outcomes))}",
-    )
+    return msgspec.structs.replace(record, verdict="inconclusive", steps=record.steps if kept else [], reason=reason)
+
+
+def _without_open_warnings(record: ScenarioRecord, judged: _Judged) -> ScenarioRecord:
+    """Return the record without warnings that the machine may have caused: their requirements are unchecked."""
+    if not judged.open_findings:
+        return record
+    kept = [finding for finding in record.findings if finding not in judged.open_findings]
+    still = {finding.requirement for finding in kept}
+    open_rows = {finding.requirement for finding in judged.open_findings} - still
+    requirements: dict[str, Verdict] = {
+        name: "unchecked" if name in open_rows else verdict for name, verdict in record.requirements.items()
+    }
+    verdict = worst(verdict for name, verdict in requirements.items() if name not in record.known)
+    return msgspec.structs.replace(record, requirements=requirements, findings=kept, verdict=verdict)
 
 
 def _left_open(record: ScenarioRecord, kept: Iterable[Finding]) -> dict[str, Verdict]:

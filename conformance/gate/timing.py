@@ -34,8 +34,23 @@ SLACK = STARVED_MS / SHORTEST_MS
 
 BY_SPEED = ("event.*", "membership.*.order")
 """Locators of states that depend on the order of independent processes."""
-WRITTEN_ONCE = ("job.name", "job.data", "job.parent*", "job.opts", "job.opts.*")
-"""Locators of fields that the operation writes which adds a job, and no time changes."""
+CHANGED_BY_TIME = (
+    *("", "driver", "scenario", "worker.error", "measured.*", "close.*", "client.*"),
+    # Where a job is, and all that a claim, an end, a retry, a stalled check or a removal writes, may be early or late.
+    *("job", "membership.*", "lock", "lock.*", "marker", "marker.*", "limiter*", "stalled*", "dedup*", "expiry*"),
+    *("job.atm", "job.ats", "job.stc", "job.processedOn", "job.finishedOn", "job.failedReason", "job.returnvalue"),
+    *("job.stacktrace", "job.progress", "job.delay", "job.pb", "job.defa"),
+    *("dependency*", "scheduler*", "metrics*", "log*", "counter.*", "handover.*", "invariant.*", "oracle.*"),
+    # Whether an event is there, and its due time; its other fields are those of the event that was written.
+    *("event", "event.*.delay"),
+    "answer.*",
+)
+"""Locators (patterns) of what a late process can change, if a short time takes part; all others are certain.
+
+An event itself (`event.NAME`) is one of them.
+"""
+STATIC_IN_ANSWERS = frozenset({"id", "name", "data_raw", "opts", "timestamp", "parent", "parent_key", "queue"})
+"""Fields of a job in an answer that are written once."""
 MEASURED = "job.delay"
 """Locator of the time that is compared with a tolerance if the client's clock runs (`observe/worker_clock.py`)."""
 _DECIDES_WHAT_IS_ADDED = frozenset({"every", "pattern", "cron", "ttl"})
@@ -52,9 +67,12 @@ def timing_of(time_ms: float, *, both_sides: bool) -> Timing:
     return Timing(within_ms=round(within_ms), slack_ms=round(SLACK * within_ms), both_sides=both_sides)
 
 
-def is_written_once(finding: Finding, steps: Iterable[RecordedCall | KitAct]) -> bool:
-    """Whether the finding is about a field that no time changes."""
-    if not any(fnmatchcase(finding.where, pattern) for pattern in WRITTEN_ONCE):
+def is_certain(where: str, steps: Iterable[RecordedCall | KitAct]) -> bool:
+    """Whether no late process can change what is at a locator."""
+    words = where.split(".")
+    is_event = words[0] == "event" and len(words) == 2
+    is_static = words[0] == "answer" and words[-1] in STATIC_IN_ANSWERS
+    if is_event or (not is_static and any(fnmatchcase(where, pattern) for pattern in CHANGED_BY_TIME)):
         return False
     # With these, time decides which job is added, or whether one is.
     names = {name for step in steps if isinstance(step, RecordedCall) for name, _ in _arguments(step.args)}

@@ -44,7 +44,7 @@ from conformance.participants.redis_view import RedisView
 from conformance.participants.stand_in import OPEN_WITHIN_MS, PerformedOperations, StandIn, handles_named_in
 from conformance.participants.tokens import TokenNames
 from conformance.participants.transcript import PerformedBy, RecordedCall, Transcript
-from conformance.participants.wait_limits import Wait, WaitLimits
+from conformance.participants.wait_limits import Wait, Waiter, WaitLimits
 from conformance.protocol.keys import ID_COUNTER, META
 
 Answer = TypeVar("Answer")
@@ -54,6 +54,9 @@ Role = Literal["oracle", "client", "partner"]
 UNKNOWN_OPERATION = "conformance.are-you-there"
 """A ping: every driver reports the operation as unsupported, and has by then read the lines before it."""
 
+AWAKE_COMMANDS = 3
+"""A single command may be the last one before a client sleeps, such as a look for jobs or the renewal of a lock."""
+RECENT_COMMANDS = 1000
 BLOCKED_S = 0.02
 """A blocking command without a reply after this time is really blocked, and not just on its way."""
 
@@ -129,7 +132,9 @@ class Caller:
         """
         self.transcript.step = f"waiting until {sentence}"
         # A partner is not under test: its waits are not cut short, as the oracle's are not.
-        with self.wait_limits.wait("client" if self.role == "client" else "oracle", sentence, within_ms) as wait:
+        who: Waiter = "client" if self.role == "client" else "oracle"
+        mark = self.sent_so_far()
+        with self.wait_limits.wait(who, sentence, within_ms, lambda: self.is_awake_since(mark)) as wait:
             try:
                 yield wait
             except Mismatch:
@@ -161,6 +166,13 @@ class Caller:
             return False
         now_s, open_now = time.monotonic(), {connection.number for connection in self._point.tap.connections()}
         return any(sent.connection in open_now and _waits_for_a_job(sent, now_s) for sent in self.sent_since(mark))
+
+    def is_awake_since(self, mark: int) -> bool:
+        """Whether the client has gone on sending commands since a mark, and Redis blocks none that waits for jobs."""
+        # Commands before the mark, because one of them may be blocked since then.
+        return len(self.sent_since(mark)) >= AWAKE_COMMANDS and not self.is_blocked_since(
+            max(0, mark - RECENT_COMMANDS)
+        )
 
     def check_closed_loops(self) -> None:
         """Raise LoopNotHeldBack if a loop that the kit closed has taken another job nevertheless."""

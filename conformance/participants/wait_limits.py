@@ -1,17 +1,15 @@
 """Limits of waits: the deadline, or less if the wait is hopeless.
 
-A client that fails a wait usually fails the same wait in many scenarios, and each would take its whole deadline. So a
-wait of the client ends early, with the same finding, if all of this holds:
+A failing wait costs its whole time, and a young client fails hundreds of them. A wait of the client is hopeless, and
+ends early with the same finding, if all of this holds:
 
-- the same wait ran out in full before: in this scenario with other parameters, or twice in any scenario and never held;
 - the oracle's wait held;
-- much more time has passed than the oracle, or the client when its wait held, ever needed.
+- much more time has passed than the oracle needed, and more than the client was ever later than the oracle;
+- the client is awake: it has sent commands since the start of the wait, and none of them blocks.
 
-A client that does nothing fails another wait in every scenario. Once its waits have taken BUDGET_MS in vain, every wait
-is hopeless the first time, also if there is no oracle's wait to compare with. On a shared queue the oracle then waits
-as little for what the client should do.
-
-The history of waits is kept per process.
+A client that sleeps may still wake up (some look every 5 s), so its waits get their whole deadline, until they have
+taken BUDGET_MS in vain in this process: then they count as those of a client that does nothing. On a shared queue the
+oracle then waits as little for what the client should do.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Literal
 
 from conformance.findings import Timing
@@ -27,20 +26,16 @@ from conformance.participants.expect import Mismatch
 
 Waiter = Literal["oracle", "client"]
 
-LEAST_MS = 2000
+LEAST_MS = 1000
 """No wait ends before this, however fast the oracle was."""
-LEAST_AFTER_BUDGET_MS = 1000
-"""The same once the budget is used up, for a wait that never held."""
 SLOWER_THAN_ORACLE = 10
-SLOWER_THAN_BEFORE = 5
+LATER_THAN_BEFORE = 2
 """Factors for slow clients and busy machines: a wait that could still hold must not be cut short."""
 ROUNDING_MS = 2
 LEAST_SLACK_MS = 400
 """Less starvation than this excuses no wait, however slow the oracle was."""
-TIMES_ANYWHERE = 2
-"""A wait that never held is hopeless in every scenario after running out this many times."""
 BUDGET_MS = 32_000
-"""Time that the client's waits of one process may take in vain before all others are shortened."""
+"""Time that the waits for a client that sleeps may take in vain in one process, before all others are shortened."""
 SHARE_OF_DEADLINE = 4
 """Once the budget is used up, a wait without an oracle's wait to compare with gets its deadline divided by this."""
 
@@ -49,75 +44,61 @@ class WaitHistory:
     """The outcomes of the waits of one process, by their sentence. Times are ms."""
 
     def __init__(self) -> None:
-        self._slowest: dict[tuple[Waiter, str], float] = {}
-        self._ran_out: Counter[tuple[str, int]] = Counter()
-        self._ran_out_in: set[tuple[str, str, int]] = set()
+        self._slowest_of_oracle: dict[str, float] = {}
         self._in_vain_ms = 0.0
+        self.latest_ms = 0.0
+        """How much later than the oracle a wait of the client held at most."""
 
-    def held(self, who: Waiter, sentence: str, after_ms: float) -> None:
-        """Record that a wait held."""
-        self._slowest[who, sentence] = max(self._slowest.get((who, sentence), 0.0), after_ms)
-
-    def ran_out(self, scenario: str, sentence: str, within_ms: int) -> None:
-        """Record that a wait of the client did not hold within its whole deadline."""
-        self.spent_in_vain(within_ms)
-        self._ran_out[sentence, within_ms] += 1
-        self._ran_out_in.add((scenario, sentence, within_ms))
+    def held(self, who: Waiter, sentence: str, after_ms: float, oracle_ms: float | None) -> None:
+        """Record that a wait held. `oracle_ms`: the time that the oracle needed, if it is known."""
+        if who == "oracle":
+            self._slowest_of_oracle[sentence] = max(self._slowest_of_oracle.get(sentence, 0.0), after_ms)
+        elif oracle_ms is not None:
+            self.latest_ms = max(self.latest_ms, after_ms - oracle_ms)
 
     def spent_in_vain(self, ms: float) -> None:
         """Count time that was waited because of the client."""
         self._in_vain_ms += ms
 
-    def slowest_ms(self, who: Waiter, sentence: str) -> float | None:
-        """The longest time until the wait held; None if it never held."""
-        return self._slowest.get((who, sentence))
+    def slowest_of_oracle_ms(self, sentence: str) -> float | None:
+        """The longest time until the oracle's wait held; None if it never held."""
+        return self._slowest_of_oracle.get(sentence)
 
     @property
     def is_budget_used(self) -> bool:
         """Whether the client's waits have taken so much time in vain that further ones get less."""
         return self._in_vain_ms >= BUDGET_MS
 
-    def is_hopeless(self, scenario: str, sentence: str, within_ms: int) -> bool:
-        """Whether the client has failed the wait before, so that it will probably fail again."""
-        if self.is_budget_used:
-            return True
-        never_held = self.slowest_ms("client", sentence) is None
-        # Twice, because a single failure may come from the scenario; a wait that ever held can hold again.
-        anywhere = never_held and self._ran_out[sentence, within_ms] >= TIMES_ANYWHERE
-        return anywhere or (scenario, sentence, within_ms) in self._ran_out_in
 
-
+@dataclass
 class Wait:
-    """One wait in progress."""
+    """One wait in progress: the `number`-th of a participant for this sentence."""
 
-    def __init__(
-        self,
-        within_ms: int,
-        enough_ms: Callable[[], float | None],
-        oracle_ms: Callable[[], float | None],
-        now: Callable[[], float],
-    ) -> None:
-        self.within_ms = within_ms
-        self._enough_ms = enough_ms
-        self._oracle_ms = oracle_ms
-        self._now = now
-        self._started = now()
+    limits: WaitLimits
+    who: Waiter
+    sentence: str
+    number: int
+    within_ms: int
+    is_awake: Callable[[], bool]
+
+    def __post_init__(self) -> None:
+        self._started = self.limits.now()
 
     @property
     def spent_ms(self) -> float:
         """The time since its start."""
-        return (self._now() - self._started) * 1000
+        return (self.limits.now() - self._started) * 1000
 
     @property
     def left_ms(self) -> float:
         """The time until its limit; negative after it."""
-        enough_ms = self._enough_ms()
+        enough_ms = self.limits.enough_ms(self)
         return (self.within_ms if enough_ms is None else min(self.within_ms, enough_ms)) - self.spent_ms
 
     def mismatch(self, what: str, seen: str) -> Mismatch:
         """The failure to raise at the limit. It is the same finding for a shortened wait, with a note of the time."""
         spent_ms = self.spent_ms
-        less = f" (gave up after {spent_ms:.0f} ms: the same wait ran out before)" if spent_ms < self.within_ms else ""
+        less = f" (gave up after {spent_ms:.0f} ms)" if spent_ms < self.within_ms else ""
         timing = self._timing(round(min(spent_ms, self.within_ms)))
         return Mismatch(what, expected=f"within {self.within_ms} ms", actual=f"{seen}{less}", timing=timing)
 
@@ -126,7 +107,7 @@ class Wait:
 
         Enough are ten times what the oracle needed on the same machine, and half of the wait if that is less.
         """
-        oracle_ms = self._oracle_ms()
+        oracle_ms = self.limits.oracle_ms(self)
         spare_ms = 0.0 if oracle_ms is None else waited_ms - SLOWER_THAN_ORACLE * oracle_ms
         slack_ms = max(LEAST_SLACK_MS, min(waited_ms / 2, spare_ms))
         return Timing(within_ms=waited_ms, slack_ms=round(slack_ms))
@@ -141,72 +122,64 @@ class WaitLimits:
     def __init__(
         self,
         history: WaitHistory | None = None,
-        scenario: str = "",
         *,
         sides: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._history = history or WaitHistory()
-        self._scenario = scenario
         self._sides = sides
-        self._now = now
+        self.now = now
         self._started: Counter[tuple[Waiter, str]] = Counter()
         self._twins: dict[tuple[str, int], float] = {}
 
     @contextmanager
-    def wait(self, who: Waiter, sentence: str, within_ms: int) -> Iterator[Wait]:
-        """One wait: it holds if the block ends normally, and has run out if the block raises Mismatch."""
+    def wait(
+        self, who: Waiter, sentence: str, within_ms: int, is_awake: Callable[[], bool] = lambda: False
+    ) -> Iterator[Wait]:
+        """One wait: it holds if the block ends normally, and has run out if the block raises Mismatch.
+
+        `is_awake`: whether the client has sent commands since the start of the wait and waits for none.
+        """
         self._started[who, sentence] += 1
-        # The n-th wait of the client is compared with the n-th of the oracle: the first often includes a start-up.
-        number = self._started[who, sentence]
-        wait = Wait(
-            within_ms,
-            lambda: self._enough_ms(who, sentence, number, within_ms),
-            lambda: self._oracle_ms(sentence, number),
-            self._now,
-        )
+        wait = Wait(self, who, sentence, self._started[who, sentence], within_ms, is_awake)
         try:
             yield wait
         except Mismatch:
             # Only a full wait counts: a shortened one would confirm itself.
-            if wait.spent_ms >= within_ms - ROUNDING_MS:
-                if who == "client":
-                    self._history.ran_out(self._scenario, sentence, within_ms)
-                elif not self._sides:
-                    self._history.spent_in_vain(within_ms)
+            if wait.spent_ms >= within_ms - ROUNDING_MS and (who == "client" or not self._sides):
+                self._history.spent_in_vain(within_ms)
             raise
-        self._history.held(who, sentence, wait.spent_ms)
+        self._history.held(who, sentence, wait.spent_ms, self.oracle_ms(wait))
         if who == "oracle":
-            self._twins[sentence, number] = wait.spent_ms
+            self._twins[sentence, wait.number] = wait.spent_ms
 
-    def _enough_ms(self, who: Waiter, sentence: str, number: int, within_ms: int) -> float | None:
+    def enough_ms(self, wait: Wait) -> float | None:
         """The time (ms) after which the wait is hopeless; None if it needs its whole deadline."""
-        if who == "oracle":
-            return None if self._sides else self._enough_of_the_partner_ms(sentence, within_ms)
-        if not self._history.is_hopeless(self._scenario, sentence, within_ms):
-            return None
-        oracle_ms = self._oracle_ms(sentence, number)
+        if wait.who == "oracle":
+            return None if self._sides else self._enough_of_the_partner_ms(wait)
+        oracle_ms = self.oracle_ms(wait)
         if oracle_ms is None:
             # Without the oracle's time there is no measure of "much longer", so the wait gets its whole deadline while
             # the client has not wasted too many of them. If the oracle's own wait goes on, it may still hold.
             shortened = self._history.is_budget_used and not self._sides
-            return max(self._least_ms, within_ms / SHARE_OF_DEADLINE) if shortened else None
-        before_ms = self._history.slowest_ms("client", sentence) or 0.0
+            return max(LEAST_MS, wait.within_ms / SHARE_OF_DEADLINE) if shortened else None
         # The largest of the three: shortening may save time, but must never change a verdict.
-        least_ms = LEAST_MS if before_ms else self._least_ms
-        return max(least_ms, SLOWER_THAN_ORACLE * oracle_ms, SLOWER_THAN_BEFORE * before_ms)
+        later_ms = oracle_ms + LATER_THAN_BEFORE * self._history.latest_ms
+        enough_ms = max(LEAST_MS, SLOWER_THAN_ORACLE * oracle_ms, later_ms)
+        # Asked last, and only once the time is up: it reads the recorded traffic.
+        ends = wait.spent_ms < enough_ms or self._history.is_budget_used or wait.is_awake()
+        return enough_ms if ends else None
 
-    def _enough_of_the_partner_ms(self, sentence: str, within_ms: int) -> float | None:
+    def _enough_of_the_partner_ms(self, wait: Wait) -> float | None:
         if not self._history.is_budget_used:
             return None
-        before_ms = self._history.slowest_ms("oracle", sentence)
-        enough_ms = within_ms / SHARE_OF_DEADLINE if before_ms is None else SLOWER_THAN_ORACLE * before_ms
-        return max(self._least_ms, enough_ms)
+        before_ms = self._history.slowest_of_oracle_ms(wait.sentence)
+        enough_ms = wait.within_ms / SHARE_OF_DEADLINE if before_ms is None else SLOWER_THAN_ORACLE * before_ms
+        return max(LEAST_MS, enough_ms)
 
-    @property
-    def _least_ms(self) -> int:
-        return LEAST_AFTER_BUDGET_MS if self._history.is_budget_used else LEAST_MS
-
-    def _oracle_ms(self, sentence: str, number: int) -> float | None:
+    def oracle_ms(self, wait: Wait) -> float | None:
         """The time (ms) until the oracle's wait held; None if it did not."""
-        return self._twins.get((sentence, number)) if self._sides else self._history.slowest_ms("oracle", sentence)
+        if not self._sides:
+            return self._history.slowest_of_oracle_ms(wait.sentence)
+        # The n-th wait of the client is compared with the n-th of the oracle: the first often includes a start-up.
+        return self._twins.get((wait.sentence, wait.number))

@@ -1,4 +1,4 @@
-"""Waits that end before their deadline: only those that have run out in full before, and never a false failure."""
+"""Waits that end before their deadline: only hopeless ones, and never with a false failure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from conformance.findings import Timing
 from conformance.participants.expect import Mismatch
 from conformance.participants.wait_limits import (
-    LEAST_AFTER_BUDGET_MS,
     LEAST_MS,
     LEAST_SLACK_MS,
     SHARE_OF_DEADLINE,
@@ -37,27 +36,33 @@ class Scenes:
     def __init__(self) -> None:
         self.history, self.clock = WaitHistory(), Clock()
 
-    def patience(self, scenario: str = "one", *, sides: bool = True) -> WaitLimits:
-        return WaitLimits(self.history, scenario, sides=sides, now=self.clock)
+    def patience(self, *, sides: bool = True) -> WaitLimits:
+        return WaitLimits(self.history, sides=sides, now=self.clock)
 
     def holds(self, patience: WaitLimits, who: Waiter, after_ms: float, sentence: str = SENTENCE) -> None:
         with patience.wait(who, sentence, WITHIN_MS):
             self.clock.now += after_ms / 1000
 
-    def runs_out(self, patience: WaitLimits, sentence: str = SENTENCE, who: Waiter = "client") -> float:
+    def runs_out(
+        self, patience: WaitLimits, sentence: str = SENTENCE, who: Waiter = "client", *, awake: bool = False
+    ) -> float:
         """How long the client (or its partner) waits, in ms; it looks every 100 ms, and its delay is not counted."""
         started = self.clock.now
-        with contextlib.suppress(Mismatch), patience.wait(who, sentence, WITHIN_MS) as wait:
+        with contextlib.suppress(Mismatch), patience.wait(who, sentence, WITHIN_MS, lambda: awake) as wait:
             for _ in range(1000):
                 self.clock.now += 0.1
                 if wait.left_ms <= 0:
                     raise wait.mismatch(sentence, "nothing")
         return round((self.clock.now - started) * 1000) // 500 * 500
 
-    def differential(self, scenario: str, *, oracle_ms: float = 20.0) -> float:
-        patience = self.patience(scenario)
+    def differential(self, *, oracle_ms: float = 20.0, awake: bool = True) -> float:
+        patience = self.patience()
         self.holds(patience, "oracle", oracle_ms)
-        return self.runs_out(patience)
+        return self.runs_out(patience, awake=awake)
+
+    def use_up_budget(self) -> None:
+        for _ in range(3):
+            self.differential(awake=False)
 
 
 @pytest.fixture
@@ -65,118 +70,75 @@ def scenes() -> Scenes:
     return Scenes()
 
 
-def test_the_first_time_the_whole_deadline_is_waited_for(scenes: Scenes) -> None:
-    assert scenes.differential("one") == WITHIN_MS
+def test_an_awake_client_gets_a_multiple_of_what_the_oracle_needed(scenes: Scenes) -> None:
+    assert scenes.differential() == LEAST_MS
+    assert scenes.differential(oracle_ms=500) == 5000
+    assert scenes.differential(oracle_ms=9000) == WITHIN_MS
 
 
-def test_with_other_parameters_it_is_not_waited_for_in_full_again(scenes: Scenes) -> None:
-    scenes.differential("one")
-    assert scenes.differential("one") == LEAST_MS
+def test_a_client_that_sleeps_may_still_wake_up(scenes: Scenes) -> None:
+    assert scenes.differential(awake=False) == WITHIN_MS
 
 
-def test_what_never_holds_is_hopeless_in_every_scenario_after_two(scenes: Scenes) -> None:
-    assert [scenes.differential(name) for name in ("one", "two", "three")] == [WITHIN_MS, WITHIN_MS, LEAST_MS]
+def test_a_failure_elsewhere_does_not_shorten_the_wait_of_a_client_that_sleeps(scenes: Scenes) -> None:
+    scenes.differential()
+    assert scenes.differential(awake=False) == WITHIN_MS
 
 
-def test_what_has_held_elsewhere_is_waited_for(scenes: Scenes) -> None:
-    for name in ("one", "two"):
-        scenes.differential(name)
-    scenes.holds(scenes.patience("three"), "client", 30)
-    assert scenes.differential("four") == WITHIN_MS
+def test_a_client_that_was_late_before_gets_more_time(scenes: Scenes) -> None:
+    patience = scenes.patience()
+    scenes.holds(patience, "oracle", 100)
+    scenes.holds(patience, "client", 2100)
+    assert scenes.differential(oracle_ms=100) == 4000
 
 
-def test_a_client_that_waits_in_vain_everywhere_has_a_budget(scenes: Scenes) -> None:
-    def in_vain(number: int, *, sides: bool, oracle_ms: float | None) -> float:
-        sentence = f"{number} jobs are completed"
-        patience = scenes.patience(f"scenario {number}", sides=sides)
-        if oracle_ms is not None:
-            scenes.holds(patience, "oracle", oracle_ms, sentence)
-        return scenes.runs_out(patience, sentence)
-
-    waits = [in_vain(number, sides=True, oracle_ms=20) for number in range(4)]
-    assert waits == [*3 * [WITHIN_MS], LEAST_AFTER_BUDGET_MS]
-    assert in_vain(4, sides=True, oracle_ms=500) == 5000, "as long as it may take much more time than the oracle"
-    assert in_vain(5, sides=False, oracle_ms=None) == WITHIN_MS / SHARE_OF_DEADLINE // 500 * 500
-    assert in_vain(6, sides=True, oracle_ms=None) == WITHIN_MS, "the oracle's own wait may still hold"
+def test_a_client_that_sleeps_in_vain_everywhere_has_a_budget(scenes: Scenes) -> None:
+    assert [scenes.differential(awake=False) for _ in range(4)] == [*3 * [WITHIN_MS], LEAST_MS]
+    assert scenes.differential(oracle_ms=500, awake=False) == 5000
+    in_vain = scenes.runs_out(scenes.patience(sides=False), "another sentence")
+    assert in_vain == WITHIN_MS / SHARE_OF_DEADLINE // 500 * 500
+    assert scenes.runs_out(scenes.patience()) == WITHIN_MS, "the oracle's own wait may still hold"
 
 
 def test_on_one_queue_the_partner_shares_the_budget(scenes: Scenes) -> None:
     """It waits for what the client should have added."""
 
     def partner_waits(number: int) -> float:
-        return scenes.runs_out(scenes.patience(f"scenario {number}", sides=False), f"{number} jobs", who="oracle")
+        return scenes.runs_out(scenes.patience(sides=False), f"{number} jobs", who="oracle")
 
     assert [partner_waits(number) for number in range(3)] == 3 * [WITHIN_MS]
     assert partner_waits(3) == WITHIN_MS / SHARE_OF_DEADLINE // 500 * 500
-    scenes.holds(scenes.patience("others"), "oracle", 500, "4 jobs")
+    scenes.holds(scenes.patience(), "oracle", 500, "4 jobs")
     assert partner_waits(4) == 5000, "as long as it may take much more time than before"
-    assert scenes.runs_out(scenes.patience("alone"), "5 jobs", who="oracle") == WITHIN_MS, "alone it waits for itself"
-
-
-def test_after_the_budget_a_wait_that_has_held_gets_much_more_time_than_it_needed(scenes: Scenes) -> None:
-    scenes.holds(scenes.patience(), "client", 30)
-    for name in ("one", "two", "three"):
-        scenes.runs_out(scenes.patience(name), f"another of {name}")
-    assert scenes.differential("four") == LEAST_MS
-    scenes.holds(scenes.patience(), "client", 900)
-    assert scenes.differential("five") == 4500
-
-
-def test_a_shortened_wait_is_not_evidence_for_another(scenes: Scenes) -> None:
-    for _ in range(5):
-        scenes.differential("one")
-    assert scenes.differential("two") == WITHIN_MS
+    assert scenes.runs_out(scenes.patience(), "5 jobs", who="oracle") == WITHIN_MS, "alone it waits for itself"
 
 
 def test_an_oracle_that_has_not_got_so_far_is_waited_for(scenes: Scenes) -> None:
-    scenes.differential("one")
-    assert scenes.runs_out(scenes.patience("one")) == WITHIN_MS
-
-
-def test_where_the_oracle_needs_long_the_client_may_need_longer(scenes: Scenes) -> None:
-    scenes.differential("one")
-    assert scenes.differential("one", oracle_ms=900) == 9000
-    assert scenes.differential("one", oracle_ms=9000) == WITHIN_MS
-
-
-def test_where_the_client_has_needed_long_it_may_need_longer(scenes: Scenes) -> None:
-    scenes.differential("one")
-    scenes.holds(scenes.patience("one"), "client", 1500)
-    assert scenes.differential("one") == 7500
+    assert scenes.runs_out(scenes.patience(), awake=True) == WITHIN_MS
 
 
 def test_on_one_queue_it_is_what_the_oracle_has_needed_at_most(scenes: Scenes) -> None:
-    for name in ("one", "two"):
-        scenes.differential(name, oracle_ms=300)
-    assert scenes.runs_out(scenes.patience("shared", sides=False)) == 3000
-
-
-def test_other_sentences_know_nothing_of_it(scenes: Scenes) -> None:
-    for name in ("one", "two"):
-        scenes.differential(name)
-    patience = scenes.patience("one")
-    scenes.holds(patience, "oracle", 20, "another")
-    assert scenes.runs_out(patience, "another") == WITHIN_MS
+    scenes.differential(oracle_ms=300)
+    assert scenes.runs_out(scenes.patience(sides=False), awake=True) == 3000
 
 
 def test_the_oracle_is_never_hurried(scenes: Scenes) -> None:
-    scenes.differential("one")
-    patience = scenes.patience("one")
+    scenes.use_up_budget()
+    patience = scenes.patience()
     with patience.wait("oracle", SENTENCE, WITHIN_MS) as wait:
         scenes.clock.now += 14
         assert wait.left_ms > 0
 
 
 def test_the_finding_is_the_same_and_says_how_long_was_waited(scenes: Scenes) -> None:
-    scenes.differential("one")
-    patience = scenes.patience("one")
+    patience = scenes.patience()
     scenes.holds(patience, "oracle", 20)
-    with patience.wait("client", SENTENCE, WITHIN_MS) as wait:
+    with patience.wait("client", SENTENCE, WITHIN_MS, lambda: True) as wait:
         scenes.clock.now += 2
         assert wait.left_ms <= 0
         mismatch = wait.mismatch(SENTENCE, "nothing")
     assert (mismatch.what, mismatch.expected) == (SENTENCE, "within 15000 ms")
-    assert mismatch.actual == "nothing (gave up after 2000 ms: the same wait ran out before)"
+    assert mismatch.actual == "nothing (gave up after 2000 ms)"
 
 
 @pytest.mark.parametrize(

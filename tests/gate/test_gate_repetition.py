@@ -1,11 +1,10 @@
-"""A question that a starved machine left open is asked again alone; certain findings count on any machine."""
+"""What a starved machine left open is repeated after all other scenarios; certain findings count on any machine."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import pytest
@@ -16,8 +15,7 @@ from conformance.environment.starvation import CLOCK, KIT, ORACLE, Starvation, S
 from conformance.findings import Finding, Timing
 from conformance.gate.bench import Bench
 from conformance.gate.records import ScenarioRecord, StepRecord, Verdict
-from conformance.gate.repetition import IN_VAIN, MOST_REPEATS, AttemptResult, Repeater, explains
-from conformance.gate.run_lock import RunLock
+from conformance.gate.repetition import CONFIRMED_ENOUGH, MOST_REPEATS, AttemptResult, Repeater, explains
 
 from .gate_builders import finding, record
 from .miniature_drivers import BenchOf, ChildDriver
@@ -59,46 +57,46 @@ class Repetition:
     """A scenario that ends so, attempt by attempt, on a machine that lets it run so."""
 
     def __init__(
-        self, folder: Path, *attempts: tuple[ScenarioRecord, StarvationRecord], frozen: bool = False, doubt: str = ""
+        self, *attempts: tuple[ScenarioRecord, StarvationRecord], frozen: bool = False, doubt: str = ""
     ) -> None:
         self.machine = Machine(*(seen for _, seen in attempts))
-        self.repeater = Repeater(cast("StarvationWatch", self.machine), RunLock(folder))
+        self.repeater = Repeater(cast("StarvationWatch", self.machine))
         self._records = iter([ended for ended, _ in attempts])
         self._frozen, self._doubt = frozen, doubt
 
     def attempt(self) -> AttemptResult:
         return AttemptResult(record=next(self._records), frozen=self._frozen, doubt=self._doubt)
 
-    def __call__(self) -> ScenarioRecord:
-        return self.repeater.run(self.attempt)
+    def __call__(self, *, may_repeat: bool = True) -> ScenarioRecord:
+        return self.repeater.settle(self.repeater.first(self.attempt), self.attempt, lambda: may_repeat)
 
 
-def test_a_passing_scenario_is_run_once(tmp_path: Path) -> None:
-    repetition = Repetition(tmp_path, (PASSES, STARVED))
+def test_a_passing_scenario_is_run_once() -> None:
+    repetition = Repetition((PASSES, STARVED))
     assert repetition() == PASSES
     assert repetition.machine.started == 1
 
 
-def test_what_fails_on_a_calm_machine_fails_at_once(tmp_path: Path) -> None:
-    assert Repetition(tmp_path, (FAILS, CALM))() == FAILS
+def test_what_fails_on_a_calm_machine_fails_at_once() -> None:
+    assert Repetition((FAILS, CALM))() == FAILS
 
 
 @pytest.mark.parametrize("verdict", ["fail", "error", "inconclusive"])
-def test_what_passes_alone_passes_and_the_record_says_why(tmp_path: Path, verdict: Verdict) -> None:
+def test_what_passes_alone_passes_and_the_record_says_why(verdict: Verdict) -> None:
     first = msgspec.structs.replace(FAILS, verdict=verdict)
-    outcome = Repetition(tmp_path, (first, STARVED), (PASSES, CALM))()
+    outcome = Repetition((first, STARVED), (PASSES, CALM))()
     assert (outcome.verdict, outcome.findings) == ("pass", [])
     assert outcome.repeated == [f"{STARVED.worst}: {verdict}, {SEEN}"]
 
 
-def test_what_fails_again_on_a_calm_machine_fails(tmp_path: Path) -> None:
-    outcome = Repetition(tmp_path, (FAILS, STARVED), (FAILS, CALM))()
+def test_what_fails_again_on_a_calm_machine_fails() -> None:
+    outcome = Repetition((FAILS, STARVED), (FAILS, CALM))()
     assert (outcome.verdict, outcome.findings, len(outcome.repeated)) == ("fail", FAILS.findings, 1)
 
 
-def test_a_machine_that_starves_three_times_decides_nothing(tmp_path: Path) -> None:
+def test_a_machine_that_starves_three_times_decides_nothing() -> None:
     fails = msgspec.structs.replace(FAILS, steps=[StepRecord(by="both", do="queue.add")])
-    outcome = Repetition(tmp_path, *[(fails, STARVED)] * 3)()
+    outcome = Repetition(*[(fails, STARVED)] * 3)()
     assert outcome.verdict == "inconclusive"
     assert outcome.requirements == {"a.must": "inconclusive", "a.may": "pass"}
     assert (outcome.findings, outcome.steps, len(outcome.repeated)) == ([], [], 3)
@@ -106,37 +104,49 @@ def test_a_machine_that_starves_three_times_decides_nothing(tmp_path: Path) -> N
     assert all(SEEN in attempt for attempt in outcome.repeated), "expected and actual of each attempt are kept"
 
 
-def test_what_a_client_says_of_its_connection_counts_if_it_says_so_every_time(tmp_path: Path) -> None:
+def test_what_a_client_says_of_its_connection_counts_if_it_says_so_every_time() -> None:
     calm = (FAILS, CALM)
-    outcome = Repetition(tmp_path, *[calm] * (MOST_REPEATS + 1), doubt=LOST)()
+    outcome = Repetition(*[calm] * (MOST_REPEATS + 1), doubt=LOST)()
     assert (outcome.verdict, outcome.findings) == ("fail", FAILS.findings)
     assert outcome.repeated == [f"no starvation: fail, {SEEN}"] * MOST_REPEATS
 
 
-def test_what_it_says_only_once_does_not_count(tmp_path: Path) -> None:
-    outcome = Repetition(tmp_path, (FAILS, CALM), (PASSES, CALM), doubt=LOST)()
+def test_what_it_says_only_once_does_not_count() -> None:
+    outcome = Repetition((FAILS, CALM), (PASSES, CALM), doubt=LOST)()
     assert (outcome.verdict, len(outcome.repeated)) == ("pass", 1)
 
 
-def test_what_it_says_on_a_starving_machine_decides_nothing(tmp_path: Path) -> None:
-    assert Repetition(tmp_path, *[(FAILS, STARVED)] * 3, doubt=LOST)().verdict == "inconclusive"
+def test_what_it_says_on_a_starving_machine_decides_nothing() -> None:
+    assert Repetition(*[(FAILS, STARVED)] * 3, doubt=LOST)().verdict == "inconclusive"
 
 
-def test_a_client_that_always_says_so_is_not_asked_thrice_for_ever(tmp_path: Path) -> None:
+def test_a_loss_that_three_scenarios_confirmed_is_believed_at_once() -> None:
     calm = (FAILS, CALM)
-    repetition = Repetition(tmp_path, *[calm] * (3 * IN_VAIN + 1), doubt=LOST)
-    assert [len(repetition().repeated) for _ in range(IN_VAIN + 1)] == [MOST_REPEATS] * IN_VAIN + [0]
+    repetition = Repetition(*[calm] * (3 * CONFIRMED_ENOUGH + 1), doubt=LOST)
+    repeats = [len(repetition().repeated) for _ in range(CONFIRMED_ENOUGH + 1)]
+    assert repeats == [MOST_REPEATS] * CONFIRMED_ENOUGH + [0]
 
 
-def test_a_machine_that_never_rests_is_not_asked_for_ever(tmp_path: Path) -> None:
-    """And again, once it was calm."""
-    hopeless, calm = [(FAILS, STARVED)] * 3, (PASSES, CALM)
-    repetition = Repetition(tmp_path, *hopeless * IN_VAIN, (FAILS, STARVED), calm, (FAILS, STARVED), calm)
-    for _ in range(IN_VAIN):
-        assert len(repetition().repeated) == 3
-    assert len(repetition().repeated) == 1
-    assert repetition().verdict == "pass"
-    assert (repetition().verdict, repetition.machine.started) == ("pass", 3 * IN_VAIN + 4)
+@pytest.mark.parametrize(("measured", "doubt", "reason"), [(STARVED, "", "too busy"), (CALM, LOST, LOST)])
+def test_what_there_is_no_time_to_repeat_is_inconclusive(measured: StarvationRecord, doubt: str, reason: str) -> None:
+    outcome = Repetition((FAILS, measured), doubt=doubt)(may_repeat=False)
+    assert (outcome.verdict, outcome.findings, len(outcome.repeated)) == ("inconclusive", [], 1)
+    assert reason in outcome.reason
+    assert SEEN in outcome.reason
+
+
+def test_the_same_certain_result_twice_is_enough() -> None:
+    repetition = Repetition(*[(_with(CERTAIN, TIMED), STARVED)] * 2)
+    assert (repetition().verdict, repetition.machine.started) == ("fail", 2)
+
+
+def test_a_warning_is_not_repeated_and_does_not_count() -> None:
+    warns = record({"a.must": "warn", "a.may": "pass"}, TIMED, verdict="warn")
+    repetition = Repetition((warns, STARVED))
+    outcome = repetition()
+    assert (outcome.verdict, outcome.requirements["a.must"], outcome.findings) == ("unchecked", "unchecked", [])
+    assert repetition.machine.started == 1
+    assert Repetition((warns, CALM))() == warns
 
 
 def _with(*findings: Finding) -> ScenarioRecord:
@@ -147,27 +157,27 @@ def _with(*findings: Finding) -> ScenarioRecord:
     )
 
 
-def test_a_certain_finding_counts_on_any_machine(tmp_path: Path) -> None:
-    repetition = Repetition(tmp_path, (_with(CERTAIN), STARVED))
+def test_a_certain_finding_counts_on_any_machine() -> None:
+    repetition = Repetition((_with(CERTAIN), STARVED))
     assert repetition() == _with(CERTAIN)
     assert repetition.machine.started == 1
 
 
-def test_only_the_open_part_is_left_out(tmp_path: Path) -> None:
-    outcome = Repetition(tmp_path, *[(_with(CERTAIN, TIMED), STARVED)] * 3)()
+def test_only_the_open_part_is_left_out() -> None:
+    outcome = Repetition(*[(_with(CERTAIN, TIMED), STARVED)] * 2)()
     assert (outcome.verdict, outcome.findings) == ("fail", [CERTAIN])
     assert outcome.requirements == {"a.must": "inconclusive", "a.may": "pass", "b.must": "fail"}
     assert outcome.reason == "", "the machine is not the reason of the failure"
 
 
-def test_a_certain_finding_that_does_not_appear_again_is_true(tmp_path: Path) -> None:
-    outcome = Repetition(tmp_path, (_with(CERTAIN, TIMED), STARVED), (PASSES, CALM))()
+def test_a_certain_finding_that_does_not_appear_again_is_true() -> None:
+    outcome = Repetition((_with(CERTAIN, TIMED), STARVED), (PASSES, CALM))()
     assert (outcome.verdict, outcome.findings, len(outcome.repeated)) == ("fail", [CERTAIN], 1)
 
 
-def test_a_known_failure_is_not_repeated(tmp_path: Path) -> None:
+def test_a_known_failure_is_not_repeated() -> None:
     known = msgspec.structs.replace(FAILS, known={"a.must": "it is old"}, verdict="pass")
-    assert Repetition(tmp_path, (known, STARVED))() == known
+    assert Repetition((known, STARVED))() == known
 
 
 @pytest.mark.parametrize(
@@ -187,18 +197,18 @@ def test_a_known_failure_is_not_repeated(tmp_path: Path) -> None:
     ],
 )
 def test_only_the_party_concerned_and_only_its_starvation_excuses(
-    timing: Timing, measured: StarvationRecord, is_open: bool, tmp_path: Path
+    timing: Timing, measured: StarvationRecord, is_open: bool
 ) -> None:
     fails = record({"a.must": "fail"}, finding(timing=timing), verdict="fail")
-    outcome = Repetition(tmp_path, *[(fails, measured)] * 3)()
+    outcome = Repetition(*[(fails, measured)] * 3)()
     assert outcome.verdict == ("inconclusive" if is_open else "fail")
 
 
-def test_half_a_second_breaks_nothing_off_where_time_stands_still(tmp_path: Path) -> None:
+def test_half_a_second_breaks_nothing_off_where_time_stands_still() -> None:
     broken_off = record({"a.must": "error"}, verdict="error")
-    assert Repetition(tmp_path, (broken_off, STARVED), frozen=True)() == broken_off
+    assert Repetition((broken_off, STARVED), frozen=True)() == broken_off
     long = starved(KIT, 1500.0, 1500.0)
-    assert Repetition(tmp_path, (broken_off, long), (PASSES, CALM), frozen=True)().verdict == "pass"
+    assert Repetition((broken_off, long), (PASSES, CALM), frozen=True)().verdict == "pass"
 
 
 @pytest.mark.parametrize(
@@ -268,91 +278,7 @@ def test_only_what_the_stop_explains_is_excused(
         return AttemptResult(record=record({COUNTED: ended}, *timed, verdict=ended), frozen=result.frozen)
 
     with WatchOfTheClient(bench.processes, lambda: None) as watch:
-        outcome = Repeater(watch, RunLock(tmp_path)).run(attempt)
+        repeater = Repeater(watch)
+        outcome = repeater.settle(repeater.first(attempt), attempt, lambda: True)
     assert (outcome.verdict, len(outcome.repeated)) == (verdict, 1)
     assert "the client's driver was starved of CPU" in outcome.repeated[0]
-
-
-class Crowd:
-    """Threads that pass a turnstile, and the most that were inside at once."""
-
-    def __init__(self, folder: Path) -> None:
-        self.lock = RunLock(folder)
-        self.inside = 0
-        self.most = 0
-        self._counting = threading.Lock()
-
-    def step(self, change: int) -> None:
-        with self._counting:
-            self.inside += change
-            self.most = max(self.most, self.inside)
-
-
-@pytest.fixture
-def crowd(tmp_path: Path) -> Crowd:
-    return Crowd(tmp_path)
-
-
-def _started(work: Any) -> threading.Thread:
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    return thread
-
-
-def test_who_runs_together_does_not_wait_for_the_other(crowd: Crowd) -> None:
-    both = threading.Barrier(2)
-
-    def run() -> None:
-        with crowd.lock.shared():
-            both.wait(20)
-
-    threads = [_started(run) for _ in range(2)]
-    for thread in threads:
-        thread.join(20)
-    assert not both.broken
-
-
-def test_an_exclusive_run_waits_for_the_others_and_blocks_new_ones(crowd: Crowd) -> None:
-    events: list[str] = []
-    comes_in, leaves = threading.Event(), threading.Event()
-
-    def first() -> None:
-        with crowd.lock.shared():
-            comes_in.set()
-            leaves.wait(20)
-            events.append("the first leaves")
-
-    def alone() -> None:
-        with crowd.lock.exclusive():
-            events.append("alone")
-            crowd.step(+1)
-            crowd.step(-1)
-
-    def many_times() -> None:
-        for _ in range(50):
-            with crowd.lock.shared():
-                pass
-
-    one = _started(first)
-    assert comes_in.wait(20)
-    two = _started(alone)
-    leaves.set()
-    three = _started(many_times)
-    for thread in (one, two, three):
-        thread.join(20)
-        assert not thread.is_alive()
-    assert events == ["the first leaves", "alone"]
-
-
-def test_two_who_want_to_be_alone_are_it_one_after_the_other(crowd: Crowd) -> None:
-    def alone() -> None:
-        for _ in range(20):
-            with crowd.lock.exclusive():
-                crowd.step(+1)
-                crowd.step(-1)
-
-    threads = [_started(alone) for _ in range(4)]
-    for thread in threads:
-        thread.join(20)
-        assert not thread.is_alive()
-    assert crowd.most == 1

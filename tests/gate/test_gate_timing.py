@@ -9,7 +9,7 @@ import pytest
 
 from conformance.findings import Finding, Timing
 from conformance.gate.judge import Judge
-from conformance.gate.timing import depends_on_speed, is_written_once, runs_by_itself, shortest_ms, timing_of
+from conformance.gate.timing import depends_on_speed, is_certain, runs_by_itself, shortest_ms, timing_of
 from conformance.ledger.loader import load_ledger
 from conformance.participants.marks import Scenario
 from conformance.participants.transcript import KitAct, RecordedCall
@@ -75,14 +75,32 @@ def test_a_longer_time_needs_more_starvation() -> None:
     [
         ("job.data", {"delay": 5}, True),
         ("job.opts.attempts", {"delay": 5}, True),
+        ("job.timestamp", {"delay": 5}, True),
+        ("job.priority", {"delay": 5}, True),
+        ("job.rjk", {"delay": 5}, True),
+        ("meta.version", {"delay": 5}, True),
+        ("meta.opts.maxLenEvents", {"delay": 5}, True),
+        ("event.waiting.prev", {"delay": 5}, True),
+        ("unknown.string", {"delay": 5}, True),
+        ("answer.queue.add.id", {"delay": 5}, True),
+        ("answer.queue.getJobCounts.wait", {"delay": 5}, False),
+        ("event.waiting", {"delay": 5}, False),
+        ("event.delayed.delay", {"delay": 5}, False),
+        ("job", {"delay": 5}, False),
         ("job.delay", {"delay": 5}, False),
+        ("job.atm", {"delay": 5}, False),
+        ("lock", {"delay": 5}, False),
+        ("lock.left", {"delay": 5}, False),
         ("membership.state", {"delay": 5}, False),
+        ("", {"delay": 5}, False),
         # A time decides which job is added.
         ("job.data", {"deduplication": {"ttl": 300}}, False),
     ],
 )
-def test_fields_that_are_written_once_depend_on_no_time(where: str, opts: dict[str, Any], expected: bool) -> None:
-    assert is_written_once(finding(where=where), [_call(opts=opts)]) is expected
+def test_evidence_is_certain_unless_a_late_process_can_change_it(
+    where: str, opts: dict[str, Any], expected: bool
+) -> None:
+    assert is_certain(where, [_call(opts=opts)]) is expected
 
 
 def test_the_order_of_a_loop_and_the_steps_depends_on_their_speed() -> None:
