@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from typing import Any, Literal, TypeVar, cast
@@ -125,8 +125,8 @@ class Caller:
         self.closed_loops = other.closed_loops
 
     @contextmanager
-    def waiting(self, sentence: str, within_ms: int) -> Iterator[Wait]:
-        """A wait for the condition that the sentence states.
+    def waiting(self, sentence: str, within_ms: int, *, prompt: bool = False) -> Iterator[Wait]:
+        """A wait for the condition that the sentence states. `prompt`: no client has to wake up for it.
 
         Raises OperationUnsupported instead of Mismatch if a call in another thread was unsupported.
         """
@@ -134,7 +134,7 @@ class Caller:
         # A partner is not under test: its waits are not cut short, as the oracle's are not.
         who: Waiter = "client" if self.role == "client" else "oracle"
         mark = self.sent_so_far()
-        with self.wait_limits.wait(who, sentence, within_ms, lambda: self.is_awake_since(mark)) as wait:
+        with self.wait_limits.wait(who, sentence, within_ms, lambda: prompt or self.is_awake_since(mark)) as wait:
             try:
                 yield wait
             except Mismatch:
@@ -159,6 +159,13 @@ class Caller:
     def sent_since(self, mark: int) -> tuple[CommandRecord, ...]:
         """The commands that the client has sent since a mark; empty without a tap."""
         return self._point.tap.recording.commands(after=mark) if self._point.tap else ()
+
+    def script_calls_since(self, mark: int, scripts: Collection[str]) -> tuple[CommandRecord, ...]:
+        """The calls of these scripts, or of the client's own variants of them, since a mark; empty without a tap."""
+        if self._point.tap is None:
+            return ()
+        names = self._point.tap.recording.names
+        return tuple(call for call in self.sent_since(mark) if names.of(call.digest) in scripts)
 
     def is_blocked_since(self, mark: int) -> bool:
         """Whether Redis blocks a command that waits for jobs, on a connection that is still open."""

@@ -289,7 +289,7 @@ class LoopWorker(WorkerHandle):
         self.caller.call(ending, handle=loop.handle)
         refused_s = None
         try:
-            with self.caller.waiting("the worker's loop ends its job", HAND_OVER_MS) as wait:
+            with self.caller.waiting("the worker's loop ends its job", HAND_OVER_MS, prompt=True) as wait:
                 while loop.job in self.redis.elements("active") and wait.left_ms > 0:
                     if refused_s is None and self._was_refused(loop, mark):
                         refused_s = time.monotonic()
@@ -309,9 +309,8 @@ class LoopWorker(WorkerHandle):
     def _was_refused(self, loop: JobLoop, mark: int) -> bool:
         """Whether Redis has replied to a script that ends the job, which is still active."""
         key = self.redis.key_in_redis(loop.job).encode()
-        sent = self.caller.sent_since(mark)
-        ended = (command for command in sent if command.script in ENDS_JOBS and command.reply is not None)
-        return any(key in (*command.keys, *command.argv) for command in ended)
+        ended = (call for call in self.caller.script_calls_since(mark, ENDS_JOBS) if call.reply is not None)
+        return any(key in (*call.keys, *call.argv) for call in ended)
 
     def _check_moved(self, op: str, loop: JobLoop) -> None:
         """Raise the error that Redis returned to the loop, as read from its keys: a loop does not report errors."""

@@ -166,10 +166,15 @@ class Participant(Caller):
         self.transcript.record_act("wait", what)
         started = time.monotonic()
         with self.waiting(what, within_ms) as wait, self.transcript.silent():
+            before = None
             while True:
                 value = probe()
                 if until(value):
                     break
+                seen = value_text(value)
+                if before not in (None, seen):
+                    wait.progressed()
+                before = seen
                 # After the probe, so that the last poll comes at the end of the wait.
                 if wait.left_ms <= 0:
                     raise wait.mismatch(what, f"last seen: {value_text(value)}")

@@ -4,7 +4,8 @@ A failing wait costs its whole time, and a young client fails hundreds of them. 
 ends early with the same finding, if all of this holds:
 
 - the oracle's wait held;
-- much more time has passed than the oracle needed, and more than the client was ever later than the oracle;
+- since the client's last progress, much more time has passed than the oracle needed for the whole, and more than the
+  client was ever later than the oracle;
 - the client is awake: it has sent commands since the start of the wait, and none of them blocks.
 
 A client that sleeps may still wake up (some look every 5 s), so its waits get their whole deadline, until they have
@@ -28,13 +29,13 @@ Waiter = Literal["oracle", "client"]
 
 LEAST_MS = 1000
 """No wait ends before this, however fast the oracle was."""
-SLOWER_THAN_ORACLE = 10
+SLOWER_THAN_ORACLE = 5
 LATER_THAN_BEFORE = 2
 """Factors for slow clients and busy machines: a wait that could still hold must not be cut short."""
 ROUNDING_MS = 2
 LEAST_SLACK_MS = 400
 """Less starvation than this excuses no wait, however slow the oracle was."""
-BUDGET_MS = 32_000
+BUDGET_MS = 20_000
 """Time that the waits for a client that sleeps may take in vain in one process, before all others are shortened."""
 SHARE_OF_DEADLINE = 4
 """Once the budget is used up, a wait without an oracle's wait to compare with gets its deadline divided by this."""
@@ -83,6 +84,12 @@ class Wait:
 
     def __post_init__(self) -> None:
         self._started = self.limits.now()
+        self.progress_ms = 0.0
+        """When the condition last came nearer: a slow client may need long for many jobs."""
+
+    def progressed(self) -> None:
+        """Record that something has changed, though the condition does not hold yet."""
+        self.progress_ms = self.spent_ms
 
     @property
     def spent_ms(self) -> float:
@@ -105,7 +112,7 @@ class Wait:
     def _timing(self, waited_ms: int) -> Timing:
         """How much of the wait the machine must have taken for the client to have had too little time.
 
-        Enough are ten times what the oracle needed on the same machine, and half of the wait if that is less.
+        Enough are five times what the oracle needed on the same machine, and half of the wait if that is less.
         """
         oracle_ms = self.limits.oracle_ms(self)
         spare_ms = 0.0 if oracle_ms is None else waited_ms - SLOWER_THAN_ORACLE * oracle_ms
@@ -165,7 +172,7 @@ class WaitLimits:
             return max(LEAST_MS, wait.within_ms / SHARE_OF_DEADLINE) if shortened else None
         # The largest of the three: shortening may save time, but must never change a verdict.
         later_ms = oracle_ms + LATER_THAN_BEFORE * self._history.latest_ms
-        enough_ms = max(LEAST_MS, SLOWER_THAN_ORACLE * oracle_ms, later_ms)
+        enough_ms = wait.progress_ms + max(LEAST_MS, SLOWER_THAN_ORACLE * oracle_ms, later_ms)
         # Asked last, and only once the time is up: it reads the recorded traffic.
         ends = wait.spent_ms < enough_ms or self._history.is_budget_used or wait.is_awake()
         return enough_ms if ends else None

@@ -23,6 +23,14 @@ from conformance.observe.tap.rules import DueRule, RuleBook, TapRule
 from conformance.observe.tap.socket_writer import SilentDirection, SocketWriter
 
 UNIX = "unix:"
+FREE_CALLS = 500
+"""Calls of a connection in one second that are not delayed."""
+PAUSE_S = 0.005
+"""The time that each further call of the second is kept waiting.
+
+A client that asks Redis without a pause would otherwise use up the processor that all others need; it notices no more
+than a slow network. A pipeline is not delayed: only calls that wait for their reply count.
+"""
 
 
 class Conversation:
@@ -65,6 +73,13 @@ class Conversation:
         self._client_ended = False
         self._redis_ended = False
         self.is_cut = False
+        self._calls = 0
+        self._second = 0
+
+    @property
+    def is_flooding(self) -> bool:
+        """Whether the client has made so many calls in this second that the next one is delayed."""
+        return self._calls > FREE_CALLS
 
     def from_client(self, data: bytes) -> None:
         """Split the client's bytes into commands, and pass them on according to the rules."""
@@ -155,6 +170,10 @@ class Conversation:
         command = TappedCommand(raw, args, self.number, self.node)
         # Waiting commands count too: the client has sent them without waiting, which is what a pipeline is.
         command.in_flight = len(self._pairing.awaited) + len(self._waiting)
+        if command.in_flight == 0:
+            second = int(command.arrived_s)
+            self._calls = self._calls + 1 if second == self._second else 1
+            self._second = second
         # On arrival, not when sent: the `where` of a rule may ask for the transaction of a command that still waits.
         self._transactions.arrived(command)
         self._recording.open(command)
@@ -343,6 +362,9 @@ class ClientSide(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """The client has sent bytes."""
         self._conversation.from_client(data)
+        if self._conversation.is_flooding:
+            self.set_reading(False)
+            asyncio.get_running_loop().call_later(PAUSE_S, self.set_reading, True)
 
     def eof_received(self) -> bool:
         """The client has closed its sending half. It may still read."""
@@ -368,7 +390,7 @@ class ClientSide(asyncio.Protocol):
 
     def set_reading(self, wanted: bool) -> None:
         """Resume or pause reading from the client."""
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading() if wanted else self._transport.pause_reading()
 
     def end_if_both_lost(self) -> None:
