@@ -349,7 +349,7 @@ class GatePlugin:
         if error:
             self._note_loss(f"the process {node.gateway.id} of the run broke: {_last_line(str(error))}")
             return
-        for value in getattr(node, "workeroutput", {}).get(REPEATED_OUTPUT, ()):
+        for value in node.workeroutput.get(REPEATED_OUTPUT, ()):
             self._take(_decoded(value))
 
     def _note_loss(self, reason: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from conformance.participants.expect import Mismatch, equal
@@ -55,6 +56,30 @@ def waits_in_vain(client: Participant) -> None:
         barrier.wait(within_ms=50)
 
 
-IS_HELD, FORGETS_TO_RELEASE, IS_HURT_ALONE, WAITS_IN_VAIN = (
-    vars(test)["scenario"] for test in (is_held, forgets_to_release, is_hurt_alone, waits_in_vain)
+def _waits(client: Participant, probe: Callable[[], object]) -> None:
+    client.eventually(probe, lambda _: client.role == "oracle", "it holds", within_ms=1500)
+
+
+@scenario(HARMLESS)
+def waits_for_an_awake_client(client: Participant) -> None:
+    """The client sends commands meanwhile."""
+    _waits(client, client.queue().pause)
+
+
+@scenario(HARMLESS)
+def waits_for_a_client_that_sleeps(client: Participant) -> None:
+    """The client sends nothing."""
+    _waits(client, lambda: client.redis().field("meta", "paused"))
+
+
+IS_HELD, FORGETS_TO_RELEASE, IS_HURT_ALONE, WAITS_IN_VAIN, WAITS_FOR_AWAKE, WAITS_FOR_ASLEEP = (
+    vars(test)["scenario"]
+    for test in (
+        is_held,
+        forgets_to_release,
+        is_hurt_alone,
+        waits_in_vain,
+        waits_for_an_awake_client,
+        waits_for_a_client_that_sleeps,
+    )
 )

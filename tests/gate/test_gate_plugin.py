@@ -23,7 +23,9 @@ from conformance.gate.known_failures import KnownFailure
 from conformance.gate.options import RunConfig
 from conformance.gate.plugin import (
     FOLDER_INPUT,
+    IN_DOUBT,
     PROPERTY,
+    REPEATED_OUTPUT,
     GatePlugin,
     ScenarioRunner,
     insist_on_profiles,
@@ -93,7 +95,8 @@ class Run:
 
     def __init__(self, *known: KnownFailure, planned: int = 0, **options: Any) -> None:
         self.heard: list[Record] = []
-        self.plugin = GatePlugin(RunConfig(**options), [self.heard.append], lambda _text: None)
+        self.announced: list[str] = []
+        self.plugin = GatePlugin(RunConfig(**options), [self.heard.append], self.announced.append)
         self.plugin.known = known
         self.plugin.use(prepared())
         self.plugin.pytest_xdist_node_collection_finished([f"scenarios/test_x.py::{n}" for n in range(planned)])
@@ -102,6 +105,17 @@ class Run:
         properties = [("other", "x"), (PROPERTY, encode(one).decode())]
         report = SimpleNamespace(when=when, failed=False, user_properties=properties)
         self.plugin.pytest_runtest_logreport(cast("pytest.TestReport", report))
+
+    def doubts(self, name: str = "a/two") -> None:
+        """A scenario that is repeated after all others."""
+        report = SimpleNamespace(when="call", failed=False, user_properties=[(IN_DOUBT, name)])
+        self.plugin.pytest_runtest_logreport(cast("pytest.TestReport", report))
+
+    def process_ends(self, *repeated: ScenarioRecord) -> None:
+        """A process of the run ends, after it has repeated these scenarios."""
+        output = {REPEATED_OUTPUT: [encode(item).decode() for item in repeated]}
+        node = SimpleNamespace(gateway=SimpleNamespace(id="gw1"), workeroutput=output)
+        self.plugin.pytest_testnodedown(node, None)
 
     def breaks(self, traceback: str) -> None:
         """A scenario whose test fails before it has a record."""
@@ -226,10 +240,29 @@ def test_a_run_of_which_scenarios_are_missing_names_the_first_reason() -> None:
 
 def test_a_process_that_ended_as_it_should_is_not_a_reason() -> None:
     run = Run(planned=1)
-    run.plugin.pytest_testnodedown(SimpleNamespace(gateway=SimpleNamespace(id="gw1")), None)
+    run.plugin.pytest_testnodedown(SimpleNamespace(gateway=SimpleNamespace(id="gw1"), workeroutput={}), None)
     run.finishes(one("pass"))
     run.ends()
     assert run.footer.broke == ""
+
+
+def test_what_a_process_repeated_at_its_end_counts() -> None:
+    run = Run(planned=2)
+    run.doubts()
+    run.announced.clear()
+    run.finishes(one("pass"))
+    assert run.announced == ["1 scenarios are in doubt and are repeated one by one"]
+    run.process_ends(one("fail", finding("add.lifo")))
+    assert run.ends() == 1
+    assert (run.footer.verdicts, run.footer.broke) == ({"fail": 1, "pass": 1}, "")
+
+
+def test_a_doubtful_scenario_that_no_process_returned_is_missing() -> None:
+    run = Run(planned=2)
+    run.doubts()
+    run.finishes(one("pass"))
+    assert run.ends() != 0
+    assert run.footer.broke
 
 
 def test_text_of_any_kind_in_the_handshake_gets_into_the_header() -> None:

@@ -17,6 +17,7 @@ from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import FrozenClock
 from conformance.participants.expect import Mismatch
 from conformance.participants.handles import QueueHandle
+from conformance.participants.marks import Scenario
 from conformance.participants.pending import Pending
 from conformance.participants.transcript import RecordedCall, Transcript
 from conformance.scenarios.support.races import let_arrive
@@ -25,7 +26,15 @@ from conformance.servers.opening import RedisInstance as ServerType
 
 from .miniature_drivers import BenchOf
 from .small_scenarios import ASKS, NOTHING_TO_SAY, MiniatureDrivers, summary, tried
-from .tap_scenarios import FORGETS_TO_RELEASE, IS_HELD, IS_HURT_ALONE, LEFT_IN_FORCE, WAITS_IN_VAIN
+from .tap_scenarios import (
+    FORGETS_TO_RELEASE,
+    IS_HELD,
+    IS_HURT_ALONE,
+    LEFT_IN_FORCE,
+    WAITS_FOR_ASLEEP,
+    WAITS_FOR_AWAKE,
+    WAITS_IN_VAIN,
+)
 
 
 def test_a_participant_can_be_held(bench_of: BenchOf, mini: MiniatureDrivers) -> None:
@@ -60,6 +69,17 @@ def test_a_command_that_never_comes_is_shown_with_what_came(bench_of: BenchOf, m
     evidence = tried(WAITS_IN_VAIN, bench_of(mini(), mini()))
     assert "expected within 50 ms, got call 1 of LPUSH, before-send: reached 0 of 1 times" in evidence.error
     assert "HSET" in evidence.error
+
+
+@pytest.mark.parametrize(
+    ("waits", "gives_up"), [pytest.param(WAITS_FOR_AWAKE, True), pytest.param(WAITS_FOR_ASLEEP, False)]
+)
+def test_only_a_wait_for_an_awake_client_ends_early(
+    waits: Scenario, bench_of: BenchOf, mini: MiniatureDrivers, *, gives_up: bool
+) -> None:
+    (ran_out,) = tried(waits, bench_of(mini(), mini())).findings
+    assert ran_out.expected == "within 1500 ms"
+    assert ("gave up after" in ran_out.actual) == gives_up
 
 
 def _sends(*words: str) -> dict[str, Handler | None]:

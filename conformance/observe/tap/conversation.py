@@ -24,13 +24,31 @@ from conformance.observe.tap.socket_writer import SilentDirection, SocketWriter
 
 UNIX = "unix:"
 FREE_CALLS = 500
-"""Calls of a connection in one second that are not delayed."""
+"""Calls of a client in one second that are not delayed."""
 PAUSE_S = 0.005
-"""The time that each further call of the second is kept waiting.
+"""The time that each further call of the second is kept waiting."""
 
-A client that asks Redis without a pause would otherwise use up the processor that all others need; it notices no more
-than a slow network. A pipeline is not delayed: only calls that wait for their reply count.
-"""
+
+class CallRate:
+    """The calls of a client in the current second.
+
+    A client that asks Redis without a pause would use up the processor that all others need; if its calls are delayed,
+    it notices no more than a slow network. A pipeline is not delayed: only calls that wait for their reply count.
+    """
+
+    def __init__(self) -> None:
+        self._second, self._calls = 0, 0
+
+    def count(self, at_s: float) -> None:
+        """Count a call at this time (s, monotonic)."""
+        second = int(at_s)
+        self._calls = self._calls + 1 if second == self._second else 1
+        self._second = second
+
+    @property
+    def is_flood(self) -> bool:
+        """Whether the next call is delayed."""
+        return self._calls > FREE_CALLS
 
 
 class Conversation:
@@ -48,6 +66,7 @@ class Conversation:
         rules: RuleBook,
         recording: Recording,
         addresses: ClusterAddresses,
+        rate: CallRate,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.number = number
@@ -73,13 +92,7 @@ class Conversation:
         self._client_ended = False
         self._redis_ended = False
         self.is_cut = False
-        self._calls = 0
-        self._second = 0
-
-    @property
-    def is_flooding(self) -> bool:
-        """Whether the client has made so many calls in this second that the next one is delayed."""
-        return self._calls > FREE_CALLS
+        self.rate = rate
 
     def from_client(self, data: bytes) -> None:
         """Split the client's bytes into commands, and pass them on according to the rules."""
@@ -171,9 +184,7 @@ class Conversation:
         # Waiting commands count too: the client has sent them without waiting, which is what a pipeline is.
         command.in_flight = len(self._pairing.awaited) + len(self._waiting)
         if command.in_flight == 0:
-            second = int(command.arrived_s)
-            self._calls = self._calls + 1 if second == self._second else 1
-            self._second = second
+            self.rate.count(command.arrived_s)
         # On arrival, not when sent: the `where` of a rule may ask for the transaction of a command that still waits.
         self._transactions.arrived(command)
         self._recording.open(command)
@@ -362,7 +373,7 @@ class ClientSide(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """The client has sent bytes."""
         self._conversation.from_client(data)
-        if self._conversation.is_flooding:
+        if self._conversation.rate.is_flood:
             self.set_reading(False)
             asyncio.get_running_loop().call_later(PAUSE_S, self.set_reading, True)
 

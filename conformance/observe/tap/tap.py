@@ -20,7 +20,7 @@ from functools import partial
 from typing import Self, TypeVar
 
 from conformance.observe.tap.cluster import ClusterAddresses, NoClusterAddresses
-from conformance.observe.tap.conversation import ClientSide, Conversation
+from conformance.observe.tap.conversation import CallRate, ClientSide, Conversation
 from conformance.observe.tap.interference import TapConditions, TapSilence
 from conformance.observe.tap.loop import LoopThread
 from conformance.observe.tap.recording import KEPT_ARGUMENT_BYTES, Recording
@@ -75,6 +75,7 @@ class Tap:
         self._servers: list[asyncio.Server] = []
         self._live: dict[int, Conversation] = {}
         self._connections = 0
+        self._rate = CallRate()
         self._conditions = TapConditions(self._live)
         self._loop: LoopThread | None = None
 
@@ -217,7 +218,12 @@ class Tap:
     def _accept(self, node: str) -> ClientSide:
         self._connections += 1
         conversation = Conversation(
-            self._connections, node, rules=self._rules, recording=self.recording, addresses=self._addresses
+            self._connections,
+            node,
+            rules=self._rules,
+            recording=self.recording,
+            addresses=self._addresses,
+            rate=self._rate,
         )
         self._live[conversation.number] = conversation
         # Before the first byte: during an outage a new connection must not be faster than the condition.

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import redis as redis_py
 
+from conformance.observe.tap.conversation import FREE_CALLS, PAUSE_S, CallRate
 from conformance.observe.tap.recording import NotSeen
 from conformance.observe.tap.resp import encode_command
 from conformance.observe.tap.rules import BlackHole, Cut, Hold, Trigger
@@ -55,6 +56,25 @@ def test_a_real_client_works_in_both_protocols(tap: Tap, redis: Any, protocol: i
             listener.punsubscribe()
             assert _kinds(listener, 3) == ["unsubscribe", "unsubscribe", "punsubscribe"]
     assert not [record for record in tap.recording.commands() if record.fate != "answered"]
+
+
+def test_a_client_that_asks_without_a_pause_is_delayed(tap: Tap, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conformance.observe.tap.conversation.FREE_CALLS", 0)
+    wire.ask("PING")
+    # The loop's timer may fire a little early.
+    assert wire.quickest_s("PING") >= PAUSE_S / 2
+    assert len(tap.recording.commands()) == 6
+
+
+def test_a_second_has_its_free_calls() -> None:
+    rate = CallRate()
+    floods = []
+    for number in range(FREE_CALLS + 1):
+        rate.count(7.0 + number / 1000)
+        floods.append(rate.is_flood)
+    assert floods == [*[False] * FREE_CALLS, True]
+    rate.count(8.0)
+    assert not rate.is_flood
 
 
 def test_big_values_in_both_directions(tap: Tap, wire: Wire, redis: Any) -> None:
