@@ -287,24 +287,28 @@ class LoopWorker(WorkerHandle):
         """Give the processor its outcome, and wait until the job has left `active` or Redis has refused that."""
         mark = self.caller.sent_so_far()
         self.caller.call(ending, handle=loop.handle)
-        refused_s = None
         try:
             with self.caller.waiting("the worker's loop ends its job", HAND_OVER_MS, prompt=True) as wait:
-                while loop.job in self.redis.elements("active") and wait.left_ms > 0:
-                    if refused_s is None and self._was_refused(loop, mark):
-                        refused_s = time.monotonic()
-                    # A refused outcome may be followed by another attempt, such as the failure of a refused delay.
-                    if refused_s is not None and (time.monotonic() - refused_s) * 1000 > QUIET_MS:
-                        return
-                    if held_back:
-                        # The same job may be back: it is retried, and the loop has taken it again.
-                        self._check_held_back(loop, within_ms=0)
+                while self._is_active(loop, held_back=held_back) and not self._was_refused(loop, mark):
+                    if wait.left_ms <= 0:
+                        raise wait.mismatch("the worker's loop ends its job", "it is still active")
                     self.caller.cancellation.sleep(LOOK_EVERY_MS / 1000)
-                if wait.left_ms <= 0:
-                    raise wait.mismatch("the worker's loop ends its job", "it is still active")
         except Mismatch:
             # `_check_moved` reports it, with the reason that the keys show.
             return
+        # A refused outcome may be followed by another attempt, such as the failure of a refused delay.
+        ends_s = time.monotonic() + QUIET_MS / 1000
+        while self._is_active(loop, held_back=held_back) and time.monotonic() < ends_s:
+            self.caller.cancellation.sleep(LOOK_EVERY_MS / 1000)
+
+    def _is_active(self, loop: JobLoop, *, held_back: bool) -> bool:
+        """Whether the loop's job is in `active`. `held_back`: raises LoopNotHeldBack if the loop has taken another."""
+        if loop.job not in self.redis.elements("active"):
+            return False
+        if held_back:
+            # The same job may be back: it is retried, and the loop has taken it again.
+            self._check_held_back(loop, within_ms=0)
+        return True
 
     def _was_refused(self, loop: JobLoop, mark: int) -> bool:
         """Whether Redis has replied to a script that ends the job, which is still active."""
