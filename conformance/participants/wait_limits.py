@@ -32,6 +32,8 @@ LEAST_MS = 1000
 SLOWER_THAN_ORACLE = 5
 LATER_THAN_BEFORE = 2
 """Factors for slow clients and busy machines: a wait that could still hold must not be cut short."""
+MOST_LATER_MS = 6000
+"""Clients look for work every 5 s at the latest, as far as we know."""
 ROUNDING_MS = 2
 LEAST_SLACK_MS = 400
 """Less starvation than this excuses no wait, however slow the oracle was."""
@@ -47,15 +49,18 @@ class WaitHistory:
     def __init__(self) -> None:
         self._slowest_of_oracle: dict[str, float] = {}
         self._in_vain_ms = 0.0
-        self.latest_ms = 0.0
-        """How much later than the oracle a wait of the client held at most."""
+        self._latest: dict[str, float] = {}
 
     def held(self, who: Waiter, sentence: str, after_ms: float, oracle_ms: float | None) -> None:
         """Record that a wait held. `oracle_ms`: the time that the oracle needed, if it is known."""
         if who == "oracle":
             self._slowest_of_oracle[sentence] = max(self._slowest_of_oracle.get(sentence, 0.0), after_ms)
         elif oracle_ms is not None:
-            self.latest_ms = max(self.latest_ms, after_ms - oracle_ms)
+            self._latest[sentence] = max(self.latest_ms(sentence), after_ms - oracle_ms)
+
+    def latest_ms(self, sentence: str) -> float:
+        """How much later than the oracle's such a wait of the client held at most; 0 if never later."""
+        return self._latest.get(sentence, 0.0)
 
     def spent_in_vain(self, ms: float) -> None:
         """Count time that was waited because of the client."""
@@ -171,7 +176,7 @@ class WaitLimits:
             shortened = self._history.is_budget_used and not self._sides
             return max(LEAST_MS, wait.within_ms / SHARE_OF_DEADLINE) if shortened else None
         # The largest of the three: shortening may save time, but must never change a verdict.
-        later_ms = oracle_ms + LATER_THAN_BEFORE * self._history.latest_ms
+        later_ms = oracle_ms + min(MOST_LATER_MS, LATER_THAN_BEFORE * self._history.latest_ms(wait.sentence))
         enough_ms = wait.progress_ms + max(LEAST_MS, SLOWER_THAN_ORACLE * oracle_ms, later_ms)
         # Asked last, and only once the time is up: it reads the recorded traffic.
         ends = wait.spent_ms < enough_ms or self._history.is_budget_used or wait.is_awake()

@@ -90,6 +90,10 @@ def test_a_client_that_was_late_before_gets_more_time(scenes: Scenes) -> None:
     scenes.holds(patience, "oracle", 100)
     scenes.holds(patience, "client", 2100)
     assert scenes.differential(oracle_ms=100) == 4000
+    scenes.holds(patience, "oracle", 100)
+    scenes.holds(patience, "client", 12_000)
+    assert scenes.differential(oracle_ms=100) == 6000
+    assert scenes.runs_out(patience, "another sentence", awake=True) == WITHIN_MS
 
 
 def test_a_slow_client_that_makes_progress_gets_its_whole_deadline(scenes: Scenes) -> None:
