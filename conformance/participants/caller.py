@@ -117,6 +117,7 @@ class Caller:
         self._opened: dict[str, lifecycle.Open] = {}
         self._own: set[str] = set()
         self._pending: list[Pending[Any]] = []
+        self._calls = 0
 
     def share(self, other: Caller) -> None:
         """Use the driver together with another caller: handle names stay unique, and their calls have one order."""
@@ -133,8 +134,15 @@ class Caller:
         self.transcript.step = f"waiting until {sentence}"
         # A partner is not under test: its waits are not cut short, as the oracle's are not.
         who: Waiter = "client" if self.role == "client" else "oracle"
-        mark = self.sent_so_far()
-        with self.wait_limits.wait(who, sentence, within_ms, lambda: prompt or self.is_awake_since(mark)) as wait:
+        mark, calls = self.sent_so_far(), self._calls
+
+        def is_awake() -> bool:
+            # A client that the kit asks something is awake because of that.
+            return prompt or (self._calls == calls and not self.transcript.disturbed and self.is_awake_since(mark))
+
+        with self.wait_limits.wait(
+            who, sentence, within_ms, is_awake=is_awake, is_disturbed=lambda: self.transcript.disturbed
+        ) as wait:
             try:
                 yield wait
             except Mismatch:
@@ -209,6 +217,7 @@ class Caller:
         # Before sending: a call whose scenario is over would change Redis after the last snapshot.
         self.cancellation.check()
         self.transcript.stop_if_reached()
+        self._calls += 1
         self.transcript.step = f"the call {type(op).op}"
         started = time.perf_counter()
         try:

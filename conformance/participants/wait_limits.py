@@ -6,11 +6,12 @@ ends early with the same finding, if all of this holds:
 - the oracle's wait held;
 - since the client's last progress, much more time has passed than the oracle needed for the whole, and more than the
   client was ever later than the oracle;
-- the client is awake: it has sent commands since the start of the wait, and none of them blocks.
+- the client is awake: it has sent commands since the start of the wait without being asked to, and none of them blocks.
 
 A client that sleeps may still wake up (some look every 5 s), so its waits get their whole deadline, until they have
-taken BUDGET_MS in vain in this process: then they count as those of a client that does nothing. On a shared queue the
-oracle then waits as little for what the client should do.
+taken BUDGET_MS in vain in this process: then they count as those of a client that does nothing, unless it has been late
+before or the kit has disturbed it (SLEEP_MS). On a shared queue the oracle then waits as little for what the client
+should do.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ LEAST_MS = 1000
 SLOWER_THAN_ORACLE = 5
 LATER_THAN_BEFORE = 2
 """Factors for slow clients and busy machines: a wait that could still hold must not be cut short."""
-MOST_LATER_MS = 6000
-"""Clients look for work every 5 s at the latest, as far as we know."""
+SLEEP_MS = 6000
+"""Clients that we know look for work, or for Redis, every 5 s at the latest."""
 ROUNDING_MS = 2
 LEAST_SLACK_MS = 400
 """Less starvation than this excuses no wait, however slow the oracle was."""
@@ -71,6 +72,11 @@ class WaitHistory:
         return self._slowest_of_oracle.get(sentence)
 
     @property
+    def was_late(self) -> bool:
+        """Whether any wait of the client held much later than the oracle's."""
+        return max(self._latest.values(), default=0.0) >= LEAST_MS
+
+    @property
     def is_budget_used(self) -> bool:
         """Whether the client's waits have taken so much time in vain that further ones get less."""
         return self._in_vain_ms >= BUDGET_MS
@@ -86,6 +92,7 @@ class Wait:
     number: int
     within_ms: int
     is_awake: Callable[[], bool]
+    is_disturbed: Callable[[], bool]
 
     def __post_init__(self) -> None:
         self._started = self.limits.now()
@@ -146,14 +153,21 @@ class WaitLimits:
 
     @contextmanager
     def wait(
-        self, who: Waiter, sentence: str, within_ms: int, is_awake: Callable[[], bool] = lambda: False
+        self,
+        who: Waiter,
+        sentence: str,
+        within_ms: int,
+        *,
+        is_awake: Callable[[], bool] = lambda: False,
+        is_disturbed: Callable[[], bool] = lambda: False,
     ) -> Iterator[Wait]:
         """One wait: it holds if the block ends normally, and has run out if the block raises Mismatch.
 
-        `is_awake`: whether the client has sent commands since the start of the wait and waits for none.
+        `is_awake`: whether the client has sent commands since the start of the wait by itself, and waits for none.
+        `is_disturbed`: whether the kit has disturbed its connections.
         """
         self._started[who, sentence] += 1
-        wait = Wait(self, who, sentence, self._started[who, sentence], within_ms, is_awake)
+        wait = Wait(self, who, sentence, self._started[who, sentence], within_ms, is_awake, is_disturbed)
         try:
             yield wait
         except Mismatch:
@@ -176,11 +190,14 @@ class WaitLimits:
             shortened = self._history.is_budget_used and not self._sides
             return max(LEAST_MS, wait.within_ms / SHARE_OF_DEADLINE) if shortened else None
         # The largest of the three: shortening may save time, but must never change a verdict.
-        later_ms = oracle_ms + min(MOST_LATER_MS, LATER_THAN_BEFORE * self._history.latest_ms(wait.sentence))
+        later_ms = oracle_ms + min(SLEEP_MS, LATER_THAN_BEFORE * self._history.latest_ms(wait.sentence))
         enough_ms = wait.progress_ms + max(LEAST_MS, SLOWER_THAN_ORACLE * oracle_ms, later_ms)
         # Asked last, and only once the time is up: it reads the recorded traffic.
-        ends = wait.spent_ms < enough_ms or self._history.is_budget_used or wait.is_awake()
-        return enough_ms if ends else None
+        if wait.spent_ms < enough_ms or wait.is_awake():
+            return enough_ms
+        if not self._history.is_budget_used:
+            return None
+        return max(enough_ms, SLEEP_MS) if wait.is_disturbed() or self._history.was_late else enough_ms
 
     def _enough_of_the_partner_ms(self, wait: Wait) -> float | None:
         if not self._history.is_budget_used:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from conformance.participants.expect import Mismatch, equal
@@ -56,30 +55,28 @@ def waits_in_vain(client: Participant) -> None:
         barrier.wait(within_ms=50)
 
 
-def _waits(client: Participant, probe: Callable[[], object]) -> None:
-    client.eventually(probe, lambda _: client.role == "oracle", "it holds", within_ms=1500)
+@scenario(HARMLESS)
+def waits_for_more(client: Participant) -> None:
+    """What only the oracle's queue has."""
+    queue = client.queue()
+    client.eventually(lambda: queue.redis.exists("meta"), lambda _: client.role == "oracle", "it holds", within_ms=1500)
 
 
 @scenario(HARMLESS)
-def waits_for_an_awake_client(client: Participant) -> None:
-    """The client sends commands meanwhile."""
-    _waits(client, client.queue().pause)
+def asks_for_more(client: Participant) -> None:
+    """The kit itself makes the client send commands."""
+    queue = client.queue()
+    client.eventually(queue.pause, lambda _: client.role == "oracle", "it holds", within_ms=1500)
 
 
-@scenario(HARMLESS)
-def waits_for_a_client_that_sleeps(client: Participant) -> None:
-    """The client sends nothing."""
-    _waits(client, lambda: client.redis().field("meta", "paused"))
-
-
-IS_HELD, FORGETS_TO_RELEASE, IS_HURT_ALONE, WAITS_IN_VAIN, WAITS_FOR_AWAKE, WAITS_FOR_ASLEEP = (
+IS_HELD, FORGETS_TO_RELEASE, IS_HURT_ALONE, WAITS_IN_VAIN, WAITS_FOR_MORE, ASKS_FOR_MORE = (
     vars(test)["scenario"]
     for test in (
         is_held,
         forgets_to_release,
         is_hurt_alone,
         waits_in_vain,
-        waits_for_an_awake_client,
-        waits_for_a_client_that_sleeps,
+        waits_for_more,
+        asks_for_more,
     )
 )

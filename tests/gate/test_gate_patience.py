@@ -12,6 +12,7 @@ from conformance.participants.wait_limits import (
     LEAST_MS,
     LEAST_SLACK_MS,
     SHARE_OF_DEADLINE,
+    SLEEP_MS,
     Waiter,
     WaitHistory,
     WaitLimits,
@@ -48,7 +49,7 @@ class Scenes:
     ) -> float:
         """How long the client (or its partner) waits, in ms; it looks every 100 ms, and its delay is not counted."""
         started = self.clock.now
-        with contextlib.suppress(Mismatch), patience.wait(who, sentence, WITHIN_MS, lambda: awake) as wait:
+        with contextlib.suppress(Mismatch), patience.wait(who, sentence, WITHIN_MS, is_awake=lambda: awake) as wait:
             for _ in range(1000):
                 self.clock.now += 0.1
                 if wait.left_ms <= 0:
@@ -99,7 +100,7 @@ def test_a_client_that_was_late_before_gets_more_time(scenes: Scenes) -> None:
 def test_a_slow_client_that_makes_progress_gets_its_whole_deadline(scenes: Scenes) -> None:
     patience = scenes.patience()
     scenes.holds(patience, "oracle", 20)
-    with patience.wait("client", SENTENCE, WITHIN_MS, lambda: True) as wait:
+    with patience.wait("client", SENTENCE, WITHIN_MS, is_awake=lambda: True) as wait:
         for _ in range(18):
             scenes.clock.now += 0.8
             assert wait.left_ms > 0
@@ -112,6 +113,23 @@ def test_a_client_that_sleeps_in_vain_everywhere_has_a_budget(scenes: Scenes) ->
     in_vain = scenes.runs_out(scenes.patience(sides=False), "another sentence")
     assert in_vain == WITHIN_MS / SHARE_OF_DEADLINE // 500 * 500
     assert scenes.runs_out(scenes.patience()) == WITHIN_MS, "the oracle's own wait may still hold"
+
+
+def test_a_client_that_was_disturbed_or_late_before_gets_time_to_wake_up_also_after_the_budget(scenes: Scenes) -> None:
+    scenes.use_up_budget()
+    patience = scenes.patience()
+    scenes.holds(patience, "oracle", 20)
+    with (
+        pytest.raises(Mismatch),
+        patience.wait("client", SENTENCE, WITHIN_MS, is_disturbed=lambda: True) as wait,
+    ):
+        scenes.clock.now += 1.1
+        assert wait.left_ms == pytest.approx(SLEEP_MS - 1100)
+        raise wait.mismatch(SENTENCE, "nothing")
+    assert scenes.differential(awake=False) == LEAST_MS
+    scenes.holds(patience, "oracle", 20, "another")
+    scenes.holds(patience, "client", 4000, "another")
+    assert scenes.differential(awake=False) == SLEEP_MS
 
 
 def test_on_one_queue_the_partner_shares_the_budget(scenes: Scenes) -> None:
@@ -147,7 +165,7 @@ def test_the_oracle_is_never_hurried(scenes: Scenes) -> None:
 def test_the_finding_is_the_same_and_says_how_long_was_waited(scenes: Scenes) -> None:
     patience = scenes.patience()
     scenes.holds(patience, "oracle", 20)
-    with patience.wait("client", SENTENCE, WITHIN_MS, lambda: True) as wait:
+    with patience.wait("client", SENTENCE, WITHIN_MS, is_awake=lambda: True) as wait:
         scenes.clock.now += 2
         assert wait.left_ms <= 0
         mismatch = wait.mismatch(SENTENCE, "nothing")

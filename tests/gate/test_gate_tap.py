@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from types import SimpleNamespace
 from typing import Any, cast
@@ -27,12 +28,12 @@ from conformance.servers.opening import RedisInstance as ServerType
 from .miniature_drivers import BenchOf
 from .small_scenarios import ASKS, NOTHING_TO_SAY, MiniatureDrivers, summary, tried
 from .tap_scenarios import (
+    ASKS_FOR_MORE,
     FORGETS_TO_RELEASE,
     IS_HELD,
     IS_HURT_ALONE,
     LEFT_IN_FORCE,
-    WAITS_FOR_ASLEEP,
-    WAITS_FOR_AWAKE,
+    WAITS_FOR_MORE,
     WAITS_IN_VAIN,
 )
 
@@ -71,13 +72,38 @@ def test_a_command_that_never_comes_is_shown_with_what_came(bench_of: BenchOf, m
     assert "HSET" in evidence.error
 
 
+def _pings_by_itself() -> dict[str, Handler | None]:
+    """Operations of a driver whose handles send a command every 20 ms until a reset."""
+    pinging: set[asyncio.Task[None]] = set()
+
+    async def ping(address: str) -> None:
+        async with redis.asyncio.Redis.from_url(f"redis://{address}") as client:
+            while True:
+                await client.ping()
+                await asyncio.sleep(0.02)
+
+    async def open_handle(_handle: str | None, args: Json) -> Json:
+        pinging.add(asyncio.get_running_loop().create_task(ping(args["redis"]["nodes"][0])))
+        return {}
+
+    async def reset(_handle: str | None, _args: Json) -> Json:
+        for task in pinging:
+            task.cancel()
+        await asyncio.gather(*pinging, return_exceptions=True)
+        pinging.clear()
+        return {}
+
+    return {"open": open_handle, "reset": reset}
+
+
 @pytest.mark.parametrize(
-    ("waits", "gives_up"), [pytest.param(WAITS_FOR_AWAKE, True), pytest.param(WAITS_FOR_ASLEEP, False)]
+    ("waits", "is_awake", "gives_up"),
+    [(WAITS_FOR_MORE, True, True), (WAITS_FOR_MORE, False, False), (ASKS_FOR_MORE, False, False)],
 )
-def test_only_a_wait_for_an_awake_client_ends_early(
-    waits: Scenario, bench_of: BenchOf, mini: MiniatureDrivers, *, gives_up: bool
+def test_only_a_wait_for_a_client_that_is_awake_by_itself_ends_early(
+    waits: Scenario, bench_of: BenchOf, mini: MiniatureDrivers, *, is_awake: bool, gives_up: bool
 ) -> None:
-    (ran_out,) = tried(waits, bench_of(mini(), mini())).findings
+    (ran_out,) = tried(waits, bench_of(mini(), mini(ops=_pings_by_itself() if is_awake else {}))).findings
     assert ran_out.expected == "within 1500 ms"
     assert ("gave up after" in ran_out.actual) == gives_up
 
