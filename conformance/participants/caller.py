@@ -125,6 +125,11 @@ class Caller:
         self._handles, self.wait_limits = other._handles, other.wait_limits
         self.closed_loops = other.closed_loops
 
+    @property
+    def waiter(self) -> Waiter:
+        """Whose waits its waits are: a partner is not under test, so they are not cut short, as the oracle's."""
+        return "client" if self.role == "client" else "oracle"
+
     @contextmanager
     def waiting(self, sentence: str, within_ms: int, *, prompt: bool = False) -> Iterator[Wait]:
         """A wait for the condition that the sentence states. `prompt`: no client has to wake up for it.
@@ -132,8 +137,6 @@ class Caller:
         Raises OperationUnsupported instead of Mismatch if a call in another thread was unsupported.
         """
         self.transcript.step = f"waiting until {sentence}"
-        # A partner is not under test: its waits are not cut short, as the oracle's are not.
-        who: Waiter = "client" if self.role == "client" else "oracle"
         mark, calls = self.sent_so_far(), self._calls
 
         def is_awake() -> bool:
@@ -141,7 +144,7 @@ class Caller:
             return prompt or (self._calls == calls and not self.transcript.disturbed and self.is_awake_since(mark))
 
         with self.wait_limits.wait(
-            who, sentence, within_ms, is_awake=is_awake, is_disturbed=lambda: self.transcript.disturbed
+            self.waiter, sentence, within_ms, is_awake=is_awake, is_disturbed=lambda: self.transcript.disturbed
         ) as wait:
             try:
                 yield wait

@@ -34,7 +34,6 @@ from conformance.driver.errors import (
 from conformance.driver.ops import Op, lifecycle, worker
 from conformance.driver.ops.base import Flag, JobView, MaybeJob, Nothing
 from conformance.driver.ops.lifecycle import JobEvent
-from conformance.findings import Timing
 from conformance.participants.caller import Caller
 from conformance.participants.expect import Mismatch
 from conformance.participants.handles import WorkerHandle
@@ -76,6 +75,7 @@ CLAIMABLE = tuple(
 )
 """Keys of the jobs that a worker can claim, now or as soon as they are due."""
 
+HANDS_OVER = "the worker's loop passes the job to its processor"
 QUIET_MS = 500
 """If nothing was claimed after this time, there was no job; a blocked command shows that earlier."""
 
@@ -175,27 +175,26 @@ class LoopWorker(WorkerHandle):
 
     def _wait_for_rest(self, loop: JobLoop) -> None:
         """Wait until an idle loop is blocked in Redis: between two commands, it would survive a hasty close unseen."""
+        history, who = self.caller.wait_limits.history, self.caller.waiter
+        if history.never_blocks(who):
+            return
         deadline = time.monotonic() + QUIET_MS / 1000
-        while not self.caller.is_blocked_since(loop.opened) and time.monotonic() < deadline:
+        while not (blocked := self.caller.is_blocked_since(loop.opened)) and time.monotonic() < deadline:
             self.caller.cancellation.sleep(LOOK_EVERY_MS / 1000)
+        history.rested(who, blocked=blocked)
 
     def _next_job(self, loop: JobLoop, claim: ClaimWatch) -> JobEvent | None:
-        deadline = time.monotonic() + HAND_OVER_MS / 1000
-        while time.monotonic() < deadline:
-            self.caller.cancellation.check()
-            try:
-                # The event first: a job that was handed over must not be lost to "found nothing".
-                event = self.caller.wait_event(loop.handle, names={"job"}, deadline_ms=LOOK_EVERY_MS, where=None)
-                return msgspec.convert(event.args, JobEvent)
-            except EventTimeout:
-                if claim.found_nothing():
-                    return None
-        raise Mismatch(
-            "the worker's loop passes the job to its processor",
-            expected=f"within {HAND_OVER_MS} ms",
-            actual="no job",
-            timing=Timing.of_wait(HAND_OVER_MS),
-        )
+        with self.caller.waiting(HANDS_OVER, HAND_OVER_MS, prompt=True) as wait:
+            while wait.left_ms > 0:
+                self.caller.cancellation.check()
+                try:
+                    # The event first: a job that was handed over must not be lost to "found nothing".
+                    event = self.caller.wait_event(loop.handle, names={"job"}, deadline_ms=LOOK_EVERY_MS, where=None)
+                    return msgspec.convert(event.args, JobEvent)
+                except EventTimeout:
+                    if claim.found_nothing():
+                        return None
+            raise wait.mismatch(HANDS_OVER, "no job")
 
     # Ending.
 

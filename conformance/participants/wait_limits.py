@@ -40,6 +40,7 @@ LEAST_SLACK_MS = 400
 """Less starvation than this excuses no wait, however slow the oracle was."""
 BUDGET_MS = 20_000
 """Time that the waits for a client that sleeps may take in vain in one process, before all others are shortened."""
+RESTS_OF_A_POLLER = 3
 SHARE_OF_DEADLINE = 4
 """Once the budget is used up, a wait without an oracle's wait to compare with gets its deadline divided by this."""
 
@@ -50,6 +51,7 @@ class WaitHistory:
     def __init__(self) -> None:
         self._slowest_of_oracle: dict[str, float] = {}
         self._in_vain_ms = 0.0
+        self._rests: Counter[tuple[Waiter, bool]] = Counter()
         self._latest: dict[str, float] = {}
 
     def held(self, who: Waiter, sentence: str, after_ms: float, oracle_ms: float | None) -> None:
@@ -70,6 +72,14 @@ class WaitHistory:
     def slowest_of_oracle_ms(self, sentence: str) -> float | None:
         """The longest time until the oracle's wait held; None if it never held."""
         return self._slowest_of_oracle.get(sentence)
+
+    def rested(self, who: Waiter, *, blocked: bool) -> None:
+        """Record whether an idle worker was blocked in Redis after a while."""
+        self._rests[who, blocked] += 1
+
+    def never_blocks(self, who: Waiter) -> bool:
+        """Whether idle workers of this client seem to poll, so that none is worth waiting for until it is blocked."""
+        return self._rests[who, False] >= RESTS_OF_A_POLLER and not self._rests[who, True]
 
     @property
     def was_late(self) -> bool:
@@ -145,7 +155,7 @@ class WaitLimits:
         sides: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._history = history or WaitHistory()
+        self.history = history or WaitHistory()
         self._sides = sides
         self.now = now
         self._started: Counter[tuple[Waiter, str]] = Counter()
@@ -173,9 +183,9 @@ class WaitLimits:
         except Mismatch:
             # Only a full wait counts: a shortened one would confirm itself.
             if wait.spent_ms >= within_ms - ROUNDING_MS and (who == "client" or not self._sides):
-                self._history.spent_in_vain(within_ms)
+                self.history.spent_in_vain(within_ms)
             raise
-        self._history.held(who, sentence, wait.spent_ms, self.oracle_ms(wait))
+        self.history.held(who, sentence, wait.spent_ms, self.oracle_ms(wait))
         if who == "oracle":
             self._twins[sentence, wait.number] = wait.spent_ms
 
@@ -187,28 +197,28 @@ class WaitLimits:
         if oracle_ms is None:
             # Without the oracle's time there is no measure of "much longer", so the wait gets its whole deadline while
             # the client has not wasted too many of them. If the oracle's own wait goes on, it may still hold.
-            shortened = self._history.is_budget_used and not self._sides
+            shortened = self.history.is_budget_used and not self._sides
             return max(LEAST_MS, wait.within_ms / SHARE_OF_DEADLINE) if shortened else None
         # The largest of the three: shortening may save time, but must never change a verdict.
-        later_ms = oracle_ms + min(SLEEP_MS, LATER_THAN_BEFORE * self._history.latest_ms(wait.sentence))
+        later_ms = oracle_ms + min(SLEEP_MS, LATER_THAN_BEFORE * self.history.latest_ms(wait.sentence))
         enough_ms = wait.progress_ms + max(LEAST_MS, SLOWER_THAN_ORACLE * oracle_ms, later_ms)
         # Asked last, and only once the time is up: it reads the recorded traffic.
         if wait.spent_ms < enough_ms or wait.is_awake():
             return enough_ms
-        if not self._history.is_budget_used:
+        if not self.history.is_budget_used:
             return None
-        return max(enough_ms, SLEEP_MS) if wait.is_disturbed() or self._history.was_late else enough_ms
+        return max(enough_ms, SLEEP_MS) if wait.is_disturbed() or self.history.was_late else enough_ms
 
     def _enough_of_the_partner_ms(self, wait: Wait) -> float | None:
-        if not self._history.is_budget_used:
+        if not self.history.is_budget_used:
             return None
-        before_ms = self._history.slowest_of_oracle_ms(wait.sentence)
+        before_ms = self.history.slowest_of_oracle_ms(wait.sentence)
         enough_ms = wait.within_ms / SHARE_OF_DEADLINE if before_ms is None else SLOWER_THAN_ORACLE * before_ms
         return max(LEAST_MS, enough_ms)
 
     def oracle_ms(self, wait: Wait) -> float | None:
         """The time (ms) until the oracle's wait held; None if it did not."""
         if not self._sides:
-            return self._history.slowest_of_oracle_ms(wait.sentence)
+            return self.history.slowest_of_oracle_ms(wait.sentence)
         # The n-th wait of the client is compared with the n-th of the oracle: the first often includes a start-up.
         return self._twins.get((wait.sentence, wait.number))

@@ -191,3 +191,14 @@ def test_starvation_excuses_a_wait_if_it_took_the_time_that_was_needed(
     with patience.wait("client", SENTENCE, WITHIN_MS) as wait:
         scenes.clock.now += WITHIN_MS / 1000
         assert wait.mismatch(SENTENCE, "nothing").timing == Timing(within_ms=WITHIN_MS, slack_ms=slack_ms)
+
+
+def test_a_worker_that_was_never_blocked_polls() -> None:
+    history = WaitHistory()
+    for _ in range(3):
+        assert not history.never_blocks("client")
+        history.rested("client", blocked=False)
+    assert history.never_blocks("client")
+    assert not history.never_blocks("oracle")
+    history.rested("client", blocked=True)
+    assert not history.never_blocks("client")
