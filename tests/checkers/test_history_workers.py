@@ -105,6 +105,7 @@ def test_two_jobs_at_a_time_have_two_tokens() -> None:
     assert not problems("tokens", token_runs("t1", 41))
     # Runs of a process that died do not count for the next one.
     assert not problems("tokens", [*token_runs("t1", 30), handle(25, "opened")])
+    assert problems("tokens", [*token_runs("t1", 30), handle(25, "closing")])
 
 
 def test_a_closed_worker_has_run_what_it_fetched() -> None:

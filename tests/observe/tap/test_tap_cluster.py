@@ -130,6 +130,12 @@ def test_redirections_are_rewritten_and_nothing_else(before: bytes, after: bytes
     assert ADDRESSES.rewritten(sent_command(b"GET", b"k"), before) == after
 
 
+def test_without_a_cluster_an_address_in_a_reply_is_data(tap: Tap, wire: Wire, server: RedisInstance) -> None:
+    (address,) = tap.nodes
+    wire.send("EVAL", "return redis.error_reply(ARGV[1])", 0, f"MOVED 5 {address}")
+    assert wire.raw_reply() == f"-MOVED 5 {address}\r\n".encode()
+
+
 def test_nodes_that_are_not_known_stay_as_they_are() -> None:
     slots = b"*1\r\n*3\r\n:0\r\n:9\r\n*2\r\n$8\r\n10.0.0.9\r\n:7001\r\n"
     assert ADDRESSES.rewritten(sent_command(b"CLUSTER", b"SLOTS"), slots) == slots

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ import pytest
 import redis as redis_py
 
 from conformance.observe.tap.conversation import FREE_CALLS, PAUSE_S, CallRate
-from conformance.observe.tap.recording import NotSeen
+from conformance.observe.tap.recording import CommandRecord, NotSeen
 from conformance.observe.tap.resp import encode_command
 from conformance.observe.tap.rules import BlackHole, Cut, Hold, Trigger
 from conformance.observe.tap.socket_writer import RETRANSMIT_MS, RedisLink
@@ -281,6 +282,20 @@ def test_waiting_for_a_command(wire: Wire, tap: Tap) -> None:
         tap.recording.wait_for(lambda record: record.name == "GET", deadline_ms=20)
 
 
+def test_a_late_reply_ends_the_wait_for_it(tap: Tap, wire: Wire, redis: Any) -> None:
+    checked = threading.Event()
+
+    def has_reply(record: CommandRecord) -> bool:
+        checked.set()
+        return record.reply is not None
+
+    waiting = in_background(lambda: tap.recording.wait_for(has_reply, deadline_ms=6 * DEADLINE_MS))
+    wire.send("BLPOP", "late", "0")
+    assert checked.wait(DEADLINE_MS / 1000)
+    redis.lpush("late", "1")
+    assert waiting().name == "BLPOP"
+
+
 def test_latency_is_added_in_both_directions(tap: Tap, wire: Wire) -> None:
     wire.ask("PING")
     with tap.link(RedisLink(latency_ms=30)):
@@ -297,6 +312,11 @@ def test_a_link_with_loss_and_jitter_is_late_by_chance_and_never_out_of_order(ta
             wire.send("ECHO", str(number))
         assert [wire.reply() for _ in range(12)] == [str(number).encode() for number in range(12)]
         assert time.monotonic() - started >= RETRANSMIT_MS / 1000
+
+
+def test_packets_are_lost_at_the_chosen_rate() -> None:
+    link = RedisLink(loss=0.25, random=Random(1))
+    assert 200 < sum(link.delay_s() > 0 for _ in range(1000)) < 300
 
 
 def test_a_link_is_one_that_can_be() -> None:
@@ -486,6 +506,13 @@ def test_forgetting_up_to_a_command_keeps_the_later_ones(tap: Tap, wire: Wire) -
     assert [command.sequence for command in tap.recording.commands()] == [3]
     tap.forget(upto=2)
     assert [command.sequence for command in tap.recording.commands(after=2)] == [3]
+
+
+def test_a_closed_tap_leaves_no_thread_behind(server: RedisInstance) -> None:
+    before = threading.enumerate()
+    with Tap(server.nodes[0]):
+        assert threading.enumerate() != before
+    assert threading.enumerate() == before
 
 
 def test_a_tap_that_is_closed_can_be_healed(tap: Tap) -> None:
