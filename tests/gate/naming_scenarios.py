@@ -41,6 +41,19 @@ def test_adds(client: Participant) -> None:
 
 
 @scenario("add.plain.waits")
+def test_family(client: Participant) -> None:
+    """Bulks of jobs and of flows name parents and queues."""
+    queue, flow = client.queue(), client.flow()
+    parent, queue_key = queue.add("parent"), queue.redis.key("")[:-1]
+    [child] = queue.add_bulk(("child", {}, {"parent": {"id": parent, "queue": queue_key}}))
+    equal(queue.redis.field(child, "parentKey"), f"{queue_key}:{parent}", "the child of a bulk knows its parent")
+    below = {"name": "child", "queue": "below", "opts": {"jobId": "own"}}
+    [tree] = flow.add_bulk({"name": "parent", "queue": "q", "opts": {"jobId": "top"}, "children": [below]})
+    equal((tree.id, tree.queue, tree.children[0].queue), ("top", "q", "below"), "the answer names the queues")
+    equal(flow.get("top"), tree, "the flow is found by its id")
+
+
+@scenario("add.plain.waits")
 def test_own_loop(client: Participant) -> None:
     """Events bring ids, too."""
     events = client.events(lastEventId="0-0")
@@ -106,10 +119,11 @@ def test_loses_the_counter(client: Participant) -> None:
     equal(queue.add("b"), "1", "it starts again")
 
 
-WHOLE_LIFE, ADDS, OWN_LOOP, HANDOVER, NEEDS_NO_COUNT, NEEDS_THE_COUNT, LOSES_THE_COUNTER, TRIMMED, UNHEARD = (
+WHOLE_LIFE, FAMILY, ADDS, OWN_LOOP, HANDOVER, NEEDS_NO_COUNT, NEEDS_THE_COUNT, LOSES_THE_COUNTER, TRIMMED, UNHEARD = (
     vars(test)["scenario"]
     for test in (
         test_whole_life,
+        test_family,
         test_adds,
         test_own_loop,
         test_handover,

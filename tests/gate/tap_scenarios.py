@@ -69,7 +69,18 @@ def asks_for_more(client: Participant) -> None:
     client.eventually(queue.pause, lambda _: client.role == "oracle", "it holds", within_ms=1500)
 
 
-IS_HELD, FORGETS_TO_RELEASE, IS_HURT_ALONE, WAITS_IN_VAIN, WAITS_FOR_MORE, ASKS_FOR_MORE = (
+@scenario(HARMLESS)
+def is_forgotten(client: Participant) -> None:
+    """Redis appears to have lost its scripts: the client sends the text again, once."""
+    queue = client.queue()
+    queue.add()
+    with client.tap.forgotten_scripts():
+        equal([queue.add(), queue.add()], ["2", "3"], "every call succeeds")
+    refused = [command for command in client.tap.commands() if "NOSCRIPT" in str(command.reply)]
+    equal(len(refused), 1, "only the first call is refused")
+
+
+IS_HELD, FORGETS_TO_RELEASE, IS_HURT_ALONE, WAITS_IN_VAIN, WAITS_FOR_MORE, ASKS_FOR_MORE, IS_FORGOTTEN = (
     vars(test)["scenario"]
     for test in (
         is_held,
@@ -78,5 +89,6 @@ IS_HELD, FORGETS_TO_RELEASE, IS_HURT_ALONE, WAITS_IN_VAIN, WAITS_FOR_MORE, ASKS_
         waits_in_vain,
         waits_for_more,
         asks_for_more,
+        is_forgotten,
     )
 )

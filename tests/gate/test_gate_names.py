@@ -12,6 +12,7 @@ from conformance.driver.errors import OperationUnanswered, OperationUnsupported
 from conformance.environment.clients import Launch
 from conformance.gate.bench import Bench
 from conformance.participants.job_ids import JobIds
+from conformance.participants.key_translation import read_named
 from conformance.participants.marks import Scenario
 from conformance.participants.missing_answers import MissingValue
 from conformance.participants.names import Names
@@ -21,6 +22,7 @@ from conformance.servers import RedisInstance
 from .limited_in_process import LimitedDriver
 from .naming_scenarios import (
     ADDS,
+    FAMILY,
     HANDOVER,
     LOSES_THE_COUNTER,
     NEEDS_NO_COUNT,
@@ -93,6 +95,11 @@ def test_keys_of_others_under_the_fixed_prefix_stay(bench_with: BenchWith, serve
     assert summary(evidence) == NOTHING_TO_SAY
     assert keys(server) == before
     server.remove_prefix("bull")
+
+
+def test_families_are_the_same_under_other_names(bench_with: BenchWith) -> None:
+    evidence = tried(FAMILY, bench_with("--ids", "uuid", "--fixed-prefix", "bull"))
+    assert summary(evidence) == NOTHING_TO_SAY, evidence.findings
 
 
 def test_an_unchecked_result_is_not_missed(bench_with: BenchWith) -> None:
@@ -176,6 +183,14 @@ def test_a_duplicate_is_the_owner_again_and_takes_a_number() -> None:
     assert ids.duplicate_to_scenario("never reported") == "2"
 
 
+def test_a_duplicate_takes_its_number_in_the_middle_of_a_bulk() -> None:
+    ids = JobIds()
+    learned(ids, "x", counter=1)
+    learned(ids, "x", "y", counter=3)
+    assert (ids.to_scenario("x"), ids.to_scenario("y")) == ("1", "3")
+    assert ids.duplicate_to_scenario("never reported") == "2"
+
+
 def test_ids_restart_after_an_obliteration() -> None:
     ids = JobIds()
     learned(ids, "x", counter=1)
@@ -227,6 +242,17 @@ def test_full_keys_are_renamed_in_any_text() -> None:
     assert names.to_client("child bc1:q:1 failed") == "child bull:q-bc1:x failed"
     assert names.to_scenario({"bull:q-bc1:x": ['{"queueKey":"bull:q-bc1"}']}) == {"bc1:q:1": ['{"queueKey":"bc1:q"}']}
     assert names.to_scenario("bull:q:x") == "bull:q:x"
+
+
+def test_a_queue_whose_ids_are_not_counted_has_a_counter_for_the_comparison(server: RedisInstance) -> None:
+    names = Names("bc1")
+    learned(names.ids("q"), "x", "y")
+    with server.connect() as client:
+        client.rpush("bc1:q:wait", "x", "y")
+        actual, renamed = read_named(client, names)
+    server.remove_prefix("bc1")
+    assert {row.queue: row.value for row in renamed.counters} == {"q": "2"}
+    assert not actual.counters
 
 
 def test_full_keys_are_renamed_with_ids_of_any_characters() -> None:

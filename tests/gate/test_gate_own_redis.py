@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import redis
 
 from conformance.driver.errors import OperationUnsupported
 from conformance.environment.clients import NO_CLIENT, find_toolchain
@@ -72,6 +73,14 @@ def test_a_restart_without_persistence_loses_everything(client: Participant) -> 
         alone.redis.set("a", "b")
         alone.restart()
         assert alone.redis.get("a") is None
+
+
+def test_redis_is_away_inside_the_block_only(client: Participant) -> None:
+    with own_redis(client, appendonly="yes", appendfsync="always") as alone:
+        alone.redis.set("a", "b")
+        with alone.away(), pytest.raises(redis.ConnectionError):
+            alone.redis.ping()
+        assert alone.redis.get("a") == b"b"
 
 
 def test_evicting_ends_when_the_keys_are_gone_and_frees_the_memory(client: Participant) -> None:

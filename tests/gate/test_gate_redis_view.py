@@ -53,6 +53,13 @@ def test_a_job_is_in_every_container_that_holds_it(server: RedisInstance) -> Non
         assert [view.state(job) for job in ("1", "2", "3")] == [["paused"], ["paused", "failed"], []]
 
 
+def test_the_shortest_block_is_that_of_the_server(server: RedisInstance) -> None:
+    with server.connect() as connection:
+        version = tuple(map(int, connection.info("server")["redis_version"].split(".")))
+        shortest_s = RedisView(connection, Names("blocking"), "q").least_block_s
+    assert shortest_s == (0.001 if version >= (7, 0, 8) else 0.002)
+
+
 CHANGES: dict[str, tuple[Callable[[RedisView], object], tuple[str, ...], str, Any]] = {
     "DEL": (lambda view: view.delete("wait"), ("DEL", "p:q:wait"), "wait", None),
     "RENAME": (lambda view: view.rename("wait", "old"), ("RENAME", "p:q:wait", "p:q:old"), "old", ["2", "1"]),

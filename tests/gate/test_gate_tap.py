@@ -13,6 +13,7 @@ import redis.asyncio
 from conformance.driver.breakdowns import MOST_HANGS
 from conformance.driver.ops.lifecycle import Reset
 from conformance.driver.serve import Handler, Json
+from conformance.environment.clients import Launch
 from conformance.environment.drivers import OVER_TLS, TapPoint, place_tap
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import FrozenClock
@@ -25,11 +26,13 @@ from conformance.scenarios.support.races import let_arrive
 from conformance.servers import RedisInstance
 from conformance.servers.opening import RedisInstance as ServerType
 
+from .limited_in_process import LimitedDriver
 from .miniature_drivers import BenchOf
 from .small_scenarios import ASKS, NOTHING_TO_SAY, MiniatureDrivers, summary, tried
 from .tap_scenarios import (
     ASKS_FOR_MORE,
     FORGETS_TO_RELEASE,
+    IS_FORGOTTEN,
     IS_HELD,
     IS_HURT_ALONE,
     LEFT_IN_FORCE,
@@ -57,6 +60,11 @@ def test_one_participant_is_hurt_alone(bench_of: BenchOf, mini: MiniatureDrivers
     evidence = tried(IS_HURT_ALONE, bench_of(mini(), mini()))
     assert [finding.kind for finding in evidence.findings] == ["operation-failed"]
     assert evidence.error == ""
+
+
+def test_scripts_are_forgotten_until_their_text_is_sent_again(bench_of: BenchOf) -> None:
+    oracle, client = (LimitedDriver(Launch(name, []), seed=1) for name in ("oracle", "client"))
+    assert summary(tried(IS_FORGOTTEN, bench_of(oracle, client))) == NOTHING_TO_SAY
 
 
 def test_a_finding_shows_what_was_done_to_the_connection(bench_of: BenchOf, mini: MiniatureDrivers) -> None:
