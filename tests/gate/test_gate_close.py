@@ -1,16 +1,18 @@
-"""A close that never ends is a finding of its own, however the driver says so."""
+"""Deadlines of calls: a close that never ends is a finding of its own, and large data may take longer."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from conformance.driver.errors import DriverError, DriverHung, OperationIndeterminate
+from conformance.driver.ops.base import JobRef
 from conformance.ledger.loader import load_ledger
 from conformance.participants.caller import Caller
 from conformance.participants.expect import Mismatch
-from conformance.participants.handles import ParticipantHandle
+from conformance.participants.handles import ParticipantHandle, QueueHandle
 
 
 class FailingCaller:
@@ -43,3 +45,16 @@ def test_a_close_that_never_ends_belongs_to_its_own_requirement(error: Exception
 def test_a_close_that_loses_its_connection_stays_undecided() -> None:
     with pytest.raises(OperationIndeterminate):
         handle_that(undecided("connection-lost")).close()
+
+
+def test_a_job_of_10_mb_may_take_40_s_longer() -> None:
+    deadlines: list[int] = []
+
+    def call(*_: Any, deadline_ms: int, **__: Any) -> JobRef:
+        deadlines.append(deadline_ms)
+        return JobRef(id="1")
+
+    queue = QueueHandle(cast("Caller", SimpleNamespace(call=call)), "q", "queue-1")
+    for data in ("", "x" * 10_000_000):
+        queue.add(raw=data)
+    assert deadlines[1] - deadlines[0] == 40_000

@@ -18,6 +18,8 @@ from conformance.gate.trial_result import TrialResult
 from conformance.gate.verdicts import make_record, verdict_of
 from conformance.ledger.loader import load_ledger
 from conformance.ledger.operations import load_operations
+from conformance.observe.differences import difference
+from conformance.observe.moves import apart_from_moves
 from conformance.participants.clock import FROZEN_START_MS
 from conformance.participants.expect import equal
 from conformance.participants.marks import Scenario, scenario
@@ -215,6 +217,13 @@ def test_a_job_that_is_elsewhere_is_a_consequence_and_its_own_fields_are_not(
     )
     others = [finding.where for finding in both.findings if finding.source != "assertion"]
     assert others == ([] if second in ON_ITS_WAY else [SECOND[second].where])
+
+
+def test_children_in_other_queues_follow_a_moved_job_and_nothing_else_there_does() -> None:
+    moved = difference("wrong-state", "membership.state", "q:1", "wait", "active")
+    child = difference("missing-member", "dependency.pending", "below:2", "p:q:1", None)
+    marker = difference("missing-member", "marker.base", "below:marker", "0", None)
+    assert apart_from_moves([moved, child, marker], moving=False) == [marker]
 
 
 @pytest.mark.parametrize("hurt", ["disturb", "meanwhile"])

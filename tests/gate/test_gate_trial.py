@@ -88,7 +88,13 @@ def test_a_state_that_is_not_the_oracles_is_a_finding(
 
 
 @pytest.mark.parametrize(
-    ("reads", "broken"), [(1, []), (2, ["invariant.one-state", "invariant.kept-back"])], ids=["moves-on", "is-lost"]
+    ("reads", "broken"),
+    [
+        (1, []),
+        (2, ["invariant.one-state", "invariant.kept-back"]),
+        (3, ["handover.lost", "handover.lost", "invariant.kept-back"]),
+    ],
+    ids=["moves-on", "is-lost", "is-lost-between-them"],
 )
 def test_a_job_that_moved_while_its_keys_were_read_is_not_lost(
     mini: MiniatureDrivers, bench_of: BenchOf, monkeypatch: pytest.MonkeyPatch, reads: int, broken: list[str]

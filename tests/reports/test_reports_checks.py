@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from conformance.observe.keyspace import RawKey
 from conformance.observe.tables import Snapshot
 from conformance.servers import RedisInstance
 from reports.check import suspicions
+from reports.check.nearby import Asking, QueueNearby
 from reports.check.store_check import check_snapshot
 from reports.check.suspicions import Suspicion, SuspicionTally
 from reports.diff.checks import JOB_CHECKS, broken_jobs, broken_queue, judged
@@ -207,3 +210,12 @@ def test_the_suspicions_that_are_kept_are_the_oldest(monkeypatch: pytest.MonkeyP
         whole.merge(tally)
     assert [found.key for found in whole.all_kept] == ["q:9", "q:4"]
     assert whole.total == 7
+
+
+def test_the_beginning_of_an_unknown_hash_is_read_again(server: RedisInstance, prefix: str) -> None:
+    key = f"{prefix}:q:unknown"
+    with server.connect() as client, closing(Asking(RedisSource(redis=server.url, prefix=prefix))) as asking:
+        client.hset(key, "a", "b")
+        nearby = QueueNearby(asking, "q")
+        nearby.read_key(key)
+    assert nearby.raw == [RawKey(key=key, type="hash", value={"a": "b"})]

@@ -143,13 +143,15 @@ def test_small_stores_are_compared_without_java_spark_or_pandas(
     server: RedisInstance, prefix: str, tmp_path: Path
 ) -> None:
     write(server, prefix, plain_store(prefix))
-    words = ["diff", *[f"{server.url}#{prefix}"] * 2]
+    out = tmp_path / "out"
+    words = ["diff", *[f"{server.url}#{prefix}"] * 2, "--out", str(out)]
     code = f"import sys; from conformance.cli.main import main; sys.argv[1:] = {words!r}\ntry:\n main()\n"
     code += "finally:\n print({'pyspark', 'pandas'} & {*sys.modules})"
     environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "set()"
+    assert {"diff.html", "diff.json", "diff.md", "junit.xml"} <= {file.name for file in out.iterdir()}
 
 
 def pandas_comes_with_an_array(_: int) -> tuple[bool, int]:

@@ -577,6 +577,8 @@ def test_what_is_kept_is_what_was_read_in_as_many_buckets_or_fewer(
     assert dict(counted) == {table: len(rows) for table, rows in read.items() if rows}
     assert {count.queue for part in written for count in part.counts if count.generated} == {"many"}
     assert {count.event_limit for part in written for count in part.counts if count.queue == "many"} == {None, 77.0}
+    firsts = {(count.table, count.first_ms) for part in written for count in part.counts if count.queue == "q"}
+    assert {("jobs", ADDED), ("events", ADDED)} <= firsts
 
 
 @pytest.mark.parametrize("room", [True, False])

@@ -130,7 +130,7 @@ def test_redirections_are_rewritten_and_nothing_else(before: bytes, after: bytes
     assert ADDRESSES.rewritten(sent_command(b"GET", b"k"), before) == after
 
 
-def test_without_a_cluster_an_address_in_a_reply_is_data(tap: Tap, wire: Wire, server: RedisInstance) -> None:
+def test_without_a_cluster_an_address_in_a_reply_is_data(tap: Tap, wire: Wire) -> None:
     (address,) = tap.nodes
     wire.send("EVAL", "return redis.error_reply(ARGV[1])", 0, f"MOVED 5 {address}")
     assert wire.raw_reply() == f"-MOVED 5 {address}\r\n".encode()
