@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
-from itertools import groupby
+from itertools import groupby, takewhile
 from pathlib import Path
 
 from conformance.protocol.versions import SUPPORTED_ORACLES
@@ -66,7 +66,7 @@ def everything() -> list[Part]:
 
 
 def drawn(commit: str, run_s: float) -> list[Part]:
-    """What CI runs for a commit on a machine on which `make run` took `run_s` seconds."""
+    """The parts that CI runs for a commit on a machine on which `make run` took `run_s` seconds."""
     share = min(1.0, SLOWEST * RUN_S / run_s)
     number = int(sha256(commit.encode()).hexdigest()[:8], 16)
     chaos = f"--chaos-clients reference --chaos-seed {commit} --chaos-sample {round(24 * share)} -n 2"
@@ -83,14 +83,14 @@ def drawn(commit: str, run_s: float) -> list[Part]:
 
 @dataclass
 class Outcome:
-    """What has happened so far. `failed`, `second_try`: names of parts that failed, or passed only the second time."""
+    """The parts that failed, and those that passed only the second time. `folder`: their output."""
 
     folder: Path
     failed: list[str] = field(default_factory=list)
     second_try: list[str] = field(default_factory=list)
 
     def run(self, parts: Sequence[Part]) -> None:
-        """Run the parts of one lane; what they print goes into files."""
+        """Run the parts of one lane; their output goes into files."""
         for part in parts:
             started = time.monotonic()
             passed = self._passes(part, part.variables)
@@ -109,11 +109,11 @@ class Outcome:
         return ended.returncode == 0
 
     def output(self, target: str) -> Path:
-        """The file with what a part printed."""
+        """The file with the output of a part."""
         return self.folder / target
 
     def lines(self, target: str) -> list[str]:
-        """What the part printed, without the lines of its progress."""
+        """The output of a part, without the lines of its progress."""
         lines = self.output(target).read_text("utf-8", "replace").splitlines()
         return [line for line in lines if line.strip() and not line.split()[0].rpartition("/")[0].isdigit()]
 
@@ -136,9 +136,10 @@ def run(parts: Sequence[Part]) -> int:
 
 
 def not_run_and_closing(lines: Sequence[str]) -> list[str]:
-    """The names of the tests that were not drawn, and pytest's last line."""
-    first = next((number for number, line in enumerate(lines) if line.strip("= ") == "not run"), len(lines) - 1)
-    return list(lines[first:])
+    """The names of the tests that were not drawn, once although a second try repeats them, and pytest's last line."""
+    first = next((number for number, line in enumerate(lines) if line.strip("= ") == "not run"), len(lines))
+    names = takewhile(lambda line: not line.startswith("="), lines[first + 1 : -1])
+    return [*lines[first : first + 1], *names, *lines[-1:]]
 
 
 def main() -> int:

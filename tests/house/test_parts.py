@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parts import RUN_S, SLOWEST, WHOLE_RUNS, Part, drawn, everything, run
+from tests.parts import RUN_S, SLOWEST, WHOLE_RUNS, Part, drawn, everything, not_run_and_closing, run
 
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
@@ -62,6 +62,13 @@ def test_the_last_lines_say_what_passed_the_second_time_and_what_was_not_run(
         "tests/x.py: a, b",
         "1 passed in 1s",
     ]
+
+
+def test_tests_that_were_not_run_are_listed_once_after_a_second_try() -> None:
+    listed = ["== not run ==", "tests/x.py: a, b"]
+    first = [*listed, "== short test summary info ==", "FAILED tests/x.py::c", "1 failed in 2s"]
+    assert not_run_and_closing([*first, *listed, "1 passed in 1s"]) == [*listed, "1 passed in 1s"]
+    assert not_run_and_closing(["1 passed in 1s"]) == ["1 passed in 1s"]
 
 
 @pytest.mark.usefixtures("makefile")
