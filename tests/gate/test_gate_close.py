@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from conformance.driver.errors import DriverError, DriverHung, OperationIndeterminate
 from conformance.driver.ops.base import JobRef
 from conformance.ledger.loader import load_ledger
-from conformance.participants.caller import Caller
 from conformance.participants.expect import Mismatch
 from conformance.participants.handles import ParticipantHandle, QueueHandle
 
 
-class FailingCaller:
-    """A caller whose every call ends with this error."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-    def call(self, *_: Any, **__: Any) -> None:
-        raise self.error
-
-
 def handle_that(error: Exception) -> ParticipantHandle:
-    return ParticipantHandle(cast("Caller", FailingCaller(error)), "q", "worker-1")
+    return ParticipantHandle(Mock(call=Mock(side_effect=error)), "q", "worker-1")
 
 
 def undecided(code: Any) -> OperationIndeterminate:
@@ -48,13 +37,8 @@ def test_a_close_that_loses_its_connection_stays_undecided() -> None:
 
 
 def test_a_job_of_10_mb_may_take_40_s_longer() -> None:
-    deadlines: list[int] = []
-
-    def call(*_: Any, deadline_ms: int, **__: Any) -> JobRef:
-        deadlines.append(deadline_ms)
-        return JobRef(id="1")
-
-    queue = QueueHandle(cast("Caller", SimpleNamespace(call=call)), "q", "queue-1")
+    caller = Mock(call=Mock(return_value=JobRef(id="1")))
     for data in ("", "x" * 10_000_000):
-        queue.add(raw=data)
-    assert deadlines[1] - deadlines[0] == 40_000
+        QueueHandle(caller, "q", "queue-1").add(raw=data)
+    small_ms, large_ms = (call.kwargs["deadline_ms"] for call in caller.call.call_args_list)
+    assert large_ms - small_ms == 40_000

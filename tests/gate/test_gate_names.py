@@ -174,20 +174,12 @@ def test_the_users_own_ids_stay_and_count() -> None:
     assert (ids.to_client("mine"), ids.to_client("2")) == ("mine", "x")
 
 
-def test_a_duplicate_is_the_owner_again_and_takes_a_number() -> None:
+@pytest.mark.parametrize("later", [["x", "y"], ["xy"]], ids=["one by one", "a bulk"])
+def test_a_duplicate_is_the_owner_again_and_takes_a_number(later: list[str]) -> None:
     ids = JobIds()
-    learned(ids, "x")
-    learned(ids, "x")
-    learned(ids, "y")
+    for answers in ["x", *later]:
+        learned(ids, *answers)
     assert (ids.to_client("1"), ids.to_client("3")) == ("x", "y")
-    assert ids.duplicate_to_scenario("never reported") == "2"
-
-
-def test_a_duplicate_takes_its_number_in_the_middle_of_a_bulk() -> None:
-    ids = JobIds()
-    learned(ids, "x", counter=1)
-    learned(ids, "x", "y", counter=3)
-    assert (ids.to_scenario("x"), ids.to_scenario("y")) == ("1", "3")
     assert ids.duplicate_to_scenario("never reported") == "2"
 
 

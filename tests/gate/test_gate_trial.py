@@ -92,7 +92,7 @@ def test_a_state_that_is_not_the_oracles_is_a_finding(
     [
         (1, []),
         (2, ["invariant.one-state", "invariant.kept-back"]),
-        (3, ["handover.lost", "handover.lost", "invariant.kept-back"]),
+        (3, ["handover.lost"] * 2 + ["invariant.kept-back"]),
     ],
     ids=["moves-on", "is-lost", "is-lost-between-them"],
 )
