@@ -296,8 +296,8 @@ class LoopWorker(WorkerHandle):
             # `_check_moved` reports it, with the reason that the keys show.
             return
         # A refused outcome may be followed by another attempt, such as the failure of a refused delay.
-        ends_s = time.monotonic() + QUIET_MS / 1000
-        while self._is_active(loop, held_back=held_back) and time.monotonic() < ends_s:
+        deadline = time.monotonic() + QUIET_MS / 1000
+        while self._is_active(loop, held_back=held_back) and time.monotonic() < deadline:
             self.caller.cancellation.sleep(LOOK_EVERY_MS / 1000)
 
     def _is_active(self, loop: JobLoop, *, held_back: bool) -> bool:
