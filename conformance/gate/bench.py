@@ -91,9 +91,11 @@ class Bench:
         """Whether both oracle and client can run on a frozen clock."""
         return all("clock" in driver.living().ready.capabilities for driver in (self.oracle, self.client))
 
-    def clock(self, *, frozen: bool, cancellation: Cancellation | None = None) -> ParticipantClock:
+    def clock(
+        self, *, frozen: bool, ages_data: bool = False, cancellation: Cancellation | None = None
+    ) -> ParticipantClock:
         """Return a new clock for one participant."""
-        return FrozenClock() if frozen else RunningClock((cancellation or Cancellation()).sleep)
+        return FrozenClock() if frozen else RunningClock((cancellation or Cancellation()).sleep, ages_data=ages_data)
 
     def prefix(self) -> str:
         """Return a random prefix, independent of the seed because processes with equal seeds share one Redis."""

@@ -11,6 +11,7 @@ from conformance.gate.trial_result import TrialResult
 from conformance.observe.tables import Snapshot
 from conformance.participants.caller import Role
 from conformance.participants.cancellation import Cancellation
+from conformance.participants.clock import ParticipantClock
 from conformance.participants.expect import counted_checks
 from conformance.participants.key_translation import read_named
 from conformance.participants.marks import ASSIGNMENT, Scenario
@@ -61,13 +62,17 @@ class Execution:
         participant = self.bench.participant(
             role,
             names,
-            self.bench.clock(frozen=frozen, cancellation=self.cancellation),
+            self._clock(frozen, self.cancellation),
             self.cancellation,
             uses_loop_workers=self.bench.uses_loop_workers(),
         )
         participant.wait_limits = self._wait_limits
         self._participants.append(participant)
         return participant
+
+    def _clock(self, frozen: bool, cancellation: Cancellation) -> ParticipantClock:  # noqa: FBT001
+        """A clock for one side; only scenarios with clock `real` really wait."""
+        return self.bench.clock(frozen=frozen, ages_data=self.scenario.clock != "real", cancellation=cancellation)
 
     def run_apart(self, oracle: Participant, client: Participant) -> tuple[Side, Side]:
         """Run the steps once per participant, in parallel."""
@@ -119,7 +124,7 @@ class Execution:
         # Close first: open workers of the first attempt would go on in its queues, and take the machine's time.
         self.close_handles()
         cancellation = Cancellation()
-        clock = self.bench.clock(frozen=frozen, cancellation=cancellation)
+        clock = self._clock(frozen, cancellation)
         uses_loop_workers = self.bench.uses_loop_workers()
         oracle = self.bench.participant(
             "oracle", self.bench.names("oracle"), clock, cancellation, uses_loop_workers=uses_loop_workers

@@ -104,6 +104,8 @@ class Caller:
         """Handles of its workers, in the order of opening."""
         self.managed = False
         """Whether a worker's own loop ran: then the order of wake-ups depends on the machine."""
+        self.running_loops: set[str] = set()
+        """Handles of its open workers with a loop, which may hold times; a loop that emulates a manual worker does not."""
         self.used_loop_workers = False
         """Whether such loops emulated a manual worker."""
         self.pauses_loops = True
@@ -222,6 +224,8 @@ class Caller:
         self.transcript.stop_if_reached()
         self._calls += 1
         self.transcript.step = f"the call {type(op).op}"
+        if isinstance(op, lifecycle.Close):
+            self.running_loops.discard(handle or "")
         started = time.perf_counter()
         try:
             if self._is_own(handle):
@@ -270,7 +274,9 @@ class Caller:
     def open_registered(self, handle: str) -> None:
         """Open an object that has a name. Raises OperationUnsupported as `open` does."""
         op = self._opened[handle]
-        self.managed = self.managed or op.processor not in (None, "manual")
+        if op.processor not in (None, "manual"):
+            self.managed = True
+            self.running_loops.add(handle)
         missing = missing_declaration(op, self.driver.ready)
         if not missing:
             self._own.add(handle)

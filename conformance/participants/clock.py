@@ -21,6 +21,8 @@ class ParticipantClock(Protocol):
     """A clock, as scenarios use it. Instants are Unix ms, durations ms."""
 
     frozen: bool
+    ages_data: bool
+    """Whether time may pass by making the data in Redis older (`participants/ageing.py`)."""
 
     def now_ms(self) -> int:
         """The current time of the participant."""
@@ -36,6 +38,7 @@ class FrozenClock:
     """A clock that only moves when the scenario moves it."""
 
     frozen = True
+    ages_data = False
 
     def __init__(self, start_ms: int = FROZEN_START_MS) -> None:
         self._now = start_ms
@@ -58,8 +61,9 @@ class RunningClock:
 
     frozen = False
 
-    def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, sleep: Callable[[float], None] = time.sleep, *, ages_data: bool = False) -> None:
         self._sleep = sleep
+        self.ages_data = ages_data
 
     def now_ms(self) -> int:
         """The machine's time (Unix ms)."""

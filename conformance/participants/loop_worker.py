@@ -138,6 +138,8 @@ class LoopWorker(WorkerHandle):
         # Before the loop opens: a job that it claims at once must not count as active before.
         claim = ClaimWatch(self.caller, self.redis)
         handle = self.caller.open("worker", self.queue_name, processor="ask", **self._options)
+        # Between two calls it waits for the outcome of a job, and not for a time.
+        self.caller.running_loops.discard(handle)
         return self._taken(JobLoop(handle, name, claim.opened), claim)
 
     def _taken(self, loop: JobLoop, claim: ClaimWatch) -> JobView | None:

@@ -13,6 +13,7 @@ import msgspec
 
 from conformance.driver.errors import INVALID, OperationFailed
 from conformance.driver.ops.lifecycle import Role
+from conformance.participants.ageing import age
 from conformance.participants.caller import Caller
 from conformance.participants.expect import Mismatch, record_check, value_text
 from conformance.participants.handles import (
@@ -30,6 +31,9 @@ from conformance.participants.tap import ParticipantTap, TapMissing
 from conformance.servers.binary import ServerBinary
 
 Value = TypeVar("Value")
+
+AGED_FROM_MS = 200
+"""A shorter time costs little, and scenarios may hold times in variables over it."""
 
 POLL_SECONDS = 0.004
 LONGEST_POLL_SECONDS = 0.025
@@ -136,8 +140,16 @@ class Participant(Caller):
         return other
 
     def pass_time(self, duration_ms: int) -> None:
-        """Let time pass on this participant's clock (ms): immediately if it is frozen."""
+        """Let time pass on this participant's clock (ms).
+
+        If it is frozen, it moves. Otherwise the data in Redis becomes older instead, on both sides; only a scenario
+        with clock `real`, a short time, and a time that the client may hold in its memory are really waited for.
+        """
         self.transcript.record_act("clock", str(duration_ms))
+        only_in_redis = not self.running_loops and all(pending.done for pending in self._pending)
+        if self.clock.ages_data and duration_ms >= AGED_FROM_MS and only_in_redis:
+            if age(self._redis, self.places, duration_ms, self.cancellation.check):
+                return
         self.clock.pass_ms(duration_ms)
 
     @contextmanager

@@ -1,0 +1,285 @@
+"""Data that was made older is what the same steps leave when a frozen clock moves on instead.
+
+The reference takes generated steps twice. Once its clock moves by some duration in the middle; once the clock stays, and
+the data becomes that much older. The second state must be the first, moved back. More examples:
+`AGEING_EXAMPLES=2000 pytest -n 0 tests/gate/test_gate_ageing.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from conformance.driver.connection import DriverConnection
+from conformance.driver.errors import OperationFailed
+from conformance.driver.ops import job as job_ops
+from conformance.driver.ops import lifecycle
+from conformance.driver.ops import queue as queue_ops
+from conformance.driver.ops import worker as worker_ops
+from conformance.driver.transports import InProcess
+from conformance.environment.drivers import TapPoint
+from conformance.observe.reader import read_raw
+from conformance.participants import ageing
+from conformance.participants.clock import FROZEN_START_MS, FrozenClock, RunningClock
+from conformance.participants.names import Names
+from conformance.participants.participant import Participant
+from conformance.reference_impl.driver.main import make_server
+from conformance.reference_impl.scripts.runner import official_scripts
+from conformance.scenarios.support.steps import node
+from conformance.servers import RedisInstance
+
+HOUR_MS, MINUTE_MS = 3_600_000, 60_000
+EVERY = 20_000
+WHOLE_MINUTES = (MINUTE_MS, HOUR_MS, 24 * HOUR_MS)
+"""Schedules and points of metrics begin with a minute of the clock: only these durations leave them where they are."""
+TTL_TOLERANCE_MS = 20_000
+
+Deed = Callable[["Steps", int], object]
+
+ADDS: tuple[dict[str, Any], ...] = (
+    {},
+    {"delay": 1500},
+    {"delay": 2 * HOUR_MS},
+    {"priority": 3},
+    {"removeOnComplete": {"age": 30}, "removeOnFail": {"age": 30}},
+    {"attempts": 3, "backoff": {"type": "exponential", "delay": 5000}},
+    {"deduplication": {"id": "brief", "ttl": 10 * MINUTE_MS}},
+    {"deduplication": {"id": "owned"}},
+    {"delay": 5000, "deduplication": {"id": "late", "ttl": 2 * HOUR_MS, "extend": True, "replace": True}},
+    {"lifo": True, "timestamp": FROZEN_START_MS - 5000},
+)
+
+
+class Steps:
+    """One run of the steps, on a prefix of its own."""
+
+    def __init__(self, driver: DriverConnection, server: RedisInstance, redis: Any, *, metrics: bool) -> None:
+        prefix = server.fresh_prefix()
+        point = TapPoint(server.for_drivers, None, "none is needed")
+        self.client = Participant("client", driver, redis=redis, point=point, names=Names(prefix), clock=FrozenClock())
+        self.queue, self.flow = self.client.queue(), self.client.flow()
+        options = {"metrics": {"maxDataPoints": 50}} if metrics else {}
+        self.worker = self.client.worker(lockDuration=HOUR_MS, maxStalledCount=2, **options)
+        self.redis, self.server, self.prefix = redis, server, prefix
+        self.completions: list[tuple[str, str]] = []
+        self.events_before = 0
+        self._number = 0
+
+    @property
+    def now_ms(self) -> int:
+        return self.client.clock.now_ms()
+
+    def new_id(self) -> str:
+        self._number += 1
+        return f"j{self._number}"
+
+    def one_of(self, container: str, number: int) -> str:
+        view = self.queue.redis
+        jobs = view.elements(container) if view.type(container) in ("list", "none") else view.members(container)
+        return jobs[number % len(jobs)] if jobs else "none"
+
+    def take(self, steps: list[tuple[str, int]]) -> None:
+        for name, number in steps:
+            code = "ok"
+            try:
+                DEEDS[name](self, number)
+            except OperationFailed as failure:
+                code = failure.error.code
+            self.completions.append((name, code))
+
+    def finish_scheduled(self) -> None:
+        """A client knows an active job by its id, and with it the time in that."""
+        for job in self.queue.redis.elements("active"):
+            if job.startswith("repeat:"):
+                with suppress(OperationFailed):
+                    self.worker.complete(job)
+        self.events_before = len(self.queue.redis.stamped_events())
+
+    def shorten_lives(self, duration_ms: int) -> None:
+        for raw in read_raw(self.redis, self.prefix)[1]:
+            if 0 <= raw.ttl_ms <= duration_ms:
+                self.redis.delete(raw.key)
+            elif raw.ttl_ms > 0:
+                self.redis.pexpire(raw.key, raw.ttl_ms - duration_ms)
+
+    def state(self, shift: Callable[[Any], Any] = lambda value: value) -> dict[str, tuple[Any, int]]:
+        """Every key with its value and time to live; `shift` is applied to all values but events before the middle."""
+        found = {}
+        for raw in read_raw(self.redis, self.prefix)[1]:
+            value = raw.value
+            if raw.type == "stream":
+                events = [fields for _, fields in value]
+                value = [*events[: self.events_before], *map(shift, events[self.events_before :])]
+            else:
+                items = value.items() if raw.type == "hash" else value
+                value = shift(sorted(items) if raw.type in ("hash", "zset") else value)
+            found[shift(raw.key).replace(self.prefix, "P")] = (_renamed(value, self.prefix), raw.ttl_ms)
+        return found
+
+    def leave(self) -> None:
+        self.client.driver.call(lifecycle.Reset(), deadline_ms=15_000)
+        self.server.remove_prefix(self.prefix)
+
+
+def _renamed(value: Any, prefix: str) -> str:
+    return repr(value).replace(prefix, "P")
+
+
+def _complete(steps: Steps, number: int) -> None:
+    steps.worker.complete(steps.one_of("active", number), {"done": number}, fetch_next=number % 2 == 1)
+
+
+def _fail(steps: Steps, number: int) -> None:
+    steps.worker.fail(steps.one_of("active", number), unrecoverable=number % 3 == 1, fetch_next=number % 3 == 2)
+
+
+def _schedule(steps: Steps, number: int) -> None:
+    limits: tuple[dict[str, Any], ...] = (
+        {},
+        {"startDate": steps.now_ms + 5000},
+        {"endDate": steps.now_ms + 2 * HOUR_MS},
+        {"limit": 3, "startDate": steps.now_ms - MINUTE_MS},
+    )
+    opts: dict[str, Any] = {"priority": 2} if number > 5 else {}
+    steps.queue.schedule("st"[number % 2], {"every": EVERY, **limits[number % 4]}, **opts)
+
+
+def _add_flow(steps: Steps, number: int) -> None:
+    options: dict[str, Any] = ({}, {"continueParentOnFailure": True}, {"failParentOnFailure": True})[number % 3]
+    below = [node(steps.new_id(), **options, **({"delay": 3000} if number > 4 else {})) for _ in range(1 + number % 2)]
+    steps.flow.add(node(steps.new_id(), *below))
+
+
+def _put_off(steps: Steps, number: int) -> None:
+    until_ms = steps.now_ms + (number + 1) * 30_000
+    steps.worker.call(worker_ops.MoveToDelayed(job=steps.one_of("active", number), token="token-1", timestamp=until_ms))
+
+
+def _clean(steps: Steps, number: int) -> None:
+    state = ("completed", "failed", "delayed", "wait")[number % 4]
+    steps.queue.call(queue_ops.Clean(grace_ms=(0, 10_000, HOUR_MS)[number % 3], limit=2, type=state))  # type: ignore[arg-type]
+
+
+def _add_child(steps: Steps, number: int) -> None:
+    """A child of a job that is active, perhaps of a schedule."""
+    parent = {"id": steps.one_of("active", number), "queue": f"{steps.prefix}:q"}
+    steps.queue.add("child", {}, jobId=steps.new_id(), parent=parent)
+
+
+DEEDS: dict[str, Deed] = {
+    "add": lambda steps, number: steps.queue.add("work", {}, jobId=steps.new_id(), **ADDS[number]),
+    "schedule": _schedule,
+    "unschedule": lambda steps, number: steps.queue.unschedule("st"[number % 2]),
+    "flow": _add_flow,
+    "claim": lambda steps, _: steps.worker.claim(),
+    "complete": _complete,
+    "fail": _fail,
+    "put-off": _put_off,
+    "wait-for-children": lambda steps, number: steps.worker.wait_for_children(steps.one_of("active", number)),
+    "add-child": _add_child,
+    "extend": lambda steps, number: steps.worker.extend_lock(steps.one_of("active", number), 2 * HOUR_MS),
+    "clean": _clean,
+    "promote": lambda steps, number: steps.queue.promote(steps.one_of("delayed", number)),
+    "change-delay": lambda steps, number: steps.queue.call(
+        job_ops.ChangeDelay(job=steps.one_of("delayed", number), delay_ms=number * MINUTE_MS)
+    ),
+    "retry": lambda steps, number: steps.queue.retry(steps.one_of("failed", number)),
+    "retry-all": lambda steps, _: steps.queue.call(queue_ops.RetryJobs(timestamp=steps.now_ms - 5000)),
+    "remove": lambda steps, number: steps.queue.remove(steps.one_of("delayed", number)),
+    "pause": lambda steps, _: steps.queue.pause(),
+    "resume": lambda steps, _: steps.queue.resume(),
+    "limit": lambda steps, number: steps.queue.call(queue_ops.SetRateLimit(expire_ms=(number + 1) * 10 * MINUTE_MS)),
+    "check-stalled": lambda steps, _: steps.worker.check_stalled(),
+    "tick": lambda steps, number: steps.client.clock.pass_ms((1000, 31_000, 61_000)[number % 3]),
+}
+NOT_BY_MINUTES = [name for name in DEEDS if "schedule" not in name]
+
+_TIME = re.compile(r"(?<!\d)1[67]\d{11}(?!\d)")
+
+
+def shifted(value: Any, duration_ms: int) -> Any:
+    """The value, in which every number that is a time of the frozen clock is moved back: it knows nothing of BullMQ."""
+    if isinstance(value, str):
+        return _TIME.sub(lambda found: str(int(found[0]) - duration_ms), value)
+    if isinstance(value, float):
+        for factor in (1, 0x1000):
+            if 16e11 <= value / factor < 18e11:
+                return value - duration_ms * factor
+        return value
+    if isinstance(value, dict):
+        return {shifted(name, duration_ms): shifted(text, duration_ms) for name, text in value.items()}
+    return type(value)(shifted(item, duration_ms) for item in value)
+
+
+@st.composite
+def sequences(draw: st.DrawFn) -> tuple[list[tuple[str, int]], list[tuple[str, int]], int]:
+    """Steps before the middle, steps after it, and the duration that passes in between."""
+    by_minutes = draw(st.booleans())
+    names = st.sampled_from([*(DEEDS if by_minutes else NOT_BY_MINUTES), *["add", "claim", "complete", "fail"] * 3])
+    some = st.lists(st.tuples(names, st.integers(0, len(ADDS) - 1)), min_size=1, max_size=12)
+    durations = st.sampled_from(WHOLE_MINUTES) if by_minutes else st.integers(200, 48 * HOUR_MS)
+    return draw(some), draw(some), draw(durations)
+
+
+@pytest.fixture(scope="module")
+def reference() -> Iterator[InProcess]:
+    scripts = official_scripts()
+    driver = InProcess.start(make_server(lambda: scripts), seed=1)
+    yield driver
+    driver.close()
+
+
+@pytest.fixture(scope="module")
+def redis(server: RedisInstance) -> Iterator[Any]:
+    with server.connect() as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def new_steps(reference: InProcess, server: RedisInstance, redis: Any) -> Callable[..., Steps]:
+    return lambda **options: Steps(reference, server, redis, **options)
+
+
+def compare(
+    new_steps: Callable[..., Steps], before: list[tuple[str, int]], after: list[tuple[str, int]], duration_ms: int
+) -> None:
+    """Take the steps in both ways, and compare what they leave."""
+    metrics = duration_ms in WHOLE_MINUTES
+    aged = new_steps(metrics=metrics)
+    try:
+        aged.take(before)
+        aged.finish_scheduled()
+        assume(ageing.age(aged.redis, aged.client.places, duration_ms, lambda: None))
+        aged.take(after)
+        state = aged.state()
+    finally:
+        aged.leave()
+    waiting = new_steps(metrics=metrics)
+    try:
+        waiting.take(before)
+        waiting.finish_scheduled()
+        waiting.client.clock.pass_ms(duration_ms)
+        waiting.shorten_lives(duration_ms)
+        waiting.take(after)
+        expected = waiting.state(lambda value: shifted(value, duration_ms))
+    finally:
+        waiting.leave()
+    assert aged.completions == waiting.completions
+    assert {key: value for key, (value, _) in state.items()} == {key: value for key, (value, _) in expected.items()}
+    for key, (_, ttl_ms) in expected.items():
+        assert abs(state[key][1] - ttl_ms) <= TTL_TOLERANCE_MS, (key, state[key][1], ttl_ms)
+
+
+@settings(max_examples=int(os.environ.get("AGEING_EXAMPLES", "40")))
+@given(steps=sequences())
+def test_aged_data_is_that_of_a_clock_that_moved(
+    new_steps: Callable[..., Steps], steps: tuple[list[tuple[str, int]], list[tuple[str, int]], int]
+) -> None:
+    compare(new_steps, *steps)
