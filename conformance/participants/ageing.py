@@ -17,7 +17,7 @@ from conformance.observe.keyspace import RawKey, decode_key
 from conformance.observe.reader import AnyRedis, read_keys
 from conformance.participants.names import Names
 from conformance.protocol import job_fields
-from conformance.protocol.keys import ACTIVE, MARKER, REPEAT
+from conformance.protocol.keys import ACTIVE, MARKER, REPEAT, STALLED_CHECK
 from conformance.protocol.states import DELAY_FACTOR, JOB_CONTAINERS
 
 EARLIEST_MS = 1_400_000_000_000
@@ -30,6 +30,8 @@ TIMED_SCORES = {
     "job:unsuccessful",
 }
 """Kinds of sorted sets (`observe.keyspace.decode_key`) whose scores are times."""
+
+TIMED_STRINGS = {STALLED_CHECK}
 
 TIME_FIELDS = {
     job_fields.TIMESTAMP,
@@ -121,7 +123,7 @@ class _Move:
         """The value of a key of this kind (`decode_key`), with all its times moved."""
         match redis_type:
             case "string":
-                return self.slots(value)
+                return self._number(value) if kind in TIMED_STRINGS else self.slots(value)
             case "list" | "set" if kind not in KINDS_OF_USERS:
                 return [self.slots(member) for member in value]
             case "zset":

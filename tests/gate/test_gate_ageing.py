@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from conformance.driver.connection import DriverConnection
@@ -42,6 +42,8 @@ WHOLE_MINUTES = (MINUTE_MS, HOUR_MS, 24 * HOUR_MS)
 TTL_TOLERANCE_MS = 20_000
 
 Deed = Callable[["Steps", int], object]
+Taken = list[tuple[str, int]]
+"""Steps by the name of a deed, each with a number that chooses its arguments."""
 
 ADDS: tuple[dict[str, Any], ...] = (
     {},
@@ -53,7 +55,7 @@ ADDS: tuple[dict[str, Any], ...] = (
     {"deduplication": {"id": "brief", "ttl": 10 * MINUTE_MS}},
     {"deduplication": {"id": "owned"}},
     {"delay": 5000, "deduplication": {"id": "late", "ttl": 2 * HOUR_MS, "extend": True, "replace": True}},
-    {"lifo": True, "timestamp": FROZEN_START_MS - 5000},
+    {"lifo": True, "timestamp": -5000},
 )
 
 
@@ -85,7 +87,13 @@ class Steps:
         jobs = view.elements(container) if view.type(container) in ("list", "none") else view.members(container)
         return jobs[number % len(jobs)] if jobs else "none"
 
-    def take(self, steps: list[tuple[str, int]]) -> None:
+    def running(self, number: int) -> str:
+        """An active job; one is claimed if there is none."""
+        if not self.queue.redis.elements("active"):
+            self.worker.claim()
+        return self.one_of("active", number)
+
+    def take(self, steps: Taken) -> None:
         for name, number in steps:
             code = "ok"
             try:
@@ -132,12 +140,19 @@ def _renamed(value: Any, prefix: str) -> str:
     return repr(value).replace(prefix, "P")
 
 
+def _add(steps: Steps, number: int) -> None:
+    opts = dict(ADDS[number])
+    if "timestamp" in opts:
+        opts["timestamp"] += steps.now_ms
+    steps.queue.add("work", {}, jobId=steps.new_id(), **opts)
+
+
 def _complete(steps: Steps, number: int) -> None:
-    steps.worker.complete(steps.one_of("active", number), {"done": number}, fetch_next=number % 2 == 1)
+    steps.worker.complete(steps.running(number), {"done": number}, fetch_next=number % 2 == 1)
 
 
 def _fail(steps: Steps, number: int) -> None:
-    steps.worker.fail(steps.one_of("active", number), unrecoverable=number % 3 == 1, fetch_next=number % 3 == 2)
+    steps.worker.fail(steps.running(number), unrecoverable=number % 3 == 1, fetch_next=number % 3 == 2)
 
 
 def _schedule(steps: Steps, number: int) -> None:
@@ -147,8 +162,9 @@ def _schedule(steps: Steps, number: int) -> None:
         {"endDate": steps.now_ms + 2 * HOUR_MS},
         {"limit": 3, "startDate": steps.now_ms - MINUTE_MS},
     )
+    rhythm: dict[str, Any] = {"pattern": "* * * * *"} if number > 7 else {"every": EVERY}
     opts: dict[str, Any] = {"priority": 2} if number > 5 else {}
-    steps.queue.schedule("st"[number % 2], {"every": EVERY, **limits[number % 4]}, **opts)
+    steps.queue.schedule("stu"[number % 3], {**rhythm, **limits[number % 4]}, **opts)
 
 
 def _add_flow(steps: Steps, number: int) -> None:
@@ -159,7 +175,7 @@ def _add_flow(steps: Steps, number: int) -> None:
 
 def _put_off(steps: Steps, number: int) -> None:
     until_ms = steps.now_ms + (number + 1) * 30_000
-    steps.worker.call(worker_ops.MoveToDelayed(job=steps.one_of("active", number), token="token-1", timestamp=until_ms))
+    steps.worker.call(worker_ops.MoveToDelayed(job=steps.running(number), token="token-1", timestamp=until_ms))
 
 
 def _clean(steps: Steps, number: int) -> None:
@@ -169,22 +185,22 @@ def _clean(steps: Steps, number: int) -> None:
 
 def _add_child(steps: Steps, number: int) -> None:
     """A child of a job that is active, perhaps of a schedule."""
-    parent = {"id": steps.one_of("active", number), "queue": f"{steps.prefix}:q"}
+    parent = {"id": steps.running(number), "queue": f"{steps.prefix}:q"}
     steps.queue.add("child", {}, jobId=steps.new_id(), parent=parent)
 
 
 DEEDS: dict[str, Deed] = {
-    "add": lambda steps, number: steps.queue.add("work", {}, jobId=steps.new_id(), **ADDS[number]),
+    "add": _add,
     "schedule": _schedule,
-    "unschedule": lambda steps, number: steps.queue.unschedule("st"[number % 2]),
+    "unschedule": lambda steps, number: steps.queue.unschedule("stu"[number % 3]),
     "flow": _add_flow,
     "claim": lambda steps, _: steps.worker.claim(),
     "complete": _complete,
     "fail": _fail,
     "put-off": _put_off,
-    "wait-for-children": lambda steps, number: steps.worker.wait_for_children(steps.one_of("active", number)),
+    "wait-for-children": lambda steps, number: steps.worker.wait_for_children(steps.running(number)),
     "add-child": _add_child,
-    "extend": lambda steps, number: steps.worker.extend_lock(steps.one_of("active", number), 2 * HOUR_MS),
+    "extend": lambda steps, number: steps.worker.extend_lock(steps.running(number), 2 * HOUR_MS),
     "clean": _clean,
     "promote": lambda steps, number: steps.queue.promote(steps.one_of("delayed", number)),
     "change-delay": lambda steps, number: steps.queue.call(
@@ -195,7 +211,7 @@ DEEDS: dict[str, Deed] = {
     "remove": lambda steps, number: steps.queue.remove(steps.one_of("delayed", number)),
     "pause": lambda steps, _: steps.queue.pause(),
     "resume": lambda steps, _: steps.queue.resume(),
-    "limit": lambda steps, number: steps.queue.call(queue_ops.SetRateLimit(expire_ms=(number + 1) * 10 * MINUTE_MS)),
+    "limit": lambda steps, number: steps.queue.call(queue_ops.SetRateLimit(expire_ms=(number + 1) * MINUTE_MS)),
     "check-stalled": lambda steps, _: steps.worker.check_stalled(),
     "tick": lambda steps, number: steps.client.clock.pass_ms((1000, 31_000, 61_000)[number % 3]),
 }
@@ -219,13 +235,15 @@ def shifted(value: Any, duration_ms: int) -> Any:
 
 
 @st.composite
-def sequences(draw: st.DrawFn) -> tuple[list[tuple[str, int]], list[tuple[str, int]], int]:
+def sequences(draw: st.DrawFn) -> tuple[Taken, Taken, int]:
     """Steps before the middle, steps after it, and the duration that passes in between."""
     by_minutes = draw(st.booleans())
-    names = st.sampled_from([*(DEEDS if by_minutes else NOT_BY_MINUTES), *["add", "claim", "complete", "fail"] * 3])
+    often = ["add", "complete", "fail", "schedule" if by_minutes else "claim"]
+    names = st.sampled_from([*(DEEDS if by_minutes else NOT_BY_MINUTES), *often * 3])
     some = st.lists(st.tuples(names, st.integers(0, len(ADDS) - 1)), min_size=1, max_size=12)
     durations = st.sampled_from(WHOLE_MINUTES) if by_minutes else st.integers(200, 48 * HOUR_MS)
-    return draw(some), draw(some), draw(durations)
+    additions = st.tuples(st.sampled_from(["add", "flow", "schedule" if by_minutes else "add"]), st.integers(0, 9))
+    return draw(st.lists(additions, min_size=2, max_size=5)) + draw(some), draw(some), draw(durations)
 
 
 @pytest.fixture(scope="module")
@@ -247,16 +265,14 @@ def new_steps(reference: InProcess, server: RedisInstance, redis: Any) -> Callab
     return lambda **options: Steps(reference, server, redis, **options)
 
 
-def compare(
-    new_steps: Callable[..., Steps], before: list[tuple[str, int]], after: list[tuple[str, int]], duration_ms: int
-) -> None:
+def compare(new_steps: Callable[..., Steps], before: Taken, after: Taken, duration_ms: int, *, metrics: bool) -> None:
     """Take the steps in both ways, and compare what they leave."""
-    metrics = duration_ms in WHOLE_MINUTES
     aged = new_steps(metrics=metrics)
     try:
         aged.take(before)
         aged.finish_scheduled()
-        assume(ageing.age(aged.redis, aged.client.places, duration_ms, lambda: None))
+        if not ageing.age(aged.redis, aged.client.places, duration_ms, lambda: None):
+            reject()
         aged.take(after)
         state = aged.state()
     finally:
@@ -280,6 +296,47 @@ def compare(
 @settings(max_examples=int(os.environ.get("AGEING_EXAMPLES", "40")))
 @given(steps=sequences())
 def test_aged_data_is_that_of_a_clock_that_moved(
-    new_steps: Callable[..., Steps], steps: tuple[list[tuple[str, int]], list[tuple[str, int]], int]
+    new_steps: Callable[..., Steps], steps: tuple[Taken, Taken, int]
 ) -> None:
-    compare(new_steps, *steps)
+    compare(new_steps, *steps, metrics=steps[2] in WHOLE_MINUTES)
+
+
+TELLING = [
+    *(
+        ("check-stalled", 0),
+        ("add", 0),
+        ("complete", 0),
+        ("add", 0),
+        ("fail", 1),
+        ("flow", 2),
+        ("fail", 1),
+        ("fail", 1),
+    ),
+    *(("schedule", 0), ("claim", 0), ("add-child", 0), ("wait-for-children", 0), ("complete", 0)),
+    *(("schedule", 2), ("schedule", 1), ("schedule", 9), ("flow", 0), ("add", 9), ("add", 1), ("add", 2)),
+]
+"""Steps that leave every kind of time."""
+
+DEFECTS = {
+    **{f"score-{kind}": ("TIMED_SCORES", {kind}) for kind in sorted(ageing.TIMED_SCORES)},
+    **{f"field-{name}": ("TIME_FIELDS", {name}) for name in sorted(ageing.TIME_FIELDS)},
+    **{f"option-{name}": ("TIME_OPTIONS", {name}) for name in sorted(ageing.TIME_OPTIONS)},
+    "stalled-check": ("TIMED_STRINGS", {"stalled-check"}),
+    **{f"slot-{name}": ("TEXTS_OF_USERS", {name}) for name in ("nrjid", "parent", "parentKey", "opts")},
+    **{f"slot-{kind}": ("KINDS_OF_USERS", {kind}) for kind in ("wait",)},
+}
+"""A table of the module, and the entry that is wrongly not in it, or in it."""
+
+
+def test_every_kind_of_time_is_moved(new_steps: Callable[..., Steps]) -> None:
+    compare(new_steps, TELLING, [], EVERY, metrics=True)
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_time_that_stays_is_noticed(
+    new_steps: Callable[..., Steps], monkeypatch: pytest.MonkeyPatch, defect: str
+) -> None:
+    table, entries = DEFECTS[defect]
+    monkeypatch.setattr(ageing, table, getattr(ageing, table) ^ entries)
+    with pytest.raises(AssertionError):
+        compare(new_steps, TELLING, [], EVERY, metrics=True)
