@@ -1,7 +1,7 @@
 """Ageing: instead of waiting, every time in the keys of a participant moves back, as if that much time had passed.
 
-Event streams keep what they say: their entries are about the past. Their stamps come from Redis, like times to live,
-which become shorter. User data is never changed.
+So do those in events, because they are compared with the jobs that they are about; their stamps, which only Redis sets,
+stay. Times to live become shorter. User data is never changed.
 """
 
 from __future__ import annotations
@@ -131,6 +131,8 @@ class _Move:
                 return [(self.slots(member), move(score)) for member, score in value]
             case "hash":
                 return {self.slots(name): self._field(kind, name, text) for name, text in value.items()}
+            case "stream":
+                return [(entry, self._event(fields)) for entry, fields in value]
         return value
 
     def slots(self, text: str) -> str:
@@ -138,11 +140,19 @@ class _Move:
         return _SLOT.sub(lambda found: found[1] + self._number(found[2]), text)
 
     def _field(self, kind: str, name: str, text: str) -> str:
-        if kind in KINDS_OF_USERS or name in TEXTS_OF_USERS:
+        if kind in KINDS_OF_USERS:
             return text
         if name in TIME_FIELDS:
             return self._number(text)
-        return self.slots(_OPTION.sub(self._option, text) if name == job_fields.OPTS else text)
+        return self._text(name, _OPTION.sub(self._option, text) if name == job_fields.OPTS else text)
+
+    def _text(self, name: str, text: str) -> str:
+        return text if name in TEXTS_OF_USERS else self.slots(text)
+
+    def _event(self, fields: dict[str, str]) -> dict[str, str]:
+        """Only the event `delayed` has a time: when the job is due."""
+        due = {name: self._number(text) for name, text in fields.items() if name == job_fields.DELAY}
+        return {**{name: self._text(name, text) for name, text in fields.items()}, **due}
 
     def _option(self, found: re.Match[str]) -> str:
         return found[1] + (self._number(found[3]) if found[2] in TIME_OPTIONS else found[3])
@@ -185,7 +195,14 @@ def _queue_write(pipeline: Any, raw: RawKey) -> None:
         case "zset":
             pipeline.zadd(key, {_stored(member): score for member, score in value})
         case "hash":
-            pipeline.hset(key, mapping={_stored(name): _stored(text) for name, text in value.items()})
+            pipeline.hset(key, mapping=_stored_fields(value))
+        case "stream":
+            for entry, fields in value:
+                pipeline.xadd(key, _stored_fields(fields), id=entry)
+
+
+def _stored_fields(fields: dict[str, str]) -> dict[bytes, bytes]:
+    return {_stored(name): _stored(text) for name, text in fields.items()}
 
 
 def _stored(text: str) -> bytes:

@@ -71,7 +71,6 @@ class Steps:
         self.worker = self.client.worker(lockDuration=HOUR_MS, maxStalledCount=2, **options)
         self.redis, self.server, self.prefix = redis, server, prefix
         self.completions: list[tuple[str, str]] = []
-        self.events_before = 0
         self._number = 0
 
     @property
@@ -108,7 +107,6 @@ class Steps:
             if job.startswith("repeat:"):
                 with suppress(OperationFailed):
                     self.worker.complete(job)
-        self.events_before = len(self.queue.redis.stamped_events())
 
     def shorten_lives(self, duration_ms: int) -> None:
         for raw in read_raw(self.redis, self.prefix)[1]:
@@ -118,26 +116,23 @@ class Steps:
                 self.redis.pexpire(raw.key, raw.ttl_ms - duration_ms)
 
     def state(self, shift: Callable[[Any], Any] = lambda value: value) -> dict[str, tuple[Any, int]]:
-        """Every key with its value and time to live; `shift` is applied to all values but events before the middle."""
+        """Every key with its value and time to live; `shift` is applied to keys and values."""
         found = {}
         for raw in read_raw(self.redis, self.prefix)[1]:
             value = raw.value
             if raw.type == "stream":
-                events = [fields for _, fields in value]
-                value = [*events[: self.events_before], *map(shift, events[self.events_before :])]
-            else:
-                items = value.items() if raw.type == "hash" else value
-                value = shift(sorted(items) if raw.type in ("hash", "zset") else value)
-            found[shift(raw.key).replace(self.prefix, "P")] = (_renamed(value, self.prefix), raw.ttl_ms)
+                value = [fields for _, fields in value]
+            elif raw.type in ("hash", "zset"):
+                value = sorted(value.items() if raw.type == "hash" else value)
+            found[self._text(shift(raw.key))] = (self._text(repr(shift(value))), raw.ttl_ms)
         return found
+
+    def _text(self, text: str) -> str:
+        return text.replace(self.prefix, "P")
 
     def leave(self) -> None:
         self.client.driver.call(lifecycle.Reset(), deadline_ms=15_000)
         self.server.remove_prefix(self.prefix)
-
-
-def _renamed(value: Any, prefix: str) -> str:
-    return repr(value).replace(prefix, "P")
 
 
 def _add(steps: Steps, number: int) -> None:
@@ -163,7 +158,7 @@ def _schedule(steps: Steps, number: int) -> None:
         {"limit": 3, "startDate": steps.now_ms - MINUTE_MS},
     )
     rhythm: dict[str, Any] = {"pattern": "* * * * *"} if number > 7 else {"every": EVERY}
-    opts: dict[str, Any] = {"priority": 2} if number > 5 else {}
+    opts: dict[str, Any] = ({}, {"deduplication": {"id": "its"}}, {"priority": 2})[number % 3]
     steps.queue.schedule("stu"[number % 3], {**rhythm, **limits[number % 4]}, **opts)
 
 
