@@ -25,6 +25,7 @@ from conformance.driver.ops import queue as queue_ops
 from conformance.driver.ops import worker as worker_ops
 from conformance.driver.transports import InProcess
 from conformance.environment.drivers import TapPoint
+from conformance.observe.keyspace import RawKey
 from conformance.observe.reader import read_raw
 from conformance.participants import ageing
 from conformance.participants.clock import FROZEN_START_MS, FrozenClock, RunningClock
@@ -335,3 +336,125 @@ def test_a_time_that_stays_is_noticed(
     monkeypatch.setattr(ageing, table, getattr(ageing, table) ^ entries)
     with pytest.raises(AssertionError):
         compare(new_steps, TELLING, [], EVERY, metrics=True)
+
+
+def test_lives_become_shorter(redis: Any, server: RedisInstance) -> None:
+    names = Names(server.fresh_prefix())
+    for number, (name, ttl_ms) in enumerate({"1:lock": 60_000, "de:brief": 30_000, "limiter": 30_001}.items()):
+        redis.set(f"{names.prefix}:q:{name}", number, px=ttl_ms)
+    redis.set(f"{names.prefix}:q:id", 7)
+    assert ageing.age(redis, [names], 30_000, lambda: None)
+    left = {raw.key.partition(":q:")[2]: raw.ttl_ms for raw in read_raw(redis, names.prefix)[1]}
+    assert left.pop("1:lock") in range(20_000, 30_001)
+    # The limiter's last ms may have passed.
+    assert left in ({"id": -1, "limiter": 1}, {"id": -1, "limiter": 0}, {"id": -1})
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "value", "expected"),
+    [
+        ("delayed", "zset", [("1", 1_700_000_000_000 * 4096.0 + 5)], [("1", 1_699_999_999_000 * 4096.0 + 5)]),
+        ("delayed", "zset", [("in ms", 1_700_000_000_000.0)], [("in ms", 1_699_999_999_000.0)]),
+        ("completed", "zset", [("in seconds", 1_700_000_000.0)], [("in seconds", 1_700_000_000.0)]),
+        ("prioritized", "zset", [("urgent", 400 * 2.0**32 + 1)], [("urgent", 400 * 2.0**32 + 1)]),
+        ("marker", "zset", [("0", 0.0), ("1", 17e11)], [("0", 0.0), ("1", 17e11 - 1000)]),
+        ("1", "hash", {"timestamp": "1700000000"}, {"timestamp": "1700000000"}),
+        ("1", "hash", {"data": "repeat:s:1700000000000"}, {"data": "repeat:s:1700000000000"}),
+        (
+            "1",
+            "hash",
+            {"timestamp": "1", "opts": '{ "prevMillis" : 1,"timestamp": 1700000000000,"count":1700000000000}\udcff'},
+            {"timestamp": "1", "opts": '{ "prevMillis" : 1,"timestamp": 1699999999000,"count":1700000000000}\udcff'},
+        ),
+        ("1:logs", "list", ["repeat:s:1700000000000"], ["repeat:s:1700000000000"]),
+        ("de:x", "string", "repeat:a:b:1700000000000", "repeat:a:b:1699999999000"),
+        (
+            "events",
+            "stream",
+            [("1-0", {"event": "delayed", "jobId": "1", "delay": "1700000000000"})],
+            [("1-0", {"event": "delayed", "jobId": "1", "delay": "1699999999000"})],
+        ),
+    ],
+)
+def test_only_times_in_ms_move(name: str, kind: str, value: Any, expected: Any) -> None:
+    moved = ageing.older("p", RawKey(key=f"p:q:{name}", type=kind, value=value), 1000)
+    assert moved == RawKey(key=f"p:q:{name}", type=kind, value=expected)
+
+
+def test_a_stream_keeps_its_stamps(redis: Any, server: RedisInstance) -> None:
+    names = Names(server.fresh_prefix())
+    key = f"{names.prefix}:q:events"
+    stamps = [redis.xadd(key, {"event": "delayed", "delay": FROZEN_START_MS}) for _ in range(3)]
+    assert ageing.age(redis, [names], 1000, lambda: None)
+    assert redis.xrange(key) == [(stamp, {b"event": b"delayed", b"delay": b"1699999999000"}) for stamp in stamps]
+
+
+class Waited(Exception):
+    """The clock was asked to wait."""
+
+
+def _may_not_wait(_seconds: float) -> None:
+    raise Waited
+
+
+@pytest.fixture
+def steps(new_steps: Callable[..., Steps]) -> Iterator[Steps]:
+    """Steps on a clock that runs, and that must not be waited for."""
+    made = new_steps(metrics=False)
+    made.client.clock = RunningClock(_may_not_wait, ages_data=True)
+    yield made
+    made.leave()
+
+
+def test_all_places_of_a_participant_age(steps: Steps) -> None:
+    elsewhere = steps.client.untagged()
+    elsewhere.names = Names(f"{steps.prefix}x")
+    steps.client.places[-1] = elsewhere.names
+    queues = (steps.queue, elsewhere.queue())
+    for queue in queues:
+        queue.add("late", {}, jobId="late", delay=HOUR_MS)
+    before = [queue.redis.zset("delayed")[0][1] for queue in queues]
+    steps.client.pass_time(HOUR_MS)
+    after = [queue.redis.zset("delayed")[0][1] for queue in queues]
+    steps.server.remove_prefix(elsewhere.prefix)
+    assert [was - now for was, now in zip(before, after, strict=True)] == [HOUR_MS * 4096] * 2
+
+
+def _open_a_loop(steps: Steps) -> None:
+    steps.client.worker("noop")
+
+
+def _hold_a_scheduled_job(steps: Steps) -> None:
+    steps.queue.schedule("s", {"every": HOUR_MS})
+    steps.worker.claim_one()
+
+
+def _call_meanwhile(steps: Steps) -> None:
+    steps.client.meanwhile(lambda: steps.client.cancellation.sleep(60))
+
+
+def _want_real_time(steps: Steps) -> None:
+    steps.client.clock = RunningClock(_may_not_wait)
+
+
+@pytest.mark.parametrize("prepare", [_open_a_loop, _hold_a_scheduled_job, _call_meanwhile, _want_real_time])
+def test_a_time_in_memory_is_waited_for(steps: Steps, prepare: Callable[[Steps], None]) -> None:
+    prepare(steps)
+    steps.queue.add("waits", {}, jobId="waits")
+    before = steps.queue.redis.field("waits", "timestamp")
+    with pytest.raises(Waited):
+        steps.client.pass_time(HOUR_MS)
+    assert steps.queue.redis.field("waits", "timestamp") == before
+    steps.client.cancellation.cancel("the test is over")
+
+
+def test_a_short_time_is_waited_for(steps: Steps) -> None:
+    with pytest.raises(Waited):
+        steps.client.pass_time(199)
+    steps.client.pass_time(200)
+
+
+def test_a_closed_loop_holds_no_time(steps: Steps) -> None:
+    worker = steps.client.worker("noop")
+    worker.close()
+    steps.client.pass_time(HOUR_MS)

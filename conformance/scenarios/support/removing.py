@@ -90,8 +90,7 @@ def _finish_another(**keep: Any) -> Step:
     """Finish a job that comes later and keeps only what it says."""
 
     def finish(prepared: PreparedQueue) -> None:
-        # On a real clock just over the second that `age` names; on a frozen one waiting costs nothing.
-        prepared.client.pass_time(AN_AGE_MS if prepared.client.clock.frozen else 1100)
+        prepared.client.pass_time(AN_AGE_MS)
         # It is the next to run, also before a parent that was released.
         prepared.queue.add("later", {}, jobId="later", lifo=True, **keep)
         prepared.worker.claim_one()
