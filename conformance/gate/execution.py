@@ -70,7 +70,7 @@ class Execution:
         self._participants.append(participant)
         return participant
 
-    def _clock(self, frozen: bool, cancellation: Cancellation) -> ParticipantClock:  # noqa: FBT001
+    def _clock(self, frozen: bool, cancellation: Cancellation) -> ParticipantClock:
         """A clock for one side; only scenarios with clock `real` really wait."""
         return self.bench.clock(frozen=frozen, ages_data=self.scenario.clock != "real", cancellation=cancellation)
 

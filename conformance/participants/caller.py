@@ -105,7 +105,7 @@ class Caller:
         self.managed = False
         """Whether a worker's own loop ran: then the order of wake-ups depends on the machine."""
         self.running_loops: set[str] = set()
-        """Handles of its open workers with a loop, which may hold times; a loop that emulates a manual worker does not."""
+        """Handles of its open workers with a loop, which may hold times; one that emulates a manual worker does not."""
         self.used_loop_workers = False
         """Whether such loops emulated a manual worker."""
         self.pauses_loops = True

@@ -147,10 +147,9 @@ class Participant(Caller):
         """
         self.transcript.record_act("clock", str(duration_ms))
         only_in_redis = not self.running_loops and all(pending.done for pending in self._pending)
-        if self.clock.ages_data and duration_ms >= AGED_FROM_MS and only_in_redis:
-            if age(self._redis, self.places, duration_ms, self.cancellation.check):
-                return
-        self.clock.pass_ms(duration_ms)
+        may_age = self.clock.ages_data and duration_ms >= AGED_FROM_MS and only_in_redis
+        if not may_age or not age(self._redis, self.places, duration_ms, self.cancellation.check):
+            self.clock.pass_ms(duration_ms)
 
     @contextmanager
     def refuses(self, code: str, what: str) -> Iterator[None]:

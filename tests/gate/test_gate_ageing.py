@@ -1,7 +1,7 @@
 """Data that was made older is what the same steps leave when a frozen clock moves on instead.
 
-The reference takes generated steps twice. Once its clock moves by some duration in the middle; once the clock stays, and
-the data becomes that much older. The second state must be the first, moved back. More examples:
+The reference takes generated steps twice. Once its clock moves by some duration in the middle; once the clock stays,
+and the data becomes that much older. The second state must be the first, moved back. More examples:
 `AGEING_EXAMPLES=2000 pytest -n 0 tests/gate/test_gate_ageing.py`.
 """
 
@@ -68,7 +68,7 @@ class Steps:
         point = TapPoint(server.for_drivers, None, "none is needed")
         self.client = Participant("client", driver, redis=redis, point=point, names=Names(prefix), clock=FrozenClock())
         self.queue, self.flow = self.client.queue(), self.client.flow()
-        options = {"metrics": {"maxDataPoints": 50}} if metrics else {}
+        options: dict[str, Any] = {"metrics": {"maxDataPoints": 50}} if metrics else {}
         self.worker = self.client.worker(lockDuration=HOUR_MS, maxStalledCount=2, **options)
         self.redis, self.server, self.prefix = redis, server, prefix
         self.completions: list[tuple[str, str]] = []
@@ -164,8 +164,10 @@ def _schedule(steps: Steps, number: int) -> None:
 
 
 def _add_flow(steps: Steps, number: int) -> None:
-    options: dict[str, Any] = ({}, {"continueParentOnFailure": True}, {"failParentOnFailure": True})[number % 3]
-    below = [node(steps.new_id(), **options, **({"delay": 3000} if number > 4 else {})) for _ in range(1 + number % 2)]
+    kinds: tuple[dict[str, Any], ...] = ({}, {"continueParentOnFailure": True}, {"failParentOnFailure": True})
+    options = dict(kinds[number % 3])
+    options |= {"delay": 3000} if number > 4 else {}
+    below = [node(steps.new_id(), **options) for _ in range(1 + number % 2)]
     steps.flow.add(node(steps.new_id(), *below))
 
 
