@@ -7,8 +7,8 @@ stay. Times to live become shorter. User data is never changed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from redis.cluster import RedisCluster
@@ -16,50 +16,23 @@ from redis.cluster import RedisCluster
 from conformance.observe.keyspace import RawKey, decode_key
 from conformance.observe.reader import AnyRedis, read_keys
 from conformance.participants.names import Names
-from conformance.protocol import job_fields
 from conformance.protocol.keys import ACTIVE, MARKER, REPEAT, STALLED_CHECK
 from conformance.protocol.states import DELAY_FACTOR, JOB_CONTAINERS
 
 EARLIEST_MS = 1_400_000_000_000
 """Smaller numbers are not times in ms: a client that stores seconds keeps them."""
 
-TIMED_SCORES = {
-    *(container.key for container in JOB_CONTAINERS if container.score in ("time", "due time")),
-    REPEAT,
-    MARKER,
-    "job:unsuccessful",
-}
-"""Kinds of sorted sets (`observe.keyspace.decode_key`) whose scores are times."""
+TIMED_CONTAINERS = {container.key for container in JOB_CONTAINERS if container.score in ("time", "due time")}
+TIMED_KINDS = {*TIMED_CONTAINERS, REPEAT, MARKER, STALLED_CHECK, "job:unsuccessful"}
+"""Kinds of keys (`observe.keyspace.decode_key`) whose scores, or whose only value, are times."""
+TIMES = {"timestamp", "processedOn", "finishedOn", "startDate", "endDate", "prevTS", "prevMillis"}
+"""Fields of jobs, schedulers and metrics, and options of a job and of its schedule."""
+USER_FIELDS = {"name", "data", "progress", "returnvalue", "stacktrace"}
+USER_KINDS = {"job:logs", "job:processed"}
+"""Kinds of keys whose values come from users; the fields of `processed` are the keys of jobs."""
 
-TIMED_STRINGS = {STALLED_CHECK}
-
-TIME_FIELDS = {
-    job_fields.TIMESTAMP,
-    job_fields.PROCESSED_ON,
-    job_fields.FINISHED_ON,
-    "startDate",
-    "endDate",
-    "prevTS",
-}
-"""Fields of jobs, schedulers and metrics."""
-
-TIME_OPTIONS = {"timestamp", "prevMillis", "startDate", "endDate"}
-"""Options of a job, and of its schedule."""
-
-TEXTS_OF_USERS = {
-    job_fields.NAME,
-    job_fields.DATA,
-    job_fields.PROGRESS,
-    job_fields.RETURN_VALUE,
-    job_fields.STACKTRACE,
-}
-"""Fields of a job in which a text that looks like the id of a scheduled job is none."""
-
-KINDS_OF_USERS = {"job:logs", "job:processed"}
-"""Keys whose values come from users, in the same way; the fields of `processed` are the keys of jobs."""
-
+# In the text, because JSON that was parsed and written again would have other bytes.
 _OPTION = re.compile(r'("(\w+)":\s*)(\d{13})(?![\d.eE])')
-# As text, because JSON that was parsed and written again would have other bytes.
 _SLOT = re.compile(r'(repeat:[^"]*?:)(\d{13})(?!\d)')
 """The id of a scheduled job: it contains the time of its slot."""
 
@@ -69,141 +42,127 @@ def age(redis: AnyRedis, places: Sequence[Names], duration_ms: int, check: Calla
 
     Returns False, and changes nothing, if a scheduled job is active: its client knows it by the id with its slot.
     """
-    for names in places:
-        keys = sorted(set(redis.scan_iter(match=names.pattern, count=1000)))
-        if any(_is_held(names.client_prefix, raw) for raw in read_keys(redis, keys)):
-            return False
-    for names in places:
-        _age_prefix(redis, names, duration_ms, check)
+    keys = {names.client_prefix: sorted(set(redis.scan_iter(match=names.pattern, count=1000))) for names in places}
+    if any(_is_held(prefix, raw) for prefix, found in keys.items() for raw in read_keys(redis, found)):
+        return False
+    for prefix, found in keys.items():
+        _age_keys(redis, prefix, found, duration_ms, check)
     return True
-
-
-def _age_prefix(redis: AnyRedis, names: Names, duration_ms: int, check: Callable[[], None]) -> None:
-    keys = sorted(set(redis.scan_iter(match=names.pattern, count=1000)))
-
-    def queue_changes(pipeline: Any) -> None:
-        check()
-        before = read_keys(redis, keys)
-        if not isinstance(redis, RedisCluster):
-            pipeline.multi()
-        after = [older(names.client_prefix, raw, duration_ms) for raw in before]
-        _queue_changes(pipeline, [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]])
-
-    if isinstance(redis, RedisCluster):
-        # Its keys may be in several slots, and no transaction spans these.
-        pipeline: Any = redis.pipeline()  # type: ignore[no-untyped-call]
-        queue_changes(pipeline)
-        pipeline.execute()
-    elif keys:
-        # A client may write meanwhile: then Redis refuses, and the keys are read again.
-        redis.transaction(queue_changes, *keys)
 
 
 def _is_held(prefix: str, raw: RawKey) -> bool:
     return decode_key(prefix, raw.key, raw.type).kind == ACTIVE and any(map(_SLOT.search, raw.value))
 
 
+def _age_keys(redis: AnyRedis, prefix: str, keys: Sequence[bytes], duration_ms: int, check: Callable[[], None]) -> None:
+    def queue_changes(pipeline: Any) -> None:
+        check()
+        before = read_keys(redis, keys)
+        if not isinstance(redis, RedisCluster):
+            pipeline.multi()
+        after = [older(prefix, raw, duration_ms) for raw in before]
+        # All deletions first: a scheduled job may get the name that another one had.
+        for old, new in zip(before, after, strict=True):
+            if new is None or (new.key, new.value) != (old.key, old.value):
+                pipeline.delete(_bytes(old.key))
+        for old, new in zip(before, after, strict=True):
+            if new is not None and (new.key, new.value) != (old.key, old.value):
+                _queue_write(pipeline, _bytes(new.key), new.type, new.value)
+            if new is not None and new.ttl_ms >= 0:
+                pipeline.pexpire(_bytes(new.key), new.ttl_ms)
+
+    if isinstance(redis, RedisCluster):
+        # No transaction spans several slots, in which keys may be.
+        pipeline: Any = redis.pipeline()  # type: ignore[no-untyped-call]
+        queue_changes(pipeline)
+        pipeline.execute()
+    elif keys:
+        # Repeated if a client writes to them meanwhile.
+        redis.transaction(queue_changes, *keys)
+
+
 def older(prefix: str, raw: RawKey, duration_ms: int) -> RawKey | None:
     """The key with all its times moved back; None if its time to live is over."""
     if 0 <= raw.ttl_ms <= duration_ms:
         return None
-    ttl_ms = raw.ttl_ms if raw.ttl_ms < 0 else raw.ttl_ms - duration_ms
-    move = _Move(duration_ms)
     kind = decode_key(prefix, raw.key, raw.type, raw.value if raw.type == "hash" else ()).kind
-    return replace(raw, key=move.slots(raw.key), value=move.value(kind, raw.type, raw.value), ttl_ms=ttl_ms)
+    move = _Move(duration_ms, kind)
+    ttl_ms = raw.ttl_ms if raw.ttl_ms < 0 else raw.ttl_ms - duration_ms
+    return replace(raw, key=move.slots(raw.key), value=move.value(raw.type, raw.value), ttl_ms=ttl_ms)
 
 
+@dataclass(frozen=True)
 class _Move:
-    """Moves times back by a duration (ms)."""
+    """Moves the times of a key of some kind back."""
 
-    def __init__(self, duration_ms: int) -> None:
-        self._duration_ms = duration_ms
+    duration_ms: int
+    kind: str
 
-    def value(self, kind: str, redis_type: str, value: Any) -> Any:
-        """The value of a key of this kind (`decode_key`), with all its times moved."""
+    def value(self, redis_type: str, value: Any) -> Any:
         match redis_type:
             case "string":
-                return self._number(value) if kind in TIMED_STRINGS else self.slots(value)
-            case "list" | "set" if kind not in KINDS_OF_USERS:
+                return self._number(value) if self.kind in TIMED_KINDS else self.slots(value)
+            case "list" | "set" if self.kind not in USER_KINDS:
                 return [self.slots(member) for member in value]
             case "zset":
-                move = self._score if kind in TIMED_SCORES else float
-                return [(self.slots(member), move(score)) for member, score in value]
+                return [(self.slots(member), self._score(score)) for member, score in value]
             case "hash":
-                return {self.slots(name): self._field(kind, name, text) for name, text in value.items()}
+                return {self.slots(name): self._field(name, text) for name, text in value.items()}
             case "stream":
-                return [(entry, self._event(fields)) for entry, fields in value]
+                # Only the event `delayed` has a time: when the job is due.
+                return [
+                    (entry, {name: self._in_event(name, fields[name]) for name in fields}) for entry, fields in value
+                ]
         return value
 
     def slots(self, text: str) -> str:
         """The text with the slots of all ids in it moved."""
         return _SLOT.sub(lambda found: found[1] + self._number(found[2]), text)
 
-    def _field(self, kind: str, name: str, text: str) -> str:
-        if kind in KINDS_OF_USERS:
+    def _field(self, name: str, text: str) -> str:
+        if name in USER_FIELDS or self.kind in USER_KINDS:
             return text
-        if name in TIME_FIELDS:
+        if name in TIMES:
             return self._number(text)
-        return self._text(name, _OPTION.sub(self._option, text) if name == job_fields.OPTS else text)
+        return self.slots(_OPTION.sub(self._option, text) if name == "opts" else text)
 
-    def _text(self, name: str, text: str) -> str:
-        return text if name in TEXTS_OF_USERS else self.slots(text)
-
-    def _event(self, fields: dict[str, str]) -> dict[str, str]:
-        """Only the event `delayed` has a time: when the job is due."""
-        due = {name: self._number(text) for name, text in fields.items() if name == job_fields.DELAY}
-        return {**{name: self._text(name, text) for name, text in fields.items()}, **due}
+    def _in_event(self, name: str, text: str) -> str:
+        return self._number(text) if name == "delay" else text if name in USER_FIELDS else self.slots(text)
 
     def _option(self, found: re.Match[str]) -> str:
-        return found[1] + (self._number(found[3]) if found[2] in TIME_OPTIONS else found[3])
+        return found[1] + (self._number(found[3]) if found[2] in TIMES else found[3])
 
     def _number(self, text: str) -> str:
         moves = text.isascii() and text.isdigit() and int(text) >= EARLIEST_MS
-        return str(int(text) - self._duration_ms) if moves else text
+        return str(int(text) - self.duration_ms) if moves else text
 
     def _score(self, score: float) -> float:
-        if score < EARLIEST_MS:
+        if self.kind not in TIMED_KINDS or score < EARLIEST_MS:
             return score
         # By its size and not by the key: a client may store ms among the delayed jobs.
-        return score - self._duration_ms * (DELAY_FACTOR if score >= EARLIEST_MS * DELAY_FACTOR else 1)
+        return score - self.duration_ms * (DELAY_FACTOR if score >= EARLIEST_MS * DELAY_FACTOR else 1)
 
 
-def _queue_changes(pipeline: Any, changes: list[tuple[RawKey, RawKey | None]]) -> None:
-    """Queue the commands that turn each key into the older one."""
-    # All deletions first: a scheduled job may get the name that another one had.
-    for before, after in changes:
-        if after is None or (before.key, before.value) != (after.key, after.value):
-            pipeline.delete(_stored(before.key))
-    for before, after in changes:
-        if after is None:
-            continue
-        if (before.key, before.value) != (after.key, after.value):
-            _queue_write(pipeline, after)
-        if after.ttl_ms >= 0:
-            pipeline.pexpire(_stored(after.key), after.ttl_ms)
-
-
-def _queue_write(pipeline: Any, raw: RawKey) -> None:
-    key, value = _stored(raw.key), raw.value
-    match raw.type:
+def _queue_write(pipeline: Any, key: bytes, redis_type: str, value: Any) -> None:
+    match redis_type:
         case "string":
-            pipeline.set(key, _stored(value))
+            pipeline.set(key, _bytes(value))
         case "list":
-            pipeline.rpush(key, *map(_stored, value))
+            pipeline.rpush(key, *map(_bytes, value))
         case "set":
-            pipeline.sadd(key, *map(_stored, value))
+            pipeline.sadd(key, *map(_bytes, value))
         case "zset":
-            pipeline.zadd(key, {_stored(member): score for member, score in value})
+            pipeline.zadd(key, {_bytes(member): score for member, score in value})
         case "hash":
-            pipeline.hset(key, mapping=_stored_fields(value))
+            pipeline.hset(key, mapping=_pairs(value.items()))
         case "stream":
             for entry, fields in value:
-                pipeline.xadd(key, _stored_fields(fields), id=entry)
+                pipeline.xadd(key, _pairs(fields.items()), id=entry)
 
 
-def _stored_fields(fields: dict[str, str]) -> dict[bytes, bytes]:
-    return {_stored(name): _stored(text) for name, text in fields.items()}
+def _pairs(fields: Iterable[tuple[str, str]]) -> dict[bytes, bytes]:
+    return {_bytes(name): _bytes(text) for name, text in fields}
 
 
-def _stored(text: str) -> bytes:
+def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
