@@ -142,8 +142,9 @@ class Participant(Caller):
     def pass_time(self, duration_ms: int) -> None:
         """Let time pass on this participant's clock (ms).
 
-        If it is frozen, it moves. Otherwise the data in Redis becomes older instead, on both sides; only a scenario
-        with clock `real`, a short time, and a time that the client may hold in its memory are really waited for.
+        If it is frozen, it moves. Otherwise the data in Redis becomes older instead, so that a scenario has to read
+        times and ids of scheduled jobs again; only a scenario with clock `real`, a short time, and a time that the
+        client may hold in its memory are really waited for.
         """
         self.transcript.record_act("clock", str(duration_ms))
         only_in_redis = not self.running_loops and all(pending.done for pending in self._pending)

@@ -29,12 +29,16 @@ from conformance.observe.keyspace import RawKey
 from conformance.observe.reader import read_raw
 from conformance.participants import ageing
 from conformance.participants.clock import FrozenClock, RunningClock
+from conformance.participants.marks import scenario
 from conformance.participants.names import Names
 from conformance.participants.participant import Participant
 from conformance.reference_impl.driver.main import make_server
 from conformance.reference_impl.scripts.runner import official_scripts
 from conformance.scenarios.support.steps import node
 from conformance.servers import RedisInstance
+
+from .miniature_drivers import BenchOf
+from .small_scenarios import HARMLESS, MiniatureDrivers, tried
 
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
 EVERY = 20_000
@@ -448,3 +452,16 @@ def test_only_a_short_time_and_an_open_loop_wait(steps: Steps) -> None:
         steps.client.pass_time(199)
     steps.client.worker("noop").close()
     steps.client.pass_time(200)
+
+
+@pytest.mark.parametrize("clock", ["frozen", "real"])
+def test_a_scenario_with_a_real_clock_waits(bench_of: BenchOf, mini: MiniatureDrivers, clock: Any) -> None:
+    seen: set[bool] = set()
+
+    @scenario(HARMLESS, clock=clock)
+    def test_looks(client: Participant) -> None:
+        """It only looks at its clock."""
+        seen.add(client.clock.ages_data)
+
+    tried(vars(test_looks)["scenario"], bench_of(mini(), mini(capabilities=())))
+    assert seen == {clock == "frozen"}
