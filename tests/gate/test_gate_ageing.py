@@ -465,3 +465,13 @@ def test_a_scenario_with_a_real_clock_waits(bench_of: BenchOf, mini: MiniatureDr
 
     tried(vars(test_looks)["scenario"], bench_of(mini(), mini(capabilities=())))
     assert seen == {clock == "frozen"}
+
+
+def test_a_loop_that_emulates_a_manual_worker_holds_no_time(steps: Steps) -> None:
+    steps.client.uses_loop_workers = True
+    worker = steps.client.worker()
+    steps.queue.add("work", {}, jobId="work")
+    worker.claim_one()
+    steps.client.pass_time(1000)
+    worker.complete("work")
+    assert steps.queue.redis.state("work") == ["completed"]
