@@ -26,7 +26,7 @@ from conformance.driver.ops import worker as worker_ops
 from conformance.driver.transports import InProcess
 from conformance.environment.drivers import TapPoint
 from conformance.observe.keyspace import RawKey
-from conformance.observe.reader import read_raw
+from conformance.observe.reader import read_matching, read_raw
 from conformance.participants import ageing
 from conformance.participants.clock import FrozenClock, RunningClock
 from conformance.participants.marks import scenario
@@ -344,16 +344,21 @@ def test_a_time_that_stays_is_noticed(
         compare(new_steps, TELLING, [], EVERY, metrics=True)
 
 
-def test_lives_become_shorter(redis: Any, server: RedisInstance) -> None:
-    names = Names(server.fresh_prefix())
-    for number, (name, ttl_ms) in enumerate({"1:lock": 60_000, "de:brief": 30_000, "limiter": 30_001}.items()):
-        redis.set(f"{names.prefix}:q:{name}", number, px=ttl_ms)
-    redis.set(f"{names.prefix}:q:id", 7)
+@pytest.mark.parametrize("fixed_prefix", [None, "bull"])
+def test_lives_become_shorter(redis: Any, server: RedisInstance, fixed_prefix: str | None) -> None:
+    names = Names(server.fresh_prefix(), fixed_prefix=fixed_prefix)
+    base = names.client_base("q")
+    for name, ttl_ms in {"1:lock": 60_000, "de:brief": 30_000, "limiter": 90_000}.items():
+        redis.set(base + name, 1, px=ttl_ms)
+    redis.set(f"{base}id", 7)
+    redis.zadd(f"{base}completed", {"1": 17e11})
     assert ageing.age(redis, [names], 30_000, lambda: None)
-    left = {raw.key.partition(":q:")[2]: raw.ttl_ms for raw in read_raw(redis, names.prefix)[1]}
-    assert left.pop("1:lock") in range(20_000, 30_001)
-    # The limiter's last ms may have passed.
-    assert left in ({"id": -1, "limiter": 1}, {"id": -1, "limiter": 0}, {"id": -1})
+    lives = {raw.key.removeprefix(base): raw.ttl_ms for raw in read_matching(redis, names.pattern)[1]}
+    assert lives.pop("1:lock") in range(20_000, 30_001)
+    assert lives.pop("limiter") in range(50_000, 60_001)
+    assert lives == {"id": -1, "completed": -1}
+    assert redis.zscore(f"{base}completed", "1") == 17e11 - 30_000
+    redis.delete(*redis.keys(f"{base}*"))
 
 
 @pytest.mark.parametrize(
