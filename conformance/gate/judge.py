@@ -41,7 +41,7 @@ from conformance.observe.canonical import ALL_RULES, DEFAULT_RULES, FROZEN_CLOCK
 from conformance.observe.canonical_rules import WORKER_TRACES, CanonicalContext, CanonicalRule
 from conformance.observe.diff import compare
 from conformance.observe.differences import ABOUT_TOLERANCE_MS, Difference, same_reading
-from conformance.observe.event_order import with_independent_events_sorted
+from conformance.observe.event_order import INDEPENDENT_EVENTS
 from conformance.observe.moves import apart_from_moves
 from conformance.observe.tables import Snapshot
 from conformance.observe.tap.recording import CommandRecord
@@ -236,8 +236,6 @@ class Judge:
     def states(self, oracle: Snapshot, client: Snapshot, *, frozen: bool, managed: bool) -> list[Finding]:
         """Return findings for differences between the states of both queues."""
         rules = chosen_rules(frozen=frozen, managed=managed, off=self.rules_off)
-        if managed:
-            oracle, client = with_independent_events_sorted(oracle), with_independent_events_sorted(client)
         different = [self.attributed(finding_of(difference)) for difference in compare_states(oracle, client, rules)]
         return [self.with_timing(finding, compared=True) for finding in different]
 
@@ -250,8 +248,6 @@ class Judge:
         workers or waits were under way, so that any job may be somewhere else.
         """
         rules = chosen_rules(frozen=frozen, managed=managed, off=self.rules_off)
-        if managed:
-            oracle, client = with_independent_events_sorted(oracle), with_independent_events_sorted(client)
         found = apart_from_moves(compare_states(oracle, client, rules), moving=moving)
         return [self.with_timing(self.attributed(finding_of(difference)), compared=True) for difference in found]
 
@@ -349,12 +345,13 @@ def _other_name(row: Requirement, where: str, seen: str) -> Finding:
 def chosen_rules(*, frozen: bool, managed: bool, off: Collection[str] = ()) -> tuple[CanonicalRule, ...]:
     """Return the rules of a comparison, without those that are switched off.
 
-    `frozen`: the kit set both clocks, so times are compared exactly. `managed`: a worker's loop ran, so the remaining
-    wake-up marker depends on timing; an invariant checks that it exists when needed.
+    `frozen`: the kit set both clocks, so times are compared exactly. `managed`: a worker's loop ran, so the order of
+    independent events and the remaining wake-up marker depend on timing; an invariant checks the marker.
     """
     # A frozen clock makes times equal on both sides, so that they can be compared exactly.
     rules = FROZEN_CLOCK_RULES if frozen else DEFAULT_RULES
-    return tuple(rule for rule in (*rules, *((WORKER_TRACES,) if managed else ())) if rule.name not in off)
+    rules = (INDEPENDENT_EVENTS, *rules, WORKER_TRACES) if managed else rules
+    return tuple(rule for rule in rules if rule.name not in off)
 
 
 def check_names(off: Collection[str]) -> None:

@@ -18,6 +18,7 @@ from conformance.observe.canonical_rules import (
 )
 from conformance.observe.compare_jobs import JobPresence, compare_events, compare_jobs, compare_memberships, presence_of
 from conformance.observe.differences import Difference, compare_fields, compare_json, difference, same, sort_key
+from conformance.observe.disputes import place, undisputed
 from conformance.observe.keyspace import is_reserved, split_key
 from conformance.observe.relay import relay_content, relay_place
 from conformance.observe.tables import Deduplication, Dependency, Snapshot
@@ -28,12 +29,16 @@ def compare(
 ) -> list[Difference]:
     """The differences between two snapshots as they were read, by these canonical rules.
 
-    Equal values are never a difference. A relative rule may mask such a value on one side only, because it judges it by
+    Equal values are never a difference. A relative rule may mask a value on one side only, because it judges it by
     other values of that side: then the other values differ, and this one does not.
     """
-    expected, actual = _with_common_uuids(expected, actual, rules)
-    found = diff(canonicalise(expected, rules, context), canonicalise(actual, rules, context))
-    return confirmed(found, *as_read(expected, actual, rules, context)) if found else []
+    sides = _with_common_uuids(expected, actual, rules)
+    canonical = [canonicalise(side, rules, context) for side in sides]
+    found = diff(*canonical)
+    found = confirmed(found, *as_read(*sides, rules, context)) if found else []
+    return undisputed(
+        found, sides, canonical, lambda *both: diff(*(canonicalise(side, rules, context) for side in both))
+    )
 
 
 def as_read(
@@ -50,13 +55,8 @@ def as_read(
 
 def confirmed(found: Iterable[Difference], expected: Snapshot, actual: Snapshot) -> list[Difference]:
     """Those of the differences whose values differ as read as well. `expected`, `actual`: see `as_read`."""
-    places = {_place(difference) for difference in diff(expected, actual)}
-    return [difference for difference in found if _place(difference) in places]
-
-
-def _place(found: Difference) -> tuple[str, str, str]:
-    # The same text in another spelling is the same place.
-    return found.where.removesuffix(".text"), found.key, found.field
+    places = {place(difference) for difference in diff(expected, actual)}
+    return [difference for difference in found if place(difference) in places]
 
 
 def _with_common_uuids(
@@ -286,12 +286,12 @@ def _compare_foreign(expected: Snapshot, actual: Snapshot) -> Iterator[Differenc
 def _compare_relays(expected: Snapshot, actual: Snapshot) -> Iterator[Difference]:
     """The state that all processes of a relay share."""
     left, right = (
-        {(place, key): value for place, key, value in relay_content(side.prefix, side.unknown)}
+        {(part, key): value for part, key, value in relay_content(side.prefix, side.unknown)}
         for side in (expected, actual)
     )
-    for place, key in sorted(left.keys() | right.keys()):
-        before, after = left.get((place, key)), right.get((place, key))
-        where = f"unknown.relay.{place}"
+    for part, key in sorted(left.keys() | right.keys()):
+        before, after = left.get((part, key)), right.get((part, key))
+        where = f"unknown.relay.{part}"
         if before is None or after is None:
             yield _key_difference(where, key, before, after)
         else:

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
+from conformance.observe.canonical_rules import CanonicalContext, CanonicalRule
 from conformance.observe.tables import Event, Snapshot
 
 PROCESSES = {
@@ -25,7 +26,7 @@ PROCESSES = {
 """The process to which an event belongs, by its name; of other events with a job, only the job counts."""
 
 
-def with_independent_events_sorted(snapshot: Snapshot) -> Snapshot:
+def with_independent_events_sorted(snapshot: Snapshot, _: CanonicalContext | None = None) -> Snapshot:
     """Return the snapshot with one order for all streams that differ only in the order of independent events."""
     by_queue: defaultdict[str, list[Event]] = defaultdict(list)
     for event in snapshot.events:
@@ -79,3 +80,10 @@ def _threads_of(event: Event) -> tuple[str, ...]:
 def _rank(event: Event) -> tuple[int, str, str]:
     """Shorter ids first, so that numbers are in order; what is about no job comes last."""
     return (len(event.job) or 1_000_000, event.job, event.name)
+
+
+INDEPENDENT_EVENTS = CanonicalRule(
+    name="independent-events",
+    reason="Worker loops run at their own speed: only the order of events of one job or one process is protocol.",
+    transform=with_independent_events_sorted,
+)

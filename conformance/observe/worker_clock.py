@@ -80,6 +80,9 @@ def due_label(job: Job, score: float, taken_ms: int) -> str | None:
     if delay is None:
         # A missing field is a difference of its own, and does not make the score wrong.
         delay = as_number(job.opts.get("delay"))
+    if "timestamp" not in job.fields or ("delay" not in job.fields and delay is None):
+        # Nothing is known but that it is a time, and a job may be due in the future.
+        return DUE if score // DELAY_FACTOR >= PLAUSIBLE_SINCE_MS else None
     if timestamp is None or delay is None:
         return None
     due = (timestamp + max(delay, 0)) * DELAY_FACTOR
@@ -100,11 +103,12 @@ def masked_delay(job: Job) -> str | None:
     approximate: `<about N ms>`, which the comparison meets with a tolerance.
     """
     delay, timestamp = job.number("delay"), job.number("timestamp")
-    if delay is None or timestamp is None or delay in _asked_delays(job):
+    if delay is None or delay in _asked_delays(job) or (timestamp is None and "timestamp" in job.fields):
         return None
     if job.is_iteration:
         own_time = iteration_time(job.id)
-        is_until = own_time is not None and abs(timestamp + delay - own_time) <= CLOCK_TOLERANCE_MS
+        off = None if own_time is None else own_time - delay - (timestamp or PLAUSIBLE_SINCE_MS)
+        is_until = off is not None and (off > 0 if timestamp is None else abs(off) <= CLOCK_TOLERANCE_MS)
         return UNTIL_OWN_TIME if is_until else None
     return f"{APPROXIMATELY}{delay:.0f} ms>"
 
@@ -145,12 +149,14 @@ def _masked_option(name: str, value: Any, job: Job, own_time: int) -> Any:
         return _masked_offset(value)
     if name == "prevMillis" and number == own_time:
         return "<own time>"
-    timestamp = job.number("timestamp")
+    # Without the field, any time fits.
+    timestamp = job.number("timestamp") if "timestamp" in job.fields else float(PLAUSIBLE_SINCE_MS)
+    tolerance = CLOCK_TOLERANCE_MS if "timestamp" in job.fields else own_time
     if name == "timestamp" and number is not None and timestamp is not None:
-        return "<timestamp>" if abs(number - timestamp) <= CLOCK_TOLERANCE_MS else value
+        return "<timestamp>" if abs(number - timestamp) <= tolerance else value
     if name == "delay" and number is not None and timestamp is not None:
         # The hash field `delay` is cleared when the iteration becomes due, the option stays.
-        return UNTIL_OWN_TIME if abs(timestamp + number - own_time) <= CLOCK_TOLERANCE_MS else value
+        return UNTIL_OWN_TIME if abs(timestamp + number - own_time) <= tolerance else value
     return value
 
 
@@ -203,6 +209,9 @@ def _masked_scheduler(row: Scheduler, labels: Mapping[str, str], raw: Snapshot) 
     number = as_number(row.next)
     label = labels.get(f"repeat:{row.id}:{number:.0f}") if number is not None else None
     due = label.rpartition(":")[2] if label else _unmade_iteration(row, raw)
+    made = any(job.is_iteration and job.fields.get("rjk") == row.id for job in raw.jobs if job.queue == row.queue)
+    if not (due or made or number is None) and number >= PLAUSIBLE_SINCE_MS:
+        due = SOME_TIME
     fields = row.fields
     if fields is not None:
         fields = with_fields(fields, {"offset": _offset_text(fields)})
@@ -309,8 +318,10 @@ def _masked_member(member: Membership, job: Job | None, taken_ms: int) -> Member
     if job is None:
         is_time = member.container in SCORED_WITH_A_TIME and _is_past(score, taken_ms)
         return replace(member, score=SOME_TIME) if is_time else member
-    if member.container in {"completed", "failed"} and score == job.number("finishedOn"):
-        return replace(member, score=FINISHED)
+    if member.container in {"completed", "failed"}:
+        is_time = "finishedOn" not in job.fields and _is_past(score, taken_ms)
+        label = FINISHED if score == job.number("finishedOn") else SOME_TIME if is_time else score
+        return replace(member, score=label)
     if member.container == "delayed":
         return replace(member, score=due_label(job, score, taken_ms) or score)
     if member.container == "waiting-children":
@@ -342,7 +353,8 @@ def _masked_marker(marker: Marker, snapshot: Snapshot) -> Marker:
     announced = [as_number(event.get("delay")) for event in snapshot.events_of(marker.queue) if event.name == "delayed"]
     # Whole ms on both sides: the marker may hold a fraction of a ms, the score holds the order in the low bits.
     is_next = first is not None and first // DELAY_FACTOR == score // 1
-    return replace(marker, score=DUE_TIME) if is_next or score in announced else marker
+    is_time = not scores and not announced and score >= PLAUSIBLE_SINCE_MS
+    return replace(marker, score=DUE_TIME) if is_next or is_time or score in announced else marker
 
 
 def _is_delayed_in(row: Membership, queue: str) -> bool:

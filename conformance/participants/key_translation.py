@@ -83,21 +83,26 @@ def read_named(redis: AnyRedis, names: Names) -> tuple[Snapshot, Snapshot]:
 
 
 def equally_trimmed(oracle: Snapshot, client: Snapshot, names: Names) -> tuple[Snapshot, Snapshot]:
-    """Cut the longer event stream to the length of the other by its oldest entries, if the client has other ids.
+    """Cut the longer event stream before the oldest event of the other, if the client has other ids.
 
     Redis trims whole nodes of a stream. The size of a node depends on the bytes of its entries, and these depend on the
-    ids. A stream shorter than a node was not trimmed, and stays unchanged.
+    ids. A stream shorter than a node was not trimmed, and one that only lacks some events is not cut to its length.
     """
     for queue in names.queues_with_other_ids():
-        lengths = [len(snapshot.events_of(queue)) for snapshot in (oracle, client)]
-        if min(lengths) > 0 and max(lengths) > SMALLEST_NODE and abs(lengths[0] - lengths[1]) <= LARGEST_NODE:
-            oracle, client = (_newest(snapshot, queue, min(lengths)) for snapshot in (oracle, client))
+        longer, shorter = sorted((side.events_of(queue) for side in (oracle, client)), key=len, reverse=True)
+        surplus = len(longer) - len(shorter)
+        if not shorter or len(longer) <= SMALLEST_NODE or surplus > LARGEST_NODE:
+            continue
+        oldest = (shorter[0].name, shorter[0].job)
+        starts = [place for place, event in enumerate(longer) if (event.name, event.job) == oldest]
+        removed = longer[: min(starts, key=lambda place: abs(place - surplus), default=0)]
+        oracle, client = (
+            replace(side, events=tuple(event for event in side.events if event not in removed))
+            if side.events_of(queue) == longer
+            else side
+            for side in (oracle, client)
+        )
     return oracle, client
-
-
-def _newest(snapshot: Snapshot, queue: str, kept: int) -> Snapshot:
-    removed = snapshot.events_of(queue)[:-kept]
-    return replace(snapshot, events=tuple(event for event in snapshot.events if event not in removed))
 
 
 def _key_to_scenario(names: Names, raw: RawKey) -> RawKey:
