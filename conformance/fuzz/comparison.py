@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import msgspec
 
 from conformance.checkers.snapshot_checks import check_snapshot
+from conformance.driver.ops.base import left_out
 from conformance.findings import Finding, Severity
 from conformance.gate.judge import TIMES, UNSET, chosen_rules, compare_states
 from conformance.observe.canonical_rules import PLAUSIBLE_SINCE_MS
@@ -227,8 +228,9 @@ def value_disagreements(op: str, expected: Any, actual: Any, *, exact: bool) -> 
 
 def _differences(where: str, expected: Any, actual: Any, *, exact: bool) -> Iterator[ValueDisagreement]:
     if isinstance(expected, dict) and isinstance(actual, dict):
+        skipped = left_out(expected, actual) | (frozenset() if exact else TIMES)
         for name in {**expected, **actual}:
-            if exact or name not in TIMES:
+            if name not in skipped:
                 yield from _differences(f"{where}.{name}", expected.get(name), actual.get(name), exact=exact)
     elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
         for wanted, got in zip(expected, actual, strict=True):

@@ -151,7 +151,7 @@ def _settled_fields(row: Job, expected: Job, name: str, places: Mapping[tuple[st
     opts = dict(expected.opts)
     if row.is_iteration:
         opts |= {option: value for option, value in row.opts.items() if option in _OWN_OPTIONS}
-        repeats = [side.opts.get("repeat") for side in (expected, row)]
+        repeats: list[Any] = [side.opts.get("repeat") for side in (expected, row)]
         if all(isinstance(repeat, dict) and "offset" in repeat for repeat in repeats):
             opts["repeat"] = {**repeats[0], "offset": repeats[1]["offset"]}
     return {**kept, "opts": json.dumps(opts)}

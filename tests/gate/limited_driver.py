@@ -23,6 +23,9 @@ ALWAYS = frozenset({"open", "close", "reset"})
 ASKED_FOR = frozenset({"job", "queue-event"})
 """Events that a worker does not emit: jobs that a processor hands to the kit, and entries of the event stream."""
 
+JOB_FIELDS = ("id", "name", "data_raw")
+"""Required fields of a job."""
+
 
 def limited(server: DriverServer, limits: argparse.Namespace) -> DriverServer:
     """The driver with these limits."""
@@ -44,6 +47,8 @@ def limited(server: DriverServer, limits: argparse.Namespace) -> DriverServer:
     if limits.no_worker_events:
         _keep_events_back(server)
     _answer_less(server, limits.no_answer)
+    if limits.bare_jobs:
+        _show_bare_jobs(server)
     _announce(server, limits)
     return server
 
@@ -194,6 +199,22 @@ def _answer_less(server: DriverServer, operations: Sequence[str]) -> None:
     server._outcome = outcome  # type: ignore[method-assign]
 
 
+def _show_bare_jobs(server: DriverServer) -> None:
+    """Jobs have the required fields only, as a driver's author writes them first."""
+    outcome_of, emit = server._outcome, server.emit
+
+    def bare(message: Json) -> Json:
+        job = message.get("job")
+        return {**message, "job": {name: job[name] for name in JOB_FIELDS}} if isinstance(job, dict) else message
+
+    async def outcome(call: Json) -> Json:
+        outcome = await outcome_of(call)
+        return {**outcome, "value": bare(outcome["value"])} if isinstance(outcome.get("value"), dict) else outcome
+
+    server._outcome = outcome  # type: ignore[method-assign]
+    server.emit = lambda handle, name, args=None: emit(handle, name, args and bare(args))  # type: ignore[method-assign]
+
+
 def _announce(server: DriverServer, limits: argparse.Namespace) -> None:
     """Say in the handshake what a client of this kind has to say."""
     ready_of = server._ready
@@ -224,6 +245,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--fixed-prefix", default="", help="the only prefix that it knows")
     options.add_argument("--no-worker-events", action="store_true", help="its workers report nothing")
     options.add_argument("--no-answer", type=_words, default=[], help="operations that are done without an answer")
+    options.add_argument("--bare-jobs", action="store_true", help="jobs in answers have the required fields only")
     options.add_argument("--hang", type=_words, default=[], help="operations that never come back")
     options.add_argument("--slow", type=_words, default=[], help="operations that take --slow-ms more")
     options.add_argument("--slow-ms", type=int, default=500, help="how much more (ms)")

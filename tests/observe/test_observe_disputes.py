@@ -23,8 +23,9 @@ RULES = (INDEPENDENT_EVENTS, *DEFAULT_RULES)
 Defects = Mapping[str, Any]
 """New values by the locator of a difference and the id of its job, `job.delay 2`; None removes the value."""
 
-WRONG: dict[str, list[Any]] = (
-    {f"job.timestamp {name}": [None, ADDED // 1000] for name in ("1", "2", "3", "5", "6", "repeat")}
+WRONG = (
+    dict[str, list[Any]]()
+    | {f"job.timestamp {name}": [None, ADDED // 1000] for name in ("1", "2", "3", "5", "6", "repeat")}
     | {f"job.opts.timestamp {name}": [ADDED] for name in ("1", "2", "5")}
     | {f"job.opts.timestamp {name}": [None] for name in ("4", "repeat")}
     | {f"job.delay {name}": [None, "0"] for name in ("2", "3", "repeat")}

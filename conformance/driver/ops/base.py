@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from conformance.driver.errors import OperationUnanswered
 from conformance.registry import Registry
+
+if TYPE_CHECKING:
+    # To its readers a field has a value or is None: reading one that was left out raises OperationUnanswered.
+    LeftOut: TypeAlias = Never
+else:
+    LeftOut = UnsetType
+LEFT_OUT: Any = UNSET
 
 Answer = TypeVar("Answer")
 
@@ -22,30 +32,45 @@ class JobRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as the client sees it. Times are Unix ms; `*_raw` are JSON texts; None: the client has no value.
+    """A job as the client sees it. Times are Unix ms; `*_raw` are JSON texts; null: the client has no value.
 
-    `data_raw` and `returnvalue_raw` are the values that the client would return to its user, as JSON.
+    `data_raw` and `returnvalue_raw` are the values that the client would return to its user, as JSON. A field that is
+    left out is not compared; `driver check` names it.
     """
 
     id: str
     name: str
     data_raw: str
-    opts: dict[str, Any] = {}
-    timestamp: float | None = None
-    delay: float | None = None
-    priority: float | None = None
-    attempts_made: int | None = None
-    attempts_started: int | None = None
-    stalled_counter: int | None = None
-    progress_raw: str | None = None
-    returnvalue_raw: str | None = None
-    failed_reason: str | None = None
-    stacktrace_length: int | None = None
-    processed_on: float | None = None
-    finished_on: float | None = None
-    processed_by: str | None = None
-    parent_key: str | None = None
-    deduplication_id: str | None = None
+    opts: dict[str, Any] | LeftOut = LEFT_OUT
+    timestamp: float | None | LeftOut = LEFT_OUT
+    delay: float | None | LeftOut = LEFT_OUT
+    priority: float | None | LeftOut = LEFT_OUT
+    attempts_made: int | None | LeftOut = LEFT_OUT
+    attempts_started: int | None | LeftOut = LEFT_OUT
+    stalled_counter: int | None | LeftOut = LEFT_OUT
+    progress_raw: str | None | LeftOut = LEFT_OUT
+    returnvalue_raw: str | None | LeftOut = LEFT_OUT
+    failed_reason: str | None | LeftOut = LEFT_OUT
+    stacktrace_length: int | None | LeftOut = LEFT_OUT
+    processed_on: float | None | LeftOut = LEFT_OUT
+    finished_on: float | None | LeftOut = LEFT_OUT
+    processed_by: str | None | LeftOut = LEFT_OUT
+    parent_key: str | None | LeftOut = LEFT_OUT
+    deduplication_id: str | None | LeftOut = LEFT_OUT
+
+    def __getattribute__(self, name: str) -> Any:
+        """Raise OperationUnanswered for a field that the driver left out: it is no value, and is not compared."""
+        value = super().__getattribute__(name)
+        if value is UNSET:
+            raise OperationUnanswered(f"the field {name} of a job")
+        return value
+
+
+def left_out(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> frozenset[str]:
+    """The fields that only one of two jobs has, as answers show them: a driver left them out. None of other values."""
+    if not {"id", "name", "data_raw"} <= expected.keys() & actual.keys():
+        return frozenset()
+    return frozenset(expected.keys() ^ actual.keys())
 
 
 class MaybeJob(msgspec.Struct, frozen=True, kw_only=True):
