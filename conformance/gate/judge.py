@@ -77,6 +77,9 @@ REMOVALS = frozenset(
 )
 """Operations that remove jobs."""
 
+WORKED_ON = (".id", ".name", ".data_raw")
+"""Fields of a job that a worker needs for its work, also if its client has no getters."""
+
 TIMES = frozenset({"timestamp", "processed_on", "finished_on", "next", "start_date", "end_date", "offset", "prevTS"})
 """Fields of answers with the client's own time, which are compared only if both clocks are frozen."""
 
@@ -223,8 +226,18 @@ class Judge:
 
     def answers(self, oracle: Participant, client: Participant) -> list[Finding]:
         """Return findings for answers that differ from the oracle's."""
-        different = compare_answers(oracle, client)
+        different = [finding for finding in compare_answers(oracle, client) if not self._is_for_getters(finding)]
         return [self.with_timing(self.attributed(finding), compared=True) for finding in different]
+
+    def _is_for_getters(self, finding: Finding) -> bool:
+        """Whether only the rows about getters say what a field of a job is, and the client has no getter.
+
+        What a worker works on (`WORKED_ON`) counts against its claim.
+        """
+        owner = self.ledger.owner_of(finding.where)
+        if owner is None or not owner.id.startswith("getters.job.") or finding.where.endswith(WORKED_ON):
+            return False
+        return not load_operations().about(owner.id) & self.attribution.declared
 
     def worker_errors(self, oracle: Participant, client: Participant) -> list[Finding]:
         """Return a finding for the first `error` of the client's workers, if Node's have none and it is forbidden."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -42,6 +43,7 @@ class StandIn:
         self._living = living
         self._address = address
         self._twins: set[str] = set()
+        self._opening = threading.Lock()
 
     def moved(self, address: RedisAddress) -> StandIn:
         """The same driver, connected to another Redis."""
@@ -53,14 +55,15 @@ class StandIn:
 
     def open(self, handle: str, opened: lifecycle.Open, *, client_has_one: bool, now_ms: int | None) -> None:
         """Open the twin of a handle, unless it is open. `client_has_one`: the client has such an object itself."""
-        if self.has(handle):
-            return
         # A twin queue must not write `meta`: whether the client wrote it is for the comparison to find out.
         silent = {"skipMetasUpdate": True} if client_has_one and opened.role == "queue" else {}
         twin = msgspec.structs.replace(opened, redis=self._address, options={**opened.options, **silent})
-        self._ask(twin, handle, OPEN_WITHIN_MS, now_ms)
-        # After the call: a twin that failed to open is opened again with the next operation.
-        self._twins.add(handle)
+        with self._opening:
+            if self.has(handle):
+                return
+            self._ask(twin, handle, OPEN_WITHIN_MS, now_ms)
+            # After the call: a twin that failed to open is opened again with the next operation.
+            self._twins.add(handle)
 
     def call(self, op: Op[Answer], handle: str, *, deadline_ms: int, now_ms: int | None) -> Answer:
         """Carry out an operation on the twin of a handle.

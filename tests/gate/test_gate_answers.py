@@ -6,8 +6,11 @@ import time
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
+from conformance.driver.errors import OperationUnanswered
+from conformance.driver.ops.base import JobView
 from conformance.findings import Finding
 from conformance.gate.judge import compare_answers
 from conformance.participants.clock import FROZEN_START_MS, FrozenClock, ParticipantClock, RunningClock
@@ -53,6 +56,20 @@ def test_another_job_is_one_finding_and_not_one_for_each_of_its_fields() -> None
     alone, child = {"id": "alone", "name": "n", "data_raw": "1"}, {"id": "a", "name": "n", "data_raw": "2"}
     [found] = compared({"job": alone}, {"job": {**child, "parent_key": "bull:q:p"}})
     assert (found.where, found.expected, found.actual) == ("answer.queue.getJob.job.id", "alone", "a")
+
+
+def test_a_field_of_a_job_that_a_driver_leaves_out_is_not_compared() -> None:
+    bare = {"id": "1", "name": "n", "data_raw": "{}"}
+    assert compared({"job": {**bare, "progress_raw": "0"}}, {"job": bare}) == []
+    [found] = compared({"job": {**bare, "progress_raw": "0"}}, {"job": {**bare, "progress_raw": None}})
+    assert found.where == "answer.queue.getJob.job.progress_raw"
+
+
+def test_a_field_that_was_left_out_decides_no_assertion() -> None:
+    job = msgspec.convert({"id": "1", "name": "n", "data_raw": "{}", "priority": None}, JobView)
+    assert job.priority is None
+    with pytest.raises(OperationUnanswered, match="the field attempts_made of a job"):
+        equal(job.attempts_made, 0, "no attempt was made")
 
 
 def test_a_refusal_against_an_answer_is_a_difference() -> None:

@@ -22,6 +22,13 @@ from conformance.servers import RedisInstance
 from .limited_in_process import LimitedDriver
 
 ADDS_ONLY = ["--only", "queue.add", "--capabilities", "clock"]
+PRODUCES = [
+    "--only",
+    "queue.add,queue.addBulk,queue.pause,queue.resume,queue.getJob",
+    "--capabilities",
+    "",
+    "--bare-jobs",
+]
 CLAIMS_NOTHING = ["--hang", "worker.getNextJob"]
 Verdicts = dict[Verdict, dict[str, set[str]]]
 """Rows by verdict, each with the scenarios in which it has that."""
@@ -73,6 +80,7 @@ def cases(*areas: str) -> list[ScenarioCase]:
 
 
 ADDING = cases("add")
+READING = [case for case in cases("getters") if "getters.job.fields" in case.scenario.requirements]
 SECONDS = """
     local place = at(command, "timestamp")
     if command[1] == "HMSET" and place then
@@ -89,10 +97,12 @@ GHOST = """
 """Lua: the script leaves the id of a job that does not exist."""
 
 
-def test_who_adds_rightly_and_can_do_nothing_else_fails_nowhere(tried: Tried) -> None:
-    verdicts = tried(ADDING, ADDS_ONLY)
+@pytest.mark.parametrize("limits", [ADDS_ONLY, PRODUCES], ids=["adds-only", "bare-jobs"])
+def test_who_adds_rightly_and_can_do_nothing_else_fails_nowhere(tried: Tried, limits: list[str]) -> None:
+    verdicts = tried([*ADDING, *READING] if limits == PRODUCES else ADDING, limits)
     assert verdicts.get("fail", {}) == {}
     assert "add.lifo" in verdicts["pass"]
+    assert "getters.job.fields" not in verdicts["pass"]
 
 
 @pytest.mark.slow
