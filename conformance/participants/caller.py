@@ -427,9 +427,8 @@ class Caller:
 
 
 def _waits_for_a_job(sent: CommandRecord, now_s: float) -> bool:
-    """Whether Redis blocks the command. XREAD does not count: it belongs to event readers."""
-    blocks = sent.blocking and not sent.name.startswith("XREAD")
-    return blocks and sent.reply is None and sent.sent_s is not None and now_s - sent.sent_s > BLOCKED_S
+    """Whether Redis blocks the command."""
+    return sent.waits_for_work and sent.reply is None and sent.sent_s is not None and now_s - sent.sent_s > BLOCKED_S
 
 
 def background_activity(opened: lifecycle.Open) -> str:

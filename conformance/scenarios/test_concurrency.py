@@ -228,7 +228,7 @@ def _waits_to_be_woken(client: Participant, queue: QueueHandle) -> bool:
     """Nothing is there that could wake it, and nothing has."""
     if queue.redis.exists("marker"):
         return False
-    asked = client.tap.commands(where=lambda command: command.name == "BZPOPMIN")
+    asked = client.tap.commands(where=lambda sent: sent.waits_for_work)
     return bool(asked) and asked[-1].reply is None
 
 

@@ -17,7 +17,7 @@ from conformance.participants.login import own_login
 from conformance.participants.marks import scenario
 from conformance.participants.own_redis import own_redis
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.races import let_block
+from conformance.scenarios.support.races import let_idle, wait_for_blocking
 from conformance.scenarios.support.steps import node
 
 AWAY_MS: Final = 2000
@@ -36,9 +36,9 @@ def test_a_worker_leaves_a_silent_connection(client: Participant, times: int) ->
     queue = client.queue()
     # The stalled check is off: only the wait itself can show that its connection is dead.
     worker = client.worker("noop", drainDelay=1, runRetryDelay=200, skipStalledCheck=True)
-    client.tap.wait_for(lambda command: command.name == "BZPOPMIN")
+    wait = wait_for_blocking(client)[0]
     with contextlib.ExitStack() as silent:
-        barriers = [silent.enter_context(client.tap.hold("BZPOPMIN", call=call)) for call in range(1, times + 1)]
+        barriers = [silent.enter_context(client.tap.hold(wait, call=call)) for call in range(1, times + 1)]
         barriers[0].wait()
         queue.add("work")
         worker.wait_local("completed", "1", within_ms=LONG_MS)
@@ -54,7 +54,7 @@ def test_a_closed_worker_never_connects_again(client: Participant) -> None:
     # Twice a second for the stalled check: its timer must end as well.
     worker = client.worker("noop", drainDelay=1, stalledInterval=500)
     worker.wait_local("completed", job)
-    let_block(client)
+    let_idle(client)
     worker.close()
     client.eventually(
         lambda: len(client.tap.connections()), lambda left: left <= of_queue, "only the queue is connected"
@@ -242,7 +242,7 @@ def test_a_waiting_worker_holds_up_no_call(client: Participant, form: str) -> No
     given = client.connecting(form=form)
     # 30 s: a call that waits for the end of the wait misses its deadline.
     queue, worker = given.queue(), given.worker("noop", drainDelay=30)
-    let_block(client)
+    let_idle(client)
     adding = client.meanwhile(lambda: _outcome(given, "queue", queue.handle, within_ms=40_000))
     equal(adding.result(within_ms=5000), "ok", "the call succeeds")
     worker.wait_local("completed", "1")

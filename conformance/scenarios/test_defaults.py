@@ -6,6 +6,7 @@ from conformance.participants.expect import between, equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.participants.redis_view import RedisView
+from conformance.scenarios.support.races import wait_for_blocking
 from conformance.scenarios.support.steps import fill, let_stall, most_at_once, wait_for_all_completed
 
 LOCK_MS = 30_000
@@ -74,8 +75,7 @@ def test_a_worker_runs_one_job_at_a_time(client: Participant) -> None:
 def test_an_idle_worker_looks_again_after_five_seconds(client: Participant) -> None:
     """Without `drainDelay`: nothing that could wake it is waited for any longer."""
     worker = client.worker("noop")
-    waiting = client.tap.wait_for(lambda command: command.name == "BZPOPMIN")
-    timeout_s = float(waiting.args[-1])
+    _, timeout_s = wait_for_blocking(client)
     holds(timeout_s == DRAIN_DELAY_S, "an idle worker waits for 5 s", seen=timeout_s)
     worker.close()
 

@@ -15,7 +15,14 @@ from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario, shared
 from conformance.participants.participant import Participant
 from conformance.participants.tap import HeldCommand
-from conformance.scenarios.support.races import AFTER_EXECUTE, BEFORE_SEND, ROUNDS, HeldPhase, let_arrive
+from conformance.scenarios.support.races import (
+    AFTER_EXECUTE,
+    BEFORE_SEND,
+    ROUNDS,
+    HeldPhase,
+    let_arrive,
+    wait_for_blocking,
+)
 from conformance.scenarios.support.steps import fill
 
 
@@ -116,10 +123,10 @@ def test_closing_meets_a_read(client: Participant, when: HeldPhase) -> None:
 def test_stopping_meets_the_wake_up(client: Participant, how: str, when: HeldPhase) -> None:
     """The job that a worker was woken for is run, or there is a marker that wakes another worker."""
     queue = client.queue()
-    with client.tap.hold("BZPOPMIN", phase=when) as barrier:
+    with client.tap.hold(where=lambda sent: sent.waits_for_work, phase=when) as barrier:
         worker = client.worker("noop")
         # Add the job only now: earlier, the worker would fetch it without being woken.
-        client.tap.wait_for(lambda command: command.name == "BZPOPMIN")
+        wait_for_blocking(client)
         queue.add("wakes")
         stop = worker.close if how == "close" else lambda: worker.call(PauseWorker())
         _stop_while_held(client, queue, barrier, stop)

@@ -13,7 +13,7 @@ from conformance.participants.expect import equal
 from conformance.participants.handles import ParticipantHandle, QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.races import let_arrive, let_block
+from conformance.scenarios.support.races import let_arrive, let_idle
 from conformance.scenarios.support.steps import wait_for_finished
 
 OUTCOMES: tuple[Outcome, ...] = ("complete", "fail", "delay", "wait", "waiting-children")
@@ -213,7 +213,7 @@ def test_a_forced_close_during_a_claim_is_no_error(client: Participant) -> None:
     """A worker has just been woken, and its claim cannot end any more: the close was asked for."""
     queue, worker = client.queue(), client.worker("noop")
     worker.wait_local("completed", queue.add("before"))
-    let_block(client)
+    let_idle(client)
     if client.on_cluster:
         # ioredis waits for the reply of a claim, as long as the node is there.
         worker.close(force=True, within_ms=8000)

@@ -42,21 +42,21 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     data_raw: str
     opts: dict[str, Any] | LeftOut = LEFT_OUT
-    timestamp: float | None | LeftOut = LEFT_OUT
-    delay: float | None | LeftOut = LEFT_OUT
-    priority: float | None | LeftOut = LEFT_OUT
-    attempts_made: int | None | LeftOut = LEFT_OUT
-    attempts_started: int | None | LeftOut = LEFT_OUT
-    stalled_counter: int | None | LeftOut = LEFT_OUT
-    progress_raw: str | None | LeftOut = LEFT_OUT
-    returnvalue_raw: str | None | LeftOut = LEFT_OUT
-    failed_reason: str | None | LeftOut = LEFT_OUT
-    stacktrace_length: int | None | LeftOut = LEFT_OUT
-    processed_on: float | None | LeftOut = LEFT_OUT
-    finished_on: float | None | LeftOut = LEFT_OUT
-    processed_by: str | None | LeftOut = LEFT_OUT
-    parent_key: str | None | LeftOut = LEFT_OUT
-    deduplication_id: str | None | LeftOut = LEFT_OUT
+    timestamp: float | LeftOut | None = LEFT_OUT
+    delay: float | LeftOut | None = LEFT_OUT
+    priority: float | LeftOut | None = LEFT_OUT
+    attempts_made: int | LeftOut | None = LEFT_OUT
+    attempts_started: int | LeftOut | None = LEFT_OUT
+    stalled_counter: int | LeftOut | None = LEFT_OUT
+    progress_raw: str | LeftOut | None = LEFT_OUT
+    returnvalue_raw: str | LeftOut | None = LEFT_OUT
+    failed_reason: str | LeftOut | None = LEFT_OUT
+    stacktrace_length: int | LeftOut | None = LEFT_OUT
+    processed_on: float | LeftOut | None = LEFT_OUT
+    finished_on: float | LeftOut | None = LEFT_OUT
+    processed_by: str | LeftOut | None = LEFT_OUT
+    parent_key: str | LeftOut | None = LEFT_OUT
+    deduplication_id: str | LeftOut | None = LEFT_OUT
 
     def __getattribute__(self, name: str) -> Any:
         """Raise OperationUnanswered for a field that the driver left out: it is no value, and is not compared."""

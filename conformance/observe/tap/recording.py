@@ -84,6 +84,17 @@ class CommandRecord:
     fate: Fate
     reply: ReplyRecord | None
 
+    @property
+    def waits_for_work(self) -> bool:
+        """Whether Redis keeps the reply back until there is work. XREAD does not count: it belongs to event readers."""
+        return self.blocking and not self.name.startswith("XREAD")
+
+    @property
+    def found_no_work(self) -> bool:
+        """Whether Redis has answered a look at the places where work waits."""
+        places = (b":wait", b":marker", b":prioritized")
+        return self.reply is not None and any(key.endswith(places) for key in self.keys)
+
     def __str__(self) -> str:
         """One line."""
         what = f"{self.name} {self.script}" if self.script else " ".join(short_text(word) for word in self.args[:4])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from random import Random
@@ -10,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pytest
 
-from conformance.driver.errors import OperationFailed
+from conformance.driver.errors import OperationFailed, OperationUnsupported
 from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import Mismatch, value_text
 from conformance.participants.handles import QueueHandle, WorkerHandle
@@ -91,10 +92,34 @@ def let_arrive(queue: QueueHandle, *started: Pending[Any]) -> None:
         queue.is_paused()
 
 
-def let_block(client: Participant) -> None:
-    """Wait until Redis blocks the worker's wait for jobs: its first one may be answered at once, by a marker."""
-    client.tap.wait_for(lambda command: command.name == "BZPOPMIN")
-    client.eventually(lambda: client.is_blocked_since(0), bool, "the worker waits for jobs")
+LOOKS = 3
+"""Answered looks of one kind without work between them: Node's second one already blocks."""
+NEVER_WAITS_S = 5.0
+
+
+def let_idle(client: Participant) -> None:
+    """Wait until the worker waits for jobs: Redis blocks its command, or it has looked `LOOKS` times and found none.
+
+    The scenario must do nothing else meanwhile. A client whose looks cannot be recognized gets `NEVER_WAITS_S`.
+    """
+    mark, started = client.sent_so_far(), time.monotonic()
+
+    def is_idle() -> bool:
+        client.tap.raise_ended()
+        looks = Counter((sent.name, sent.digest) for sent in client.sent_since(mark) if sent.found_no_work)
+        waits = client.is_blocked_since(0) or max(looks.values(), default=0) >= LOOKS
+        return waits or time.monotonic() - started > NEVER_WAITS_S
+
+    client.eventually(is_idle, bool, "the worker waits for jobs")
+
+
+def wait_for_blocking(client: Participant) -> tuple[str, float]:
+    """Name and timeout (s) of the command that waits for work. Unsupported for a client that waits without one."""
+    try:
+        command = client.tap.wait_for(lambda sent: sent.waits_for_work)
+    except Mismatch:
+        raise OperationUnsupported("worker.run", "this client waits for work without a blocking command") from None
+    return command.name, float(command.args[1 if command.name.endswith("MPOP") else -1])
 
 
 # Free races: the machine decides which call is first. The allowed outcomes are listed; any other fails, in any round.
