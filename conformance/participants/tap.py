@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypedDict, Unpack
 
+from conformance.checkers.traffic import WRITES
 from conformance.driver.errors import DriverBroken, OperationGivenUp, OperationUnsupported
 from conformance.ledger.operations import WORKER_RUN
 from conformance.observe.tap.commands import sent_text
@@ -224,7 +225,9 @@ class ParticipantTap:
             raise self.missed(not_seen, wait) from not_seen
 
     def missed(self, not_seen: NotSeen, wait: Wait) -> Exception:
-        """The exception for a missing command: it may have come inside an unofficial script, unseen by the tap."""
+        """The exception for a missing command: the client may do its work by commands or scripts of its own."""
+        if any(map(_moves_jobs, self.commands())):
+            return OperationUnsupported("tap", f"this client moves jobs outside of scripts ({not_seen})")
         digests = {command.digest for command in self.commands() if command.digest}
         # A missing command is no finding if the client may have sent it inside a script that the kit cannot read.
         if any(self._tap.recording.names.of(digest) is None for digest in digests):
@@ -263,6 +266,12 @@ class ParticipantTap:
             self._note(f"{what} ({moment.get('phase', 'before-send')})")
         with self._tap.when(Trigger(script=script, command=command, **moment), action) as barrier:
             yield HeldCommand(barrier, self)
+
+
+def _moves_jobs(sent: CommandRecord) -> bool:
+    """Whether the command itself changes which jobs wait or are active."""
+    places = any(key.endswith((b":wait", b":active")) for key in sent.keys)
+    return places and sent.name in WRITES and sent.digest is None
 
 
 def _done_by_the_oracle() -> OperationUnsupported:

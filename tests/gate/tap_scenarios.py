@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
-from conformance.participants.expect import Mismatch, equal
+from conformance.driver.ops.queue import CountPending
+from conformance.participants.expect import Mismatch, between, equal
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
+from conformance.scenarios.support.races import NEVER_WAITS_S, let_idle
 
 from .small_scenarios import HARMLESS
 
@@ -80,15 +83,27 @@ def is_forgotten(client: Participant) -> None:
     equal(len(refused), 1, "only the first call is refused")
 
 
-IS_HELD, FORGETS_TO_RELEASE, IS_HURT_ALONE, WAITS_IN_VAIN, WAITS_FOR_MORE, ASKS_FOR_MORE, IS_FORGOTTEN = (
+@scenario(HARMLESS)
+def waits_for_one_way(client: Participant) -> None:
+    """The oracle pushes; another client may do the same otherwise."""
+    with client.tap.watch("LPUSH") as barrier:
+        client.queue().call(CountPending())
+        barrier.wait(within_ms=50)
+
+
+@scenario(HARMLESS, clock="real")
+def is_idle(client: Participant) -> None:
+    """A worker waits for jobs in its own way."""
+    client.worker("noop")
+    started = time.monotonic()
+    let_idle(client)
+    between(time.monotonic() - started, 0, NEVER_WAITS_S, "the worker is seen to wait (s)")
+
+
+IS_HELD, FORGETS_TO_RELEASE, IS_HURT_ALONE, WAITS_IN_VAIN, WAITS_FOR_MORE, ASKS_FOR_MORE = (
     vars(test)["scenario"]
-    for test in (
-        is_held,
-        forgets_to_release,
-        is_hurt_alone,
-        waits_in_vain,
-        waits_for_more,
-        asks_for_more,
-        is_forgotten,
-    )
+    for test in (is_held, forgets_to_release, is_hurt_alone, waits_in_vain, waits_for_more, asks_for_more)
+)
+IS_FORGOTTEN, WAITS_FOR_ONE_WAY, IS_IDLE = (
+    vars(test)["scenario"] for test in (is_forgotten, waits_for_one_way, is_idle)
 )

@@ -35,8 +35,10 @@ from .tap_scenarios import (
     IS_FORGOTTEN,
     IS_HELD,
     IS_HURT_ALONE,
+    IS_IDLE,
     LEFT_IN_FORCE,
     WAITS_FOR_MORE,
+    WAITS_FOR_ONE_WAY,
     WAITS_IN_VAIN,
 )
 
@@ -131,6 +133,56 @@ def _sends(*words: str) -> dict[str, Handler | None]:
         return {"count": 1}
 
     return {"open": open_handle, "queue.count": count}
+
+
+def test_a_client_may_move_jobs_by_commands_of_its_own(bench_of: BenchOf, mini: MiniatureDrivers) -> None:
+    push, other = _sends("LPUSH", "p:q:wait", "1"), _sends("RPUSH", "p:q:wait", "1")
+    assert (
+        "moves jobs outside of scripts"
+        in tried(WAITS_FOR_ONE_WAY, bench_of(mini(ops=push), mini(ops=other))).unsupported
+    )
+    assert tried(WAITS_FOR_ONE_WAY, bench_of(mini(ops=push), mini(ops=_sends("GET", "p:q:id")))).findings
+
+
+def _idles(*words: str) -> dict[str, Handler | None]:
+    """Operations of a driver whose worker sends this command again and again, as soon as it was answered."""
+    polling: list[asyncio.Task[None]] = []
+
+    async def poll(node: str) -> None:
+        async with redis.asyncio.Redis.from_url(f"redis://{node}") as client:
+            sender: Any = client
+            while True:
+                await sender.execute_command(*words)
+
+    async def open_handle(_handle: str | None, args: Json) -> Json:
+        if args["role"] == "worker":
+            polling.append(asyncio.create_task(poll(args["redis"]["nodes"][0])))
+        return {}
+
+    async def close(_handle: str | None, _args: Json) -> Json:
+        for task in polling:
+            task.cancel()
+        await asyncio.gather(*polling, return_exceptions=True)
+        return {}
+
+    return {"open": open_handle, "close": close, "reset": close}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("RPOPLPUSH", "p:q:wait", "p:q:active"),
+        ("BRPOPLPUSH", "p:q:wait", "p:q:active", "5"),
+        ("EVAL", "return 1", "1", "p:q:marker"),
+    ],
+    ids=["polls", "blocks", "polls by script"],
+)
+def test_an_idle_worker_is_recognized_however_it_waits(
+    bench_of: BenchOf, mini: MiniatureDrivers, words: tuple[str, ...]
+) -> None:
+    ways = [("BZPOPMIN", "p:q:marker", "5"), words]
+    drivers = [mini(ops=_idles(*way), capabilities=("managed-worker",)) for way in ways]
+    assert {finding.source for finding in tried(IS_IDLE, bench_of(*drivers)).findings} <= {"traffic"}
 
 
 @pytest.mark.parametrize(
