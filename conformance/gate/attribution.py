@@ -61,12 +61,15 @@ class Attribution:
         owner = self._owner(finding.where) or self._owner(finding.place)
         return owner.id if owner else self._answering(culprits_at(finding.where, finding.key, self.calls))
 
-    def of_mismatch(self, where: str) -> str:
+    def of_mismatch(self, where: str, *, missing: bool = False) -> str:
         """Return the requirement that a failed assertion of the scenario counts against.
 
-        An assertion is about the scenario's own requirements, so an owner outside of them is the last choice.
+        An assertion is about the scenario's own requirements, so an owner outside of them is the last choice, unless
+        the field that the assertion reads is `missing`: then nothing shows whether they hold.
         """
         own = self._owner(where, among=self.requirements) if where else None
+        if missing and where.startswith(("job.", "event.")):
+            own = own or self._owner(where)
         # Other owners come last: the assertion was written about the scenario's own requirements.
         if own:
             return own.id

@@ -157,7 +157,7 @@ class Judge:
     def mismatch(self, mismatch: Mismatch) -> Finding:
         """Return the finding of a failed assertion."""
         finding = Finding(
-            requirement=self.attribution.of_mismatch(mismatch.where),
+            requirement=self.attribution.of_mismatch(mismatch.where, missing=mismatch.actual == "null"),
             source="assertion",
             kind="assertion",
             severity="wrong-behaviour",

@@ -59,6 +59,13 @@ def text(value: Any) -> str:
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
+class Fields(dict[str, str]):
+    """The fields of a hash."""
+
+    def __missing__(self, field: str) -> str:
+        raise Mismatch(f"the hash has the field {field}", expected="a value", actual=None, where=f"job.{field}")
+
+
 class RedisView:
     """The keys of one queue. Every `name` is what follows `PREFIX:QUEUE:`, for example `wait` or `1:lock`.
 
@@ -165,10 +172,13 @@ class RedisView:
         return seconds * 1000 + microseconds // 1000, ttl_ms
 
     def hash(self, name: str) -> dict[str, str]:
-        """HGETALL."""
+        """HGETALL. A field that is missing raises Mismatch at its locator."""
         fields = self._redis.hgetall(self._at(name))
-        seen: dict[str, str] = self._seen(name, "hash", {text(field): text(value) for field, value in fields.items()})
-        return seen
+        return Fields(self._seen(name, "hash", {text(field): text(value) for field, value in fields.items()}))
+
+    def runs(self, job: str) -> int:
+        """How often the job was handed to a worker, by its events `active`."""
+        return sum((entry.get("event"), entry.get("jobId")) == ("active", job) for entry in self.events())
 
     def field(self, name: str, field: str) -> str | None:
         """HGET; None if there is no field."""

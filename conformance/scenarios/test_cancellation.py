@@ -50,7 +50,12 @@ def test_cancelling_does_not_end_a_job(client: Participant) -> None:
     equal(queue.redis.exists("1:lock"), True, "and locked")
     worker.resolve("1", value_raw='"in time"')
     worker.wait_local("completed", "1")
-    equal(queue.redis.field("1", "returnvalue"), '"in time"', "a processor that ignores the signal completes its job")
+    equal(
+        queue.redis.field("1", "returnvalue"),
+        '"in time"',
+        "a processor that ignores the signal completes its job",
+        where="job.returnvalue",
+    )
 
 
 @pytest.mark.parametrize(("attempts", "state"), [(2, "wait"), (1, "failed")], ids=["retried", "failed"])
@@ -66,7 +71,12 @@ def test_a_cancelled_job_ends_as_its_processor_says(client: Participant, attempt
     worker.resolve("1", "fail", message="cancelled")
     worker.wait_local("failed", "1")
     equal(queue.redis.state("1"), ["delayed" if state == "wait" else state], "the job is where a failure takes it")
-    equal(queue.redis.field("1", "failedReason"), "cancelled", "for the reason that the processor gives")
+    equal(
+        queue.redis.field("1", "failedReason"),
+        "cancelled",
+        "for the reason that the processor gives",
+        where="job.failedReason",
+    )
 
 
 @pytest.mark.parametrize("job", ["waits", "ended", "missing"])

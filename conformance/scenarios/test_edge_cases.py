@@ -96,7 +96,9 @@ def test_a_worker_can_have_any_name(client: Participant, name: str) -> None:
     queue = client.queue()
     queue.add("signed")
     client.worker("noop", name=name)
-    equal(wait_for_finished(client, 1).field("1", "pb"), name, "the job is signed with the worker's name")
+    equal(
+        wait_for_finished(client, 1).field("1", "pb"), name, "the job is signed with the worker's name", where="job.pb"
+    )
 
 
 @handover("edge.texts")

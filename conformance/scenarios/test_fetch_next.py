@@ -64,7 +64,7 @@ def test_the_next_job_is_signed(client: Participant) -> None:
     queue.add("second")
     worker.claim_one()
     _finish(worker, "complete")
-    equal(queue.redis.field("2", "pb"), "worker-7", "the fetched job is signed")
+    equal(queue.redis.field("2", "pb"), "worker-7", "the fetched job is signed", where="job.pb")
 
 
 @scenario("fetch-next.lock-duration")

@@ -44,9 +44,16 @@ def test_a_failed_child_fails_its_parents(client: Participant) -> None:
         lambda: queue.redis.members("failed"), lambda failed: len(failed) == 3, "the failure goes up to the top"
     )
     worker.close()
-    equal(queue.redis.field("bad", "failedReason"), "boom", "the child failed by its own error")
+    equal(
+        queue.redis.field("bad", "failedReason"), "boom", "the child failed by its own error", where="job.failedReason"
+    )
     reason = f"child {queue.redis.key('bad')} failed"
-    equal(queue.redis.field("middle", "failedReason"), reason, "its parent names the child that failed")
+    equal(
+        queue.redis.field("middle", "failedReason"),
+        reason,
+        "its parent names the child that failed",
+        where="job.failedReason",
+    )
     equal(children_of(queue, "middle", "unsuccessful"), ["bad"], "the child is among the unsuccessful ones")
 
 
@@ -244,7 +251,12 @@ def test_a_parent_fails_with_its_child_wherever_it_is(client: Participant, place
     client.worker("noop")
     client.eventually(lambda: queue.redis.state("parent"), lambda state: state == ["failed"], "the parent fails")
     reason = f"child {client.redis('below').key('child')} failed"
-    equal(queue.redis.field("parent", "failedReason"), reason, "it has not run: it fails because of its child")
+    equal(
+        queue.redis.field("parent", "failedReason"),
+        reason,
+        "it has not run: it fails because of its child",
+        where="job.failedReason",
+    )
 
 
 @pytest.mark.parametrize("outcome", ["waiting-children", "complete"])

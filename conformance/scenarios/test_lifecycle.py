@@ -31,7 +31,7 @@ def test_a_claim_takes_the_oldest_job(client: Participant) -> None:
     equal((claimed.id, claimed.name, claimed.data_raw), ("1", "first", '{"n":1}'), "the oldest job is handed out")
     equal(queue.redis.elements("active"), ["1"], "the job is in `active`")
     equal(queue.redis.string("1:lock"), "token-a", "the lock holds the worker's token")
-    equal(queue.redis.field("1", "ats"), "1", "one attempt was started")
+    equal(queue.redis.field("1", "ats"), "1", "one attempt was started", where="job.ats")
 
 
 @pytest.mark.parametrize("opts", [{}, {"priority": 3}], ids=["plain", "prioritized"])

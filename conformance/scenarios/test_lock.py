@@ -136,7 +136,7 @@ def test_a_stale_token_cannot_finish(client: Participant, finish: str) -> None:
     equal(queue.redis.state("1"), ["active"], "the job is still active")
     equal(queue.redis.string("1:lock"), "token-new", "the lock still belongs to the other worker")
     worker.complete("1", "right", "token-new")
-    equal(queue.redis.field("1", "returnvalue"), '"right"', "the owner's result counts")
+    equal(queue.redis.field("1", "returnvalue"), '"right"', "the owner's result counts", where="job.returnvalue")
 
 
 @pytest.mark.parametrize("finish", ["complete", "fail"])
@@ -355,7 +355,7 @@ def test_a_worker_goes_on_without_the_lock(client: Participant) -> None:
     client.eventually(observer.observe, lambda seen: seen["renewals"], "a lock that is back is renewed again")
     worker.resolve("1", value_raw='"done"')
     worker.wait_local("completed", "1")
-    equal(queue.redis.field("1", "returnvalue"), '"done"', "the processor ran to its end")
+    equal(queue.redis.field("1", "returnvalue"), '"done"', "the processor ran to its end", where="job.returnvalue")
 
 
 @scenario("lock.lost.runs-twice", clock="real")
@@ -374,6 +374,11 @@ def test_a_job_without_its_lock_runs_twice_and_ends_once(client: Participant) ->
     equal(queue.redis.state("1"), ["active"], "what the first one returned did not finish it")
     second.resolve("1", value_raw='"right"')
     second.wait_local("completed", "1")
-    equal(queue.redis.field("1", "returnvalue"), '"right"', "the result of the last owner is stored")
+    equal(
+        queue.redis.field("1", "returnvalue"),
+        '"right"',
+        "the result of the last owner is stored",
+        where="job.returnvalue",
+    )
     first.resolve("2")
     first.wait_local("completed", "2")

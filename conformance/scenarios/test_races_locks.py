@@ -89,7 +89,12 @@ def test_a_completion_meets_the_next_owner(client: Participant) -> None:
             completion.result(within_ms=30_000)
     equal(queue.redis.string("1:lock"), "token-2", "the lock still belongs to the next owner")
     checker.complete("1", "right", "token-2")
-    equal(queue.redis.field("1", "returnvalue"), '"right"', "the result of the next owner is stored")
+    equal(
+        queue.redis.field("1", "returnvalue"),
+        '"right"',
+        "the result of the next owner is stored",
+        where="job.returnvalue",
+    )
 
 
 @interleavings("renewal", "check")
@@ -138,7 +143,7 @@ def test_two_workers_finish_under_one_token(client: Participant, interleaving: s
     second = "other" if race.first == "one" else "one"
     equal(race.outcomes, {race.first: None, second: "missing-lock"}, "only the first finishes the job")
     equal(queue.redis.state("1"), ["completed" if race.first == "one" else "failed"], "the first one's end counts")
-    equal(queue.redis.field("1", "atm"), "1", "one attempt was made")
+    equal(queue.redis.field("1", "atm"), "1", "one attempt was made", where="job.atm")
 
 
 @scenario("race.one-token")

@@ -20,8 +20,8 @@ def test_a_failed_attempt_waits_again(client: Participant) -> None:
     worker.claim_one()
     worker.fail("1", "first try")
     equal(queue.redis.elements("wait"), ["1", "2"], "the job is at the left end of `wait`")
-    counted = (queue.redis.field("1", "ats"), queue.redis.field("1", "atm"))
-    equal(counted, ("1", "1"), "one attempt was started and made")
+    equal(queue.redis.field("1", "ats"), "1", "one attempt was started", where="job.ats")
+    equal(queue.redis.field("1", "atm"), "1", "one attempt was made", where="job.atm")
 
 
 @scenario("retry.lifo")

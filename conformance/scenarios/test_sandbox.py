@@ -60,7 +60,7 @@ def test_an_unrecoverable_error_of_a_sandboxed_processor_is_final(client: Partic
     job = queue.add("doomed", {"steps": [{"do": "unrecoverable", "message": message}]}, attempts=3)
     worker = client.worker("sandboxed")
     _wait_for(client, queue, job, "failed")
-    equal(queue.redis.field(job, "atm"), "1", "there was one attempt")
+    equal(queue.redis.field(job, "atm"), "1", "there was one attempt", where="job.atm")
     worker.close()
 
 
@@ -127,7 +127,12 @@ def test_a_process_that_cannot_start_fails_its_job(client: Participant) -> None:
     job = queue.add("doomed", {"steps": []})
     worker = client.worker("sandboxed", processor_args={"start": "throw-once"})
     _wait_for(client, queue, job, "failed")
-    equal(queue.redis.field(job, "failedReason"), "cannot start yet", "the reason is the error of the start")
+    equal(
+        queue.redis.field(job, "failedReason"),
+        "cannot start yet",
+        "the reason is the error of the start",
+        where="job.failedReason",
+    )
     worker.close()
 
 

@@ -29,7 +29,7 @@ def test_the_next_job_is_there_already(client: Participant) -> None:
     following = f"repeat:s:{due_of(queue) + HOUR_MS}"
     queue.add("taken", {"by": "hand"}, jobId=following)
     claim_current_job(queue, worker)
-    equal(queue.redis.field(following, "name"), "taken", "the job that was there stays")
+    equal(queue.redis.field(following, "name"), "taken", "the job that was there stays", where="job.name")
     equal(queue.redis.state(following), ["wait"], "where it was")
     duplicated = [event["jobId"] for event in queue.redis.events() if event.get("event") == "duplicated"]
     equal(duplicated, [following], "an event reports the schedule that ends", where="event.duplicated")
@@ -347,7 +347,7 @@ def test_a_broken_schedule_stops_no_other_job(client: Participant) -> None:
     queue = client.queue()
     job = _schedule_that_cannot_go_on(queue)
     client.worker("noop")
-    client.eventually(lambda: queue.redis.field(job, "ats"), bool, "the worker has taken the job")
+    client.eventually(lambda: queue.redis.runs(job), bool, "the worker has taken the job")
     # One after the other, because the order of two jobs' events would depend on the machine.
     for _ in range(2):
         other = queue.add("other")
