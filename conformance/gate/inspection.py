@@ -154,6 +154,8 @@ class Inspection:
         data. Node reads it nevertheless if readability is a requirement of the scenario. A scenario that was given up
         may have left only half of its own changes, so it is not checked.
         """
+        blamed = self._judge.blamed_on_what_was_left
+        self._result.findings = [blamed(finding, snapshot) for finding in self._result.findings]
         if self._result.given_up or self._has_ambiguous_keys() or self._has_only_keys_of_the_kit():
             return
         # Check the real names in Redis, not those of the scenario: an id that Node would reuse is a problem.
@@ -164,7 +166,7 @@ class Inspection:
         needless = same_as_node and READABLE_BY_NODE not in self._scenario.requirements
         if not needless and ORACLE_HEALTH not in self._scenario.without:
             reader = self._bench.participant("oracle", names, RunningClock())
-            self._result.findings += self._judge.health(reader, queues)
+            self._result.findings += self._judge.health(reader, queues, snapshot)
 
     def _has_ambiguous_keys(self) -> bool:
         """Whether the client opened a queue under a name that must be refused: its keys read as those of others."""

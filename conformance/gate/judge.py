@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -40,6 +40,7 @@ from conformance.ledger.loader import Ledger, Requirement
 from conformance.ledger.operations import WORKER_RUN, load_operations
 from conformance.observe.canonical import ALL_RULES, DEFAULT_RULES, FROZEN_CLOCK_RULES, without
 from conformance.observe.canonical_rules import WORKER_TRACES, CanonicalContext, CanonicalRule
+from conformance.observe.compare_jobs import unreadable_places
 from conformance.observe.diff import compare
 from conformance.observe.differences import ABOUT_TOLERANCE_MS, Difference, same_reading
 from conformance.observe.event_order import INDEPENDENT_EVENTS
@@ -290,9 +291,34 @@ class Judge:
         findings = traffic.check_traffic(commands, cluster=cluster, switched_off=off, scripts=scripts)
         return [self.attributed(finding) for finding in findings]
 
-    def health(self, oracle: Participant, queues: list[str]) -> list[Finding]:
+    def health(self, oracle: Participant, queues: list[str], left: Snapshot) -> list[Finding]:
         """Return findings for everything that Node, on the client's prefix, cannot read of these queues."""
-        return [self.attributed(finding) for finding in oracle_health(oracle, queues)]
+        found = oracle_health(oracle, queues)
+        if READABLE_BY_NODE not in self.scenario.requirements:
+            found = [self._at_its_cause(finding, left) for finding in found]
+        return [self.attributed(finding) for finding in found]
+
+    def blamed_on_what_was_left(self, finding: Finding, left: Snapshot) -> Finding:
+        """Return the finding of a failed call of Node's at the malformed value that the client left.
+
+        Without one it counts against what the client itself has done.
+        """
+        performed, calls = self.client.performed, self.client.transcript.all_calls
+        by_client = finding.place in performed.own or (finding.place and finding.place not in performed.stand_in)
+        if finding.kind != "operation-failed" or by_client:
+            return finding
+        own = [call for call in calls if call.by != "stand-in"]
+        blamed = replace(self.attribution, calls=own).of_call(None)
+        cause = self._at_its_cause(finding, left)
+        return self.attributed(cause) if cause is not finding else msgspec.structs.replace(finding, requirement=blamed)
+
+    def _at_its_cause(self, finding: Finding, left: Snapshot) -> Finding:
+        """Move a finding about Node, which could not go on, to the first value of the client's that it cannot read."""
+        where, key = next(unreadable_places(left), ("", ""))
+        # What the kit has damaged on purpose is not what the client left.
+        if not where or self.client.transcript.keys_of_the_kit():
+            return finding
+        return msgspec.structs.replace(finding, where=where, key=key, place="")
 
     def attributed(self, finding: Finding) -> Finding:
         """Return the finding with the requirement that it counts against."""

@@ -21,6 +21,9 @@ JobKey: TypeAlias = tuple[str, str]
 JSON_FIELDS = frozenset({("completed", "returnvalue"), ("progress", "data")})
 """Event and field of the values that are JSON texts."""
 
+JOB_TEXTS = ("data", "opts", "returnvalue", "stacktrace", "progress")
+WRITTEN_BY_ADDING = ("name", "data", "opts", "timestamp", "delay", "priority")
+
 Kind: TypeAlias = tuple[str, str]
 """The identity of an event for alignment: its name and its job."""
 
@@ -174,6 +177,24 @@ def _described(job: Job, states: tuple[str, ...]) -> str:
 
 def _text(key: JobKey) -> str:
     return ":".join(key)
+
+
+def unreadable_places(side: Snapshot) -> Iterator[tuple[str, str]]:
+    """Locator and key of each value at which Node's readers and workers end with an error: not JSON, or missing."""
+    for event in side.events:
+        for name, field in JSON_FIELDS:
+            if event.name == name and _is_not_json(event.get(field)):
+                yield f"event.{name}.{field}", _key(event)
+    for job in side.jobs:
+        yield from (
+            (f"job.{field}", f"{job.queue}:{job.id}") for field in JOB_TEXTS if _is_not_json(job.fields.get(field))
+        )
+    for job in side.jobs:
+        yield from ((f"job.{field}", f"{job.queue}:{job.id}") for field in WRITTEN_BY_ADDING if field not in job.fields)
+
+
+def _is_not_json(text: str | None) -> bool:
+    return text is not None and text.strip() != "null" and parsed_json(text) is None
 
 
 def compare_events(expected: Snapshot, actual: Snapshot, presence: JobPresence) -> Iterator[Difference]:

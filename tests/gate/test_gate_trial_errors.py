@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
+import redis.asyncio
 
 from conformance.driver.errors import TOO_LONG
 from conformance.driver.ops.queue import CountPending, Pause
-from conformance.driver.serve import Handler
+from conformance.driver.serve import Handler, Json
 from conformance.environment.clients import Launch
 from conformance.environment.drivers import RestartableDriver
 from conformance.gate.bench import Bench
-from conformance.gate.judge import READABLE_BY_NODE
+from conformance.gate.judge import READABLE_BY_NODE, Judge
 from conformance.gate.trial_result import TrialResult
 from conformance.ledger.loader import load_ledger
 from conformance.participants.expect import equal
 from conformance.participants.marks import Scenario, handover, scenario
 from conformance.participants.participant import Participant
 from conformance.participants.roles import Assignment, assignments
+from conformance.participants.transcript import PerformedBy
 from conformance.servers import RedisInstance, open_server
+from tests.observe.snapshot_builders import Stream, event, snapshot
 
-from .miniature_drivers import BenchOf, ChildDriver, fails
+from .gate_builders import finding
+from .miniature_drivers import BenchOf, ChildDriver, answers, fails
 from .small_scenarios import (
     COUNTED,
     COUNTS,
@@ -133,6 +140,60 @@ def test_what_the_oracle_cannot_read_is_a_finding_against_the_client(mini: Minia
     [found] = [finding for finding in evidence.findings if finding.source == "oracle-health"]
     assert found.severity == "breaks-others"
     assert "Node chokes on it" in found.message
+
+
+async def _leaves_half_a_job(handles: list[Json]) -> None:
+    async with redis.asyncio.Redis.from_url(f"redis://{handles[-1]['redis']['nodes'][0]}") as client:
+        base = f"{handles[-1]['prefix']}:{handles[-1]['queue']}"
+        await client.hset(f"{base}:1", mapping={"name": "n", "data": "{"})
+        await client.lpush(f"{base}:wait", "1")
+
+
+def test_what_the_oracle_stumbles_over_is_named(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+    opened: list[Json] = []
+
+    async def open_handle(_handle: str | None, args: Json) -> Json:
+        opened.append(args)
+        return {}
+
+    async def pause(_handle: str | None, _args: Json) -> Json:
+        await _leaves_half_a_job(opened)
+        return {}
+
+    evidence = tried(PAUSES, bench_of(mini(ops=reads_not()), mini(ops={"open": open_handle, "queue.pause": pause})))
+    [found] = [finding for finding in evidence.findings if finding.source == "oracle-health"]
+    assert (found.where, found.key) == ("job.data", "q:1")
+
+
+@pytest.mark.parametrize(
+    ("by", "left", "where", "requirement"),
+    [
+        ("stand-in", {"q:events": Stream([event("completed", jobId="1", returnvalue="")])}, "event", "event.completed"),
+        (
+            "stand-in",
+            {"q:1": {"name": "n", "data": "{}", "opts": "{}", "timestamp": "1"}},
+            "job.delay",
+            "job.hash.delay",
+        ),
+        ("stand-in", {"q:wait": ["1"]}, "driver", "add.plain.waits"),
+        ("self", {"q:events": Stream([event("completed", jobId="1", returnvalue="")])}, "driver", COUNTED),
+    ],
+    ids=["an event without result", "a job without delay", "nothing malformed", "its own call"],
+)
+def test_a_failure_of_the_stand_in_counts_against_what_the_client_left(
+    by: PerformedBy, left: dict[str, Any], where: str, requirement: str, mini: MiniatureDrivers, bench_of: BenchOf
+) -> None:
+    ops = {"queue.add": answers(id="1"), "worker.moveToCompleted": answers(job=None)}
+    bench = bench_of(mini(), mini(ops=ops))
+    client = bench.participant("client", bench.names("client"), bench.clock(frozen=True))
+    client.queue().add("work")
+    (client.performed.stand_in if by == "stand-in" else client.performed.own).add("queue.getJobs")
+    judge = Judge(COUNTS, load_ledger(), client)
+    failed = msgspec.structs.replace(
+        finding(COUNTED, where="driver"), kind="operation-failed", source="protocol", place="queue.getJobs"
+    )
+    blamed = judge.blamed_on_what_was_left(failed, snapshot(left))
+    assert (blamed.where.startswith(where), blamed.requirement) == (True, requirement)
 
 
 def test_a_queue_of_which_the_oracles_answer_is_too_long_can_be_read(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
