@@ -81,6 +81,12 @@ REMOVALS = frozenset(
 WORKED_ON = (".id", ".name", ".data_raw")
 """Fields of a job that a worker needs for its work, also if its client has no getters."""
 
+NOTHING = "null"
+"""The text of None in a finding."""
+
+WRITTEN_AT_THE_END = ("job.returnvalue", "job.failedReason", "job.finishedOn")
+"""Fields of which only a job in `completed` or `failed` shows whether they are missing."""
+
 TIMES = frozenset({"timestamp", "processed_on", "finished_on", "next", "start_date", "end_date", "offset", "prevTS"})
 """Fields of answers with the client's own time, which are compared only if both clocks are frozen."""
 
@@ -158,7 +164,7 @@ class Judge:
     def mismatch(self, mismatch: Mismatch) -> Finding:
         """Return the finding of a failed assertion."""
         finding = Finding(
-            requirement=self.attribution.of_mismatch(mismatch.where, missing=mismatch.actual == "null"),
+            requirement=self.attribution.of_mismatch(mismatch.where, missing=_is_missing(mismatch)),
             source="assertion",
             kind="assertion",
             severity="wrong-behaviour",
@@ -301,8 +307,16 @@ class Judge:
     def blamed_on_what_was_left(self, finding: Finding, left: Snapshot) -> Finding:
         """Return the finding of a failed call of Node's at the malformed value that the client left.
 
-        Without one it counts against what the client itself has done.
+        Without one it counts against what the client itself has done. A missing field counts against its own row.
         """
+        if finding.source == "assertion" and finding.actual == NOTHING and finding.where in WRITTEN_AT_THE_END:
+            ended = [
+                left.job(row.queue, row.job) for row in left.memberships if row.container in ("completed", "failed")
+            ]
+            field = finding.where.removeprefix("job.")
+            missing = any(job is not None and field not in job.fields for job in ended)
+            row = self.attribution.of_mismatch(finding.where, missing=missing)
+            return msgspec.structs.replace(finding, requirement=row)
         performed, calls = self.client.performed, self.client.transcript.all_calls
         by_client = finding.place in performed.own or (finding.place and finding.place not in performed.stand_in)
         if finding.kind != "operation-failed" or by_client:
@@ -323,6 +337,11 @@ class Judge:
     def attributed(self, finding: Finding) -> Finding:
         """Return the finding with the requirement that it counts against."""
         return msgspec.structs.replace(finding, requirement=self.attribution.of_finding(finding))
+
+
+def _is_missing(mismatch: Mismatch) -> bool:
+    """Whether the assertion found nothing. What the end of a job writes may be missing because it has not ended."""
+    return mismatch.actual == NOTHING and mismatch.where not in WRITTEN_AT_THE_END
 
 
 def declared_by(ready: Ready) -> frozenset[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from conformance.driver.errors import OperationUnsupported
 from conformance.participants.expect import between, equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.participants.redis_view import RedisView
-from conformance.scenarios.support.races import wait_for_blocking
+from conformance.scenarios.support.races import LOOKS, wait_for_blocking
 from conformance.scenarios.support.steps import fill, let_stall, most_at_once, wait_for_all_completed
 
 LOCK_MS = 30_000
@@ -75,7 +76,14 @@ def test_a_worker_runs_one_job_at_a_time(client: Participant) -> None:
 def test_an_idle_worker_looks_again_after_five_seconds(client: Participant) -> None:
     """Without `drainDelay`: nothing that could wake it is waited for any longer."""
     worker = client.worker("noop")
-    _, timeout_s = wait_for_blocking(client)
+    try:
+        _, timeout_s = wait_for_blocking(client)
+    except OperationUnsupported:
+        looks = client.tap.commands(where=lambda sent: sent.found_no_work)
+        alike = [sent.arrived_s for sent in looks if (sent.name, sent.digest) == (looks[-1].name, looks[-1].digest)]
+        if len(alike) < LOOKS:
+            raise
+        timeout_s = alike[-1] - alike[-2]
     holds(timeout_s == DRAIN_DELAY_S, "an idle worker waits for 5 s", seen=timeout_s)
     worker.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -17,16 +18,16 @@ from conformance.gate.bench import Bench
 from conformance.gate.judge import READABLE_BY_NODE, Judge
 from conformance.gate.trial_result import TrialResult
 from conformance.ledger.loader import load_ledger
-from conformance.participants.expect import equal
+from conformance.participants.expect import Mismatch, equal
 from conformance.participants.marks import Scenario, handover, scenario
 from conformance.participants.participant import Participant
 from conformance.participants.roles import Assignment, assignments
 from conformance.participants.transcript import PerformedBy
 from conformance.servers import RedisInstance, open_server
-from tests.observe.snapshot_builders import Stream, event, snapshot
+from tests.observe.snapshot_builders import Stream, Zset, event, job, snapshot
 
 from .gate_builders import finding
-from .miniature_drivers import BenchOf, ChildDriver, answers, fails
+from .miniature_drivers import BenchOf, ChildDriver, InProcessDriver, Mini, answers, fails
 from .small_scenarios import (
     COUNTED,
     COUNTS,
@@ -165,26 +166,25 @@ def test_what_the_oracle_stumbles_over_is_named(mini: MiniatureDrivers, bench_of
     assert (found.where, found.key) == ("job.data", "q:1")
 
 
+EMPTY_RESULT: dict[str, Any] = {"q:events": Stream([event("completed", jobId="1", returnvalue="")])}
+NO_DELAY = {name: text for name, text in job().items() if name != "delay"}
+
+
 @pytest.mark.parametrize(
-    ("by", "left", "where", "requirement"),
+    ("by", "left", "blamed_on"),
     [
-        ("stand-in", {"q:events": Stream([event("completed", jobId="1", returnvalue="")])}, "event", "event.completed"),
-        (
-            "stand-in",
-            {"q:1": {"name": "n", "data": "{}", "opts": "{}", "timestamp": "1"}},
-            "job.delay",
-            "job.hash.delay",
-        ),
-        ("stand-in", {"q:wait": ["1"]}, "driver", "add.plain.waits"),
-        ("self", {"q:events": Stream([event("completed", jobId="1", returnvalue="")])}, "driver", COUNTED),
+        ("stand-in", EMPTY_RESULT, ("event.completed.returnvalue", "event.completed")),
+        ("stand-in", {"q:1": job(delay="soon"), "q:2": NO_DELAY}, ("job.delay", "job.hash.delay")),
+        ("stand-in", {"q:wait": ["1"]}, ("driver", "add.plain.waits")),
+        ("self", EMPTY_RESULT, ("driver", COUNTED)),
     ],
     ids=["an event without result", "a job without delay", "nothing malformed", "its own call"],
 )
 def test_a_failure_of_the_stand_in_counts_against_what_the_client_left(
-    by: PerformedBy, left: dict[str, Any], where: str, requirement: str, mini: MiniatureDrivers, bench_of: BenchOf
+    by: PerformedBy, left: dict[str, Any], blamed_on: tuple[str, str], bench_of: BenchOf
 ) -> None:
-    ops = {"queue.add": answers(id="1"), "worker.moveToCompleted": answers(job=None)}
-    bench = bench_of(mini(), mini(ops=ops))
+    ops: dict[str, Handler | None] = {"queue.add": answers(id="1"), "worker.moveToCompleted": answers(job=None)}
+    bench = bench_of(InProcessDriver(Mini()), InProcessDriver(Mini(ops=ops)))
     client = bench.participant("client", bench.names("client"), bench.clock(frozen=True))
     client.queue().add("work")
     (client.performed.stand_in if by == "stand-in" else client.performed.own).add("queue.getJobs")
@@ -193,7 +193,27 @@ def test_a_failure_of_the_stand_in_counts_against_what_the_client_left(
         finding(COUNTED, where="driver"), kind="operation-failed", source="protocol", place="queue.getJobs"
     )
     blamed = judge.blamed_on_what_was_left(failed, snapshot(left))
-    assert (blamed.where.startswith(where), blamed.requirement) == (True, requirement)
+    assert (blamed.where, blamed.requirement) == blamed_on
+
+
+@pytest.mark.parametrize(
+    ("left", "requirement"),
+    [
+        ({"q:1": job(), "q:completed": Zset({"1": 1})}, "job.hash.returnvalue"),
+        ({"q:1": job(), "q:active": ["1"]}, "add.plain.waits"),
+    ],
+    ids=["it has ended without result", "it has not ended"],
+)
+def test_a_missing_result_counts_against_its_own_row_if_the_job_has_ended(
+    left: dict[str, Any], requirement: str, bench_of: BenchOf
+) -> None:
+    ops: dict[str, Handler | None] = {"queue.add": answers(id="1"), "worker.moveToCompleted": answers(job=None)}
+    bench = bench_of(InProcessDriver(Mini()), InProcessDriver(Mini(ops=ops)))
+    client = bench.participant("client", bench.names("client"), bench.clock(frozen=True))
+    client.queue().add("work")
+    judge = Judge(replace(PAUSES, requirements=("add.plain.waits",)), load_ledger(), client)
+    found = judge.mismatch(Mismatch("it is stored", expected="1", actual=None, where="job.returnvalue"))
+    assert judge.blamed_on_what_was_left(found, snapshot(left)).requirement == requirement
 
 
 def test_a_queue_of_which_the_oracles_answer_is_too_long_can_be_read(mini: MiniatureDrivers, bench_of: BenchOf) -> None:

@@ -179,7 +179,7 @@ def duplicate_silent(damage: Damage) -> None:
     damage.commands("add*Job", 'if event(command) == "duplicated" then return "0-0" end')
 
 
-@mutant("add.bulk-reversed", kills=("add.bulk.order",))
+@mutant("add.bulk-reversed", kills=("add.bulk.order", "interop.bulk"))
 def bulk_reversed(damage: Damage) -> None:
     """A bulk is added last job first."""
 

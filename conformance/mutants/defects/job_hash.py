@@ -65,9 +65,7 @@ def priority_missing(damage: Damage) -> None:
     damage.commands("addPrioritizedJob", f"if {_STORED} then change(command, 'priority', 0) end")
 
 
-@mutant(
-    "job.starts-counted-twice", kills=("job.hash.attempts-started", "interop.bulk"), by=("job-hash/times_are_in_ms",)
-)
+@mutant("job.starts-counted-twice", kills=("job.hash.attempts-started",), by=("job-hash/times_are_in_ms",))
 def starts_counted_twice(damage: Damage) -> None:
     """Each start counts two attempts."""
     damage.commands("moveTo*", 'if command[1] == "HINCRBY" and command[3] == "ats" then command[4] = 2 end')
