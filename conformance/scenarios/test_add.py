@@ -180,7 +180,7 @@ def test_a_duplicate_changes_nothing(client: Participant) -> None:
     queue.add("first", {"n": 1}, jobId="mine")
     queue.add("other", {"n": 0})
     equal(queue.add("second", {"n": 2}, jobId="mine", priority=3), "mine", "the answer is the id")
-    equal(queue.redis.field("mine", "name"), "first", "the stored job is the first one", where="job.name")
+    equal(queue.redis.field("mine", "name"), "first", "the stored job is the first one")
     equal(queue.redis.elements("wait"), ["2", "mine"], "the job keeps its place")
 
 

@@ -36,4 +36,4 @@ def test_a_bare_job_starts_to_wait(client: Participant, how: str) -> None:
     prepared.queue.redis.set_field(MOVING, "name", MOVING, of_lost_job=True)
     prepared.queue.redis.set_field(MOVING, "data", "{}")
     way.act(prepared)
-    equal(prepared.queue.redis.field(MOVING, "name"), MOVING, "nothing was written over it", where="job.name")
+    equal(prepared.queue.redis.field(MOVING, "name"), MOVING, "nothing was written over it")

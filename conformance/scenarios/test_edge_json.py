@@ -34,18 +34,8 @@ def test_json_comes_back_as_it_went(client: Participant) -> None:
     for raw in VALUES.values():
         job = queue.add("values", raw=raw)
         queue.call(job_ops.UpdateProgress(job=job, value_raw=raw))
-        equal(
-            same_json(queue.redis.field(job, "data") or ""),
-            same_json(raw),
-            "the data is stored as it was sent",
-            where="job.data",
-        )
-        equal(
-            same_json(queue.redis.field(job, "progress") or ""),
-            same_json(raw),
-            "so is the progress",
-            where="job.progress",
-        )
+        equal(same_json(queue.redis.field(job, "data") or ""), same_json(raw), "the data is stored as it was sent")
+        equal(same_json(queue.redis.field(job, "progress") or ""), same_json(raw), "so is the progress")
     equal(_echoes(client, len(VALUES)), list(map(same_json, VALUES.values())), "the results are the data")
 
 
@@ -76,12 +66,7 @@ def test_lone_surrogates_survive_the_other_language(producer: Participant, consu
     queue.add("halves", raw=raw)
     queue.call(job_ops.UpdateProgress(job="1", value_raw=raw))
     equal(same_json(echoed(consumer)), same_json(raw), "the result is the data")
-    equal(
-        same_json(queue.redis.field("1", "progress") or ""),
-        same_json(raw),
-        "the progress is stored as it was sent",
-        where="job.progress",
-    )
+    equal(same_json(queue.redis.field("1", "progress") or ""), same_json(raw), "the progress is stored as it was sent")
 
 
 @handover("edge.json-round-trip")

@@ -33,12 +33,7 @@ def test_a_parent_waits_for_its_children(client: Participant) -> None:
     equal(children_of(queue, "parent", "dependencies"), ["a", "b", "c"], "all children are dependencies")
     states = [queue.redis.state(job) for job in "abc"]
     equal(states, [["wait"], ["prioritized"], ["delayed"]], "children are where their options put them")
-    equal(
-        queue.redis.field("a", "parentKey"),
-        queue.redis.key("parent"),
-        "a child holds the key of its parent",
-        where="job.parentKey",
-    )
+    equal(queue.redis.field("a", "parentKey"), queue.redis.key("parent"), "a child holds the key of its parent")
 
 
 @scenario("flow.ids")

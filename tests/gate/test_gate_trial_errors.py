@@ -7,11 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-import redis.asyncio
 
 from conformance.driver.errors import TOO_LONG
 from conformance.driver.ops.queue import CountPending, Pause
-from conformance.driver.serve import Handler, Json
+from conformance.driver.serve import Handler
 from conformance.environment.clients import Launch
 from conformance.environment.drivers import RestartableDriver
 from conformance.gate.bench import Bench
@@ -143,27 +142,13 @@ def test_what_the_oracle_cannot_read_is_a_finding_against_the_client(mini: Minia
     assert "Node chokes on it" in found.message
 
 
-async def _leaves_half_a_job(handles: list[Json]) -> None:
-    async with redis.asyncio.Redis.from_url(f"redis://{handles[-1]['redis']['nodes'][0]}") as client:
-        base = f"{handles[-1]['prefix']}:{handles[-1]['queue']}"
-        await client.hset(f"{base}:1", mapping={"name": "n", "data": "{"})
-        await client.lpush(f"{base}:wait", "1")
-
-
-def test_what_the_oracle_stumbles_over_is_named(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
-    opened: list[Json] = []
-
-    async def open_handle(_handle: str | None, args: Json) -> Json:
-        opened.append(args)
-        return {}
-
-    async def pause(_handle: str | None, _args: Json) -> Json:
-        await _leaves_half_a_job(opened)
-        return {}
-
-    evidence = tried(PAUSES, bench_of(mini(ops=reads_not()), mini(ops={"open": open_handle, "queue.pause": pause})))
-    [found] = [finding for finding in evidence.findings if finding.source == "oracle-health"]
-    assert (found.where, found.key) == ("job.data", "q:1")
+def _who_has_added(bench_of: BenchOf) -> Participant:
+    """A client that works, after a job was added."""
+    ops: dict[str, Handler | None] = {"queue.add": answers(id="1"), "worker.moveToCompleted": answers(job=None)}
+    bench = bench_of(InProcessDriver(Mini()), InProcessDriver(Mini(ops=ops)))
+    client = bench.participant("client", bench.names("client"), bench.clock(frozen=True))
+    client.queue().add("work")
+    return client
 
 
 EMPTY_RESULT: dict[str, Any] = {"q:events": Stream([event("completed", jobId="1", returnvalue="")])}
@@ -183,10 +168,7 @@ NO_DELAY = {name: text for name, text in job().items() if name != "delay"}
 def test_a_failure_of_the_stand_in_counts_against_what_the_client_left(
     by: PerformedBy, left: dict[str, Any], blamed_on: tuple[str, str], bench_of: BenchOf
 ) -> None:
-    ops: dict[str, Handler | None] = {"queue.add": answers(id="1"), "worker.moveToCompleted": answers(job=None)}
-    bench = bench_of(InProcessDriver(Mini()), InProcessDriver(Mini(ops=ops)))
-    client = bench.participant("client", bench.names("client"), bench.clock(frozen=True))
-    client.queue().add("work")
+    client = _who_has_added(bench_of)
     (client.performed.stand_in if by == "stand-in" else client.performed.own).add("queue.getJobs")
     judge = Judge(COUNTS, load_ledger(), client)
     failed = msgspec.structs.replace(
@@ -207,10 +189,7 @@ def test_a_failure_of_the_stand_in_counts_against_what_the_client_left(
 def test_a_missing_result_counts_against_its_own_row_if_the_job_has_ended(
     left: dict[str, Any], requirement: str, bench_of: BenchOf
 ) -> None:
-    ops: dict[str, Handler | None] = {"queue.add": answers(id="1"), "worker.moveToCompleted": answers(job=None)}
-    bench = bench_of(InProcessDriver(Mini()), InProcessDriver(Mini(ops=ops)))
-    client = bench.participant("client", bench.names("client"), bench.clock(frozen=True))
-    client.queue().add("work")
+    client = _who_has_added(bench_of)
     judge = Judge(replace(PAUSES, requirements=("add.plain.waits",)), load_ledger(), client)
     found = judge.mismatch(Mismatch("it is stored", expected="1", actual=None, where="job.returnvalue"))
     assert judge.blamed_on_what_was_left(found, snapshot(left)).requirement == requirement

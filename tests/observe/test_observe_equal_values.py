@@ -174,30 +174,6 @@ def store(fields: dict[str, str], now: int = NOW) -> Snapshot:
     return snapshot(keys, now=now)
 
 
-@pytest.mark.parametrize(
-    ("extra", "where"),
-    [
-        ({"rjk": ""}, ["job.rjk"]),
-        ({"rjk": "s"}, ["job.rjk"]),
-        ({"timestamp": ""}, ["job.timestamp"]),
-        ({"opts": '{"delay":5000}'}, ["job.opts.timestamp"]),
-        ({"processedOn": ""}, ["job.processedOn"]),
-    ],
-    ids=["an empty rjk", "an rjk", "no timestamp", "a timestamp that was not chosen", "an empty processedOn"],
-)
-def test_one_wrong_field_does_not_make_its_neighbours_wrong(extra: dict[str, str], where: list[str]) -> None:
-    found = compare(store(DELAYED), store({**DELAYED, **extra}), DEFAULT_RULES)
-    assert [place.where for place in found] == where
-
-
-def test_a_wrong_start_does_not_make_the_end_wrong() -> None:
-    def ended(start: str, end: int) -> Snapshot:
-        return snapshot({"q:1": job(processedOn=start, finishedOn=str(end)), "q:completed": Zset({"1": end})})
-
-    found = compare(ended(str(ADDED + 5), ADDED + 9), ended("", ADDED + 11), DEFAULT_RULES)
-    assert [place.where for place in found] == ["job.processedOn"]
-
-
 def test_a_score_that_follows_a_wrong_timestamp_is_not_wrong_itself() -> None:
     later = store({**DELAYED, "timestamp": str(ADDED + 1000)})
     moved = [replace(row, score=(ADDED + 6000) * 4096) for row in later.memberships]
