@@ -59,6 +59,9 @@ class Attribution:
         if finding.source == "invariant" and self._was_left_by_an_acceptance(finding.key):
             return self.of_call(self.not_refused)
         owner = self._owner(finding.where) or self._owner(finding.place)
+        if owner is None and finding.kind == "extra-field":
+            # A client that has nothing to do with the field must not write it, like any other.
+            owner = self._owner(f"{finding.where.rpartition('.')[0]}.*")
         return owner.id if owner else self._answering(culprits_at(finding.where, finding.key, self.calls))
 
     def of_mismatch(self, where: str, *, missing: bool = False) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
 import pytest
 
 from conformance.driver.ops import REGISTRY
@@ -167,6 +168,19 @@ def test_a_statement_counts_against_what_the_scenario_says_of_the_last_call() ->
     assert blame("getters.promote", "getters.state", calls=(ADD, PROMOTE, STATE)).of_mismatch("") == "getters.state"
     assert blame("getters.promote", calls=(ADD,)).of_mismatch("") == "add.plain.waits"
     assert blame("liveness.pickup", calls=(BY_ITSELF, ADD)).of_mismatch("") == "liveness.pickup"
+
+
+def test_a_field_of_what_a_client_cannot_do_is_one_too_many_like_any_other() -> None:
+    adds = blame("add.plain.waits", calls=(ADD,), declared=frozenset({"queue.add"}))
+    extra = msgspec.structs.replace(found("job.rjk"), kind="extra-field")
+    assert adds.of_finding(extra) == "job.hash.no-others"
+    assert adds.of_finding(found("job.rjk")) == "add.plain.waits"
+
+
+def test_a_missing_field_counts_against_its_own_row() -> None:
+    runs = blame("liveness.pickup", calls=(BY_ITSELF, ADD))
+    assert runs.of_mismatch("job.ats", missing=True) == "job.hash.attempts-started"
+    assert runs.of_mismatch("job.ats") == "liveness.pickup"
 
 
 def test_a_located_statement_counts_against_the_owner_that_the_scenario_names() -> None:
