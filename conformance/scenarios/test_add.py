@@ -42,7 +42,7 @@ def test_a_large_number_is_an_id_like_any_other(client: Participant, number: int
     queue, worker = client.queue(), client.worker()
     queue.redis.set_string("id", str(number - 1))
     job = queue.add("job", {}, **PLACES[place])
-    equal(job, str(number), "the id is the number in full")
+    equal(job, str(number), "the id is the number in full", where="identity.job-ids")
     ids = queue.redis.elements(place) if place == "wait" else queue.redis.members(place)
     equal(ids, [job], f"the job is in `{place}` under its id", where="membership.ghost")
     if place == "delayed":

@@ -77,7 +77,7 @@ def attempts_not_counted(damage: Damage) -> None:
     damage.commands("moveToFinished", 'if command[1] == "HINCRBY" and command[3] == "atm" then return 1 end')
 
 
-@mutant("job.retries-not-counted", kills=("retry.immediately",))
+@mutant("job.retries-not-counted", kills=("job.hash.attempts-made",))
 def retries_not_counted(damage: Damage) -> None:
     """An attempt that is retried is not counted."""
     damage.commands("retryJob", 'if command[1] == "HINCRBY" and command[3] == "atm" then return 1 end')
