@@ -28,6 +28,12 @@ BY_DOING = ("job", "membership.state", "answer", "answer.*", "driver", "scenario
 """Locators (patterns) that no row owns as a whole: an operation that puts a job in the wrong place breaks its own
 promise. Single answers can still have owners."""
 
+KEPT_ALONG = frozenset(
+    f"job.{field}"
+    for field in ("ats", "atm", "delay", "failedReason", "finishedOn", "pb", "priority", "processedOn", "returnvalue")
+) | {"job.stc", "job.timestamp"}
+"""Locators of fields that scripts write along with their work, which shows in other places as well."""
+
 KEY_NAMES = frozenset({"identity.prefix", "traffic.one-slot.*"})
 """Locators of rows about the names of keys."""
 
@@ -71,7 +77,7 @@ class Attribution:
         the field that the assertion reads is `missing`: then nothing shows whether they hold.
         """
         own = self._owner(where, among=self.requirements) if where else None
-        if missing and where.startswith(("job.", "event.")):
+        if missing and (where in KEPT_ALONG or where.startswith("event.")):
             own = own or self._owner(where)
         # Other owners come last: the assertion was written about the scenario's own requirements.
         if own:

@@ -28,7 +28,7 @@ _JOB_EXISTS: Final = 'command[1] == "EXISTS" and command[2] == KEYS[12]'
 """Lua condition: moveToFinished looks whether the job that ends has a hash."""
 
 
-@mutant("faults.nobody-checks", kills=("chaos.crash",))
+@mutant("faults.nobody-checks", kills=("chaos.crash", "interop.stalled"))
 def no_worker_checks(damage: Damage) -> None:
     """A worker never looks for jobs whose worker is gone."""
 

@@ -333,7 +333,7 @@ def runs_last(damage: Damage) -> None:
     damage.commands(_STALLED_CHECK, 'if command[1] == "RPUSH" then command[1] = "LPUSH" end')
 
 
-@mutant("stalled.uncounted", kills=("stalled.counter", "interop.stalled"))
+@mutant("stalled.uncounted", kills=("stalled.counter",))
 def uncounted(damage: Damage) -> None:
     """A recovery is not counted."""
     damage.commands(_STALLED_CHECK, 'if command[1] == "HINCRBY" then return 1 end')
