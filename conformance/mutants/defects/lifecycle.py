@@ -71,7 +71,7 @@ def locked_afterwards(damage: Damage) -> None:
     damage.around(scripts_move.MoveScripts, "move_to_active", broken)
 
 
-@mutant("claim.start-uncounted", kills=("lifecycle.claim.marks-start", "lifecycle.claim.oldest-first"))
+@mutant("claim.start-uncounted", kills=("lifecycle.claim.marks-start",))
 def start_uncounted(damage: Damage) -> None:
     """A claim does not count the attempt."""
     damage.commands("moveToActive", 'if command[1] == "HINCRBY" and command[3] == "ats" then return 1 end')
