@@ -31,8 +31,8 @@ promise. Single answers can still have owners."""
 KEPT_ALONG = frozenset(
     f"job.{field}"
     for field in ("ats", "atm", "delay", "failedReason", "finishedOn", "pb", "priority", "processedOn", "returnvalue")
-) | {"job.stc", "job.timestamp"}
-"""Locators of fields that scripts write along with their work, which shows in other places as well."""
+) | {"job.stc", "job.timestamp", "event.active"}
+"""Locators of fields and events that scripts write along with their work, which shows in other places as well."""
 
 KEY_NAMES = frozenset({"identity.prefix", "traffic.one-slot.*"})
 """Locators of rows about the names of keys."""
@@ -77,7 +77,7 @@ class Attribution:
         the field that the assertion reads is `missing`: then nothing shows whether they hold.
         """
         own = self._owner(where, among=self.requirements) if where else None
-        if missing and (where in KEPT_ALONG or where.startswith("event.")):
+        if missing and where in KEPT_ALONG:
             own = own or self._owner(where)
         # Other owners come last: the assertion was written about the scenario's own requirements.
         if own:
