@@ -136,6 +136,7 @@ def job_view(job: Job) -> Json:
         "stacktrace_length": len(getattr(job, "stacktrace", [])),
         "processed_on": job.processedOn,
         "finished_on": job.finishedOn,
+        "processed_by": None,
         "parent_key": getattr(job, "parentKey", None),
         "deduplication_id": getattr(job, "deduplication_id", (job.opts.get("deduplication") or {}).get("id")),
     }

@@ -418,6 +418,8 @@ func view(job *bullmq.Job) map[string]any {
 		"attempts_made": job.AttemptsMade, "attempts_started": job.AttemptsStarted, "progress_raw": "0",
 		"returnvalue_raw":   "null",
 		"stacktrace_length": len(job.Stacktrace), "stalled_counter": 0.0,
+		"timestamp": nil, "delay": nil, "priority": nil, "processed_on": nil, "finished_on": nil,
+		"failed_reason": nil, "processed_by": nil, "parent_key": nil, "deduplication_id": nil,
 	}
 	for name, field := range map[string]string{
 		"timestamp": "timestamp", "delay": "delay", "priority": "priority", "processed_on": "processedOn",

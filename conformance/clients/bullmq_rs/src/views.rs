@@ -16,6 +16,8 @@ pub fn job(job: &Job<Value>) -> Value {
         "priority": job.priority,
         "attempts_made": job.attempts_made,
         "attempts_started": job.attempts_started,
+        "stalled_counter": null,
+        "parent_key": null,
         "progress_raw": job.progress.as_ref().map(Value::to_string),
         "returnvalue_raw": job.return_value.as_ref().map_or("null".to_owned(), Value::to_string),
         "failed_reason": job.failed_reason,

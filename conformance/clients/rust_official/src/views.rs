@@ -24,6 +24,7 @@ pub fn job(job: &Job) -> Value {
         // The client returns the text in Redis, and an empty one if there is none, which is null in JavaScript.
         "returnvalue_raw": if job.returnvalue().is_empty() { "null" } else { job.returnvalue() },
         "failed_reason": some(job.failed_reason()),
+        "stacktrace_length": null,
         "processed_on": job.processed_on(),
         "finished_on": job.finished_on(),
         "processed_by": job.processed_by(),
