@@ -1,10 +1,11 @@
-"""Causes: findings grouped by the mistake behind them, the most severe first."""
+"""Causes: findings grouped by the mistake behind them, those that explain most failing scenarios first."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, get_args
 
 from conformance.findings import Finding, Severity
@@ -46,7 +47,7 @@ class Cause:
     """
 
     number: int
-    """Position in the order of severity, from 1."""
+    """Position among the causes of the run, from 1."""
     title: str
     verdict: CauseVerdict
     level: Level | None
@@ -56,6 +57,8 @@ class Cause:
     occurrences: int
     scenarios: tuple[str, ...]
     """Ids of the scenarios that show it, each once, in the order of the run."""
+    failing: int
+    """Number of the scenarios in which it has this verdict: a cosmetic part of it fails none."""
 
     @property
     def requirements(self) -> tuple[str, ...]:
@@ -83,44 +86,134 @@ class LevelRow(Protocol):
 
 
 Met = tuple[Finding, ScenarioRecord]
+Roots = dict[Root, list[Met]]
+"""The findings of one cause, by root."""
+
+MOST_CAUSES = 25
+"""Causes of a run, as far as possible. A client with more mistakes gets a coarser view of them: first the roots of one
+requirement become one cause, then the rarest ones of one profile."""
+MOST_FAMILIES = 8
+"""Groups of the rarest failures; those of further profiles share one more."""
+_MINOR: dict[CauseVerdict, str] = {"warn": "warnings", "info": "information", "expected-fail": "known failures"}
+
+FamilyOf = Callable[[str], str]
+Ranked = tuple[Cause, Roots]
 
 
-def fold(scenarios: Iterable[ScenarioRecord], rows: Mapping[str, LevelRow]) -> tuple[Cause, ...]:
-    """Group all findings of a run: lost jobs first, cosmetic differences later, entries of known.toml last."""
-    met: dict[Root, list[Met]] = {}
+def area_of(requirement: str) -> str:
+    """Return the family of a requirement without a profile."""
+    return f"area {requirement.partition('.')[0]}"
+
+
+def fold(
+    scenarios: Iterable[ScenarioRecord],
+    rows: Mapping[str, LevelRow],
+    family_of: FamilyOf = area_of,
+) -> tuple[Cause, ...]:
+    """Group all findings of a run: first what explains most failing scenarios, entries of known.toml last.
+
+    `family_of`: the name of the group in which the rarest mistakes of a requirement are counted.
+    """
+    met: Roots = {}
     for scenario in scenarios:
         for finding in scenario.findings:
             met.setdefault(root_of(finding), []).append((finding, scenario))
-    causes = [_cause(root, occurrences, rows) for root, occurrences in met.items()]
-    ordered = sorted(causes, key=_rank)
-    return tuple(_numbered(cause, number) for number, cause in enumerate(ordered, start=1))
+    groups: list[Roots] = [{root: occurrences} for root, occurrences in met.items()]
+    if len(groups) > MOST_CAUSES:
+        groups = _by_owner(met)
+    ranked = sorted(((_cause(group, rows), group) for group in groups), key=_rank)
+    if len(ranked) > MOST_CAUSES:
+        ranked = list(_with_families(ranked, rows, family_of))
+    return tuple(replace(cause, number=number) for number, (cause, _) in enumerate(ranked, start=1))
 
 
-def _rank(cause: Cause) -> tuple[bool, int, int, int]:
+def _by_owner(met: Roots) -> list[Roots]:
+    """Merge roots that violate mostly the same requirement.
+
+    Statements and failed calls have no place of their own. If the calls of another root violate the same requirement,
+    they follow from it: a failure that does not arrive explains every statement about failed jobs.
+    """
+    owned: dict[str, Roots] = {}
+    shared: list[Roots] = []
+    for root, occurrences in met.items():
+        [(owner, times)] = Counter(finding.requirement for finding, _ in occurrences).most_common(1)
+        if root.alone or times * 2 <= len(occurrences):
+            shared.append({root: occurrences})
+        else:
+            owned.setdefault(owner, {})[root] = occurrences
+    hosts = sorted(shared, key=lambda group: -_explained(group))
+    for requirement, group in owned.items():
+        host = next((host for host in hosts if _follows(group, host, requirement)), None)
+        if host is not None:
+            host |= group
+    absorbed = {root for host in hosts for root in host}
+    return [*shared, *(group for group in owned.values() if not absorbed.issuperset(group))]
+
+
+def _follows(group: Roots, host: Roots, requirement: str) -> bool:
+    if any(root.alone for root in host):
+        return False
+    placeless = all(finding.where in ("scenario", "driver") for finding, _ in _all(group))
+    violated = any(finding.requirement == requirement and finding.severity != "cosmetic" for finding, _ in _all(host))
+    return placeless and violated and _explained(host) > _explained(group)
+
+
+def _all(group: Roots) -> Iterator[Met]:
+    return (met for occurrences in group.values() for met in occurrences)
+
+
+def _explained(group: Roots) -> int:
+    return len({scenario.id for _, scenario in _all(group)})
+
+
+def _with_families(ranked: list[Ranked], rows: Mapping[str, LevelRow], family_of: FamilyOf) -> Iterator[Ranked]:
+    """Yield the first causes as they are, and the others as one for each family; the gravest always as they are."""
+    alone = [pair for pair in ranked if any(root.alone for root in pair[1])]
+    others = [pair for pair in ranked if pair not in alone]
+    for kept in range(max(0, MOST_CAUSES - len(alone)), -1, -1):
+        rest = _families(others[kept:], family_of)
+        if len(alone) + kept + len(rest) <= MOST_CAUSES:
+            break
+    yield from sorted([*alone, *others[:kept]], key=_rank)
+    merged = {name: {root: met for _, group in pairs for root, met in group.items()} for name, pairs in rest.items()}
+    yield from sorted(((_cause(group, rows, family=name), group) for name, group in merged.items()), key=_rank)
+
+
+def _families(rest: list[Ranked], family_of: FamilyOf) -> dict[str, list[Ranked]]:
+    """Group causes by family; those that fail nothing by their verdict, and small families together."""
+    families: dict[str, list[Ranked]] = {}
+    for cause, group in rest:
+        name = _MINOR.get(cause.verdict) or family_of(cause.finding.requirement)
+        families.setdefault(name, []).append((cause, group))
+    failing = sorted((name for name in families if name not in _MINOR.values()), key=lambda name: -len(families[name]))
+    for name in failing[MOST_FAMILIES:]:
+        families.setdefault("elsewhere", []).extend(families.pop(name))
+    return families
+
+
+def _rank(ranked: Ranked) -> tuple[bool, int, int, int]:
+    cause, _ = ranked
     known = cause.verdict == "expected-fail"
     severity, verdict = SEVERITIES.index(cause.finding.severity), CAUSE_VERDICTS.index(cause.verdict)
-    return (known, severity, verdict, -len(cause.scenarios))
+    return (known, verdict, -cause.failing, severity)
 
 
-def _numbered(cause: Cause, number: int) -> Cause:
-    values = {name: getattr(cause, name) for name in Cause.__dataclass_fields__}
-    return Cause(**{**values, "number": number})
-
-
-def _cause(root: Root, occurrences: list[Met], rows: Mapping[str, LevelRow]) -> Cause:
-    verdicts = [_verdict(finding, scenario, rows) for finding, scenario in occurrences]
+def _cause(group: Roots, rows: Mapping[str, LevelRow], *, family: str = "") -> Cause:
+    occurrences = list(_all(group))
     # The worst one: a single occurrence that fails makes it a failure.
-    verdict = min(verdicts, key=CAUSE_VERDICTS.index)
-    # The easiest example to reproduce, because it is the one that people repeat.
-    shown = [each for each, word in zip(occurrences, verdicts, strict=True) if word == verdict]
+    verdict = min((_verdict(finding, scenario, rows) for finding, scenario in occurrences), key=CAUSE_VERDICTS.index)
+    worst = {root: [met for met in group[root] if _verdict(*met, rows) == verdict] for root in group}
+    # The root that explains most, and of it the easiest example to reproduce, because it is the one that people repeat.
+    root, shown = max(worst.items(), key=lambda pair: len(_ids(pair[1])))
     finding, example = min(shown, key=_difficulty)
     row = rows.get(finding.requirement)
     violated: dict[str, list[Met]] = {finding.requirement: []}
     for other, scenario in occurrences:
         violated.setdefault(other.requirement, []).append((other, scenario))
+    title = root.title or title_of(finding, jobs=_jobs(group[root]))
     return Cause(
         number=0,
-        title=root.title or title_of(finding, jobs=_jobs(occurrences)),
+        title=f"{family}: {count(len(violated), 'more requirement')}, among them: {title}" if family else title,
         verdict=verdict,
         level=row.level if row else None,
         finding=finding,
@@ -128,6 +221,7 @@ def _cause(root: Root, occurrences: list[Met], rows: Mapping[str, LevelRow]) -> 
         violations={requirement: _violation(met) for requirement, met in violated.items()},
         occurrences=sum(other.times for other, _ in occurrences),
         scenarios=_ids(occurrences),
+        failing=len({scenario.id for met in worst.values() for _, scenario in met}),
     )
 
 

@@ -23,15 +23,24 @@ _WORDS_OF_ERROR = 4
 
 _DRIVER = re.compile(r"^driver `[^`]*`: ")
 _VALUE = re.compile(r"\{.*\}|\[.*\]|\d+|'[^']*'|\"[^\"]*\"", re.DOTALL)
+_ENDED = re.compile(r"^driver `[^`]*`: it ended\b")
+_LAST_WORDS = re.compile(
+    r"^\s*\| (?=\S)(.*(?:fatal error|panic|panicked|Exception|[A-Z]\w*Error|Segmentation fault)\b.*)$", re.MULTILINE
+)
+"""The line of stderr that names the crash, in the words of Go, Rust, Java, Python, Node.js and the shell."""
 _GONE = re.compile(r"\bno (?:such )?handle\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Root:
-    """The key that findings with the same mistake share. `title`: empty if a finding describes it."""
+    """The key that findings with the same mistake share. `title`: empty if a finding describes it.
+
+    `alone`: too grave to be counted together with other roots.
+    """
 
     key: tuple[str, ...]
     title: str = ""
+    alone: bool = False
 
 
 def root_of(finding: Finding) -> Root:
@@ -41,7 +50,8 @@ def root_of(finding: Finding) -> Root:
 
 def _same_place(finding: Finding) -> Root:
     # A lost job is another mistake than one that is only in the wrong list.
-    return Root((finding.where, finding.kind, "lost" if finding.severity == "lost-jobs" else ""))
+    lost = finding.severity == "lost-jobs"
+    return Root((finding.where, finding.kind, "lost" if lost else ""), alone=lost)
 
 
 def _seconds(finding: Finding) -> Root | None:
@@ -59,6 +69,15 @@ def _number(text: str) -> float | None:
         return float(text.strip('"'))
     except ValueError:
         return None
+
+
+def _crash(finding: Finding) -> Root | None:
+    """The process of the client ended by itself: what it printed last says why, and the scenario does not matter."""
+    if finding.source != "protocol" or not _ENDED.search(finding.message):
+        return None
+    last_words = _LAST_WORDS.search(finding.message)
+    reason = f": {last_words[1].strip()}" if last_words else ""
+    return Root(("crash", _VALUE.sub("#", reason)), f"the client's process crashes{reason}", alone=True)
 
 
 def _marker(finding: Finding) -> Root | None:
@@ -98,6 +117,7 @@ def _statement(finding: Finding) -> Root | None:
 
 
 _RULES: tuple[Callable[[Finding], Root | None], ...] = (
+    _crash,
     _seconds,
     _marker,
     _gone_handle,

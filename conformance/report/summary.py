@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 
 from conformance.findings import Finding
@@ -35,7 +35,7 @@ from conformance.pages.text import (
     split_difference,
     visible,
 )
-from conformance.report.causes import Cause, fold
+from conformance.report.causes import Cause, area_of, fold
 from conformance.report.run_file import Run
 from conformance.speed.records import SpeedReport
 
@@ -176,7 +176,7 @@ def summarise(run: Run, rows: RequirementRows = NO_ROWS, profiles: ProfileTable 
         profiles=profiles,
     )
     stale = run.footer.stale if run.footer else {}
-    causes = fold(run.scenarios, rows)
+    causes = fold(run.scenarios, rows, partial(_family, profiles))
     requirements = [
         _requirement(evidence.outcomes[id_], about, rows, stale, causes)
         for id_, about in by_requirement(run.scenarios).items()
@@ -194,6 +194,11 @@ def summarise(run: Run, rows: RequirementRows = NO_ROWS, profiles: ProfileTable 
         completeness=evidence.completeness,
         conclusion=draw_conclusion(evidence),
     )
+
+
+def _family(profiles: ProfileTable, requirement: str) -> str:
+    profile = profiles.profile_of(requirement)
+    return f"profile {profile.name}" if profile else area_of(requirement)
 
 
 def scenario_verdict(record: ScenarioRecord, rows: RequirementRows = NO_ROWS) -> ReportedVerdict:

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.findings import Finding, Severity
 from conformance.gate.records import ScenarioRecord, StepRecord
-from conformance.report.causes import SEVERITIES, fold, title_of
+from conformance.report.causes import MOST_CAUSES, SEVERITIES, fold, title_of
 from conformance.report.run_file import Run
 from conformance.report.summary import scenario_verdict, summarise
 from conformance.report.terminal import MOST_WARNINGS, render_terminal
@@ -85,6 +85,17 @@ SAME_ROOT = {
             "close failed (other): no handle is called w1", source="protocol", kind="operation-failed", place="close"
         ),
     ],
+    "the client's process crashes: fatal error: concurrent map read and map write": [
+        stated(
+            f"driver `./driver`: it ended (exit code 2) during {step} — keep running until stdin ends\n"
+            "  the last lines of its stderr:\n  | fatal error: concurrent map read and map write\n  | \n"
+            f"  | goroutine {number} [running]:",
+            source="protocol",
+            kind="driver-broken",
+            place=step,
+        )
+        for number, step in ((3188, "open"), (4, "queue.add"))
+    ],
     "calls are accepted that must be refused with invalid-argument": [
         stated("repeat options {'every': 1} are refused", "refused with invalid-argument", "accepted"),
         stated("an endDate in the past is refused", "refused with invalid-argument", "accepted", where="answer"),
@@ -144,6 +155,46 @@ def test_lost_jobs_come_first_and_are_called_lost() -> None:
     assert [cause.finding.severity for cause in causes] == list(SEVERITIES)
     assert [cause.number for cause in causes] == [1, 2, 3, 4, 5]
     assert causes[0].line == "2 jobs lost, 2 times in 1 scenario"
+
+
+def test_what_explains_most_failing_scenarios_comes_first() -> None:
+    lost, rare = finding("job.a", severity="lost-jobs"), finding("job.b", severity="breaks-others")
+    often, warned = finding("job.c", severity="missing"), finding("job.d", severity="cosmetic")
+    runs = [met("a", lost, warned), met("b", often, rare, warned), met("c", often, warned), met("d", often, warned)]
+    causes = fold(runs, SAMPLE_ROWS)
+    assert [cause.finding.where for cause in causes] == ["job.c", "job.a", "job.b", "job.d"]
+
+
+def test_roots_with_one_owner_are_one_cause_if_there_are_too_many() -> None:
+    other = "add.id.counter"
+    places = [finding(f"job.opts.option{number}") for number in range(MOST_CAUSES)]
+    cause, statement = fold([met("a", *places), met("b", places[3], stated("x", requirement=other))], SAMPLE_ROWS)
+    assert (len(cause.scenarios), cause.finding.where) == (2, "job.opts.option3"), "the root that explains most"
+    assert statement.requirements == (other,)
+
+
+def test_a_statement_follows_from_the_failed_call_that_violates_the_same_requirement() -> None:
+    places = [finding(f"job.opts.option{number}") for number in range(MOST_CAUSES)]
+    call = {"source": "protocol", "kind": "operation-failed"}
+    failed = [stated("moveToFailed failed (other): active", requirement=name, **call) for name in ("x.one", "x.two")]
+    runs = [met("a", *places), *(met(f"f{name.requirement}", name) for name in failed)]
+    runs.append(met("c", stated("the job is in failed", requirement="x.one")))
+    causes = fold(runs, SAMPLE_ROWS)
+    assert [cause.title for cause in causes[:1]] == ["moveToFailed failed (other): active"]
+    assert (causes[0].scenarios, len(causes)) == (("fx.one", "fx.two", "c"), 2)
+
+
+def test_the_rarest_causes_are_counted_by_family_and_never_lost_jobs() -> None:
+    lost = finding("job", "z.lost", kind="missing-job", severity="lost-jobs")
+    rare = [finding(f"job.f{number}", f"area{number % 3}.row{number}") for number in range(200)]
+    warned = [finding(f"job.w{number}", SHOULD, kind="extra-field", severity="cosmetic") for number in range(3)]
+    often = finding("job.often", "z.often")
+    causes = fold([met("a", *rare, *warned, lost, often), met("b", often)], SAMPLE_ROWS)
+    assert len(causes) == MOST_CAUSES
+    assert (causes[0].finding.where, causes[1].title) == ("job.often", "1 job lost")
+    families = {cause.title.partition(":")[0] for cause in causes[-4:]}
+    assert families == {"area area0", "area area1", "area area2", "warnings"}
+    assert {name for cause in causes for name in cause.requirements} >= {item.requirement for item in (*rare, lost)}
 
 
 def test_what_is_known_comes_last_and_what_only_warns_after_what_fails() -> None:
@@ -224,6 +275,6 @@ def warned_lines(number: int) -> list[str]:
 
 def test_warnings_are_a_line_each_and_never_many() -> None:
     assert len(warned_lines(3)) == 3
-    many = warned_lines(300)
+    many = warned_lines(MOST_CAUSES)
     assert len(many) == MOST_WARNINGS + 1
-    assert many[-1] == f"… and {300 - MOST_WARNINGS} more warnings (see the HTML report)"
+    assert many[-1] == f"… and {MOST_CAUSES - MOST_WARNINGS} more warnings (see the HTML report)"
