@@ -92,6 +92,10 @@ def _most_important(kinds: dict[Kind, list[Finding]]) -> list[list[Finding]]:
     return [kinds[kind] for kind in kinds if kind in set(chosen)]
 
 
+def _statement_of(finding: Finding) -> str:
+    return finding.message if finding.source == "assertion" else ""
+
+
 class RecordedEvidence:
     """Shortens records whose kinds of findings a run has shown often enough."""
 
@@ -102,7 +106,9 @@ class RecordedEvidence:
     def thinned(self, record: ScenarioRecord) -> ScenarioRecord:
         """Return the record for the run file: verdicts stay. Call it once for each record, in the order of the run."""
         # Without the requirement: the same mistake shows in many scenarios, each about another one.
-        kinds = {kind_of(finding)[1:] for finding in record.findings}
+        # With the statement or the failed call, which no place distinguishes; and a stand-in hides the client's own calls.
+        own = str(not any(step.stand_in for step in record.steps))
+        kinds = {(*kind_of(finding)[1:], finding.place, _statement_of(finding), own) for finding in record.findings}
         most = 1 if self._bytes > MOST_EVIDENCE else EVIDENCE_TWICE
         if kinds and all(self._shown[kind] >= most for kind in kinds):
             return _short(record)

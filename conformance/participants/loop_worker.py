@@ -101,7 +101,7 @@ class LoopWorker(WorkerHandle):
 
     def __init__(self, caller: Caller, queue_name: str, **options: Any) -> None:
         super().__init__(caller, queue_name, caller.register("worker", queue_name, processor="manual", **options))
-        self._options = {**options, **STEP_BY_STEP}
+        self._chosen, self._options = options, {**options, **STEP_BY_STEP}
         self._loops: list[JobLoop] = []
         self._deciding = threading.Lock()
         caller.used_loop_workers = True
@@ -120,16 +120,19 @@ class LoopWorker(WorkerHandle):
 
     def _recorded(self, op: Op[Any], emulate: Callable[[], Any]) -> Any:
         """Emulate an operation; the transcript shows it as one call, although it takes several."""
-        name = type(op).op
+        name, args = type(op).op, msgspec.to_builtins(op)
+        if isinstance(op, worker.GetNextJob):
+            # Reports show the loop as it was opened.
+            args |= {"queue": self.queue_name, "options": self._chosen}
         self.caller.cancellation.check()
         self.caller.performed.own.add(name)
         try:
             with self.caller.transcript.unrecorded():
                 answer = emulate()
         except OperationFailed as failure:
-            self.caller.transcript.record(RecordedCall(name, failure.error.code, None, msgspec.to_builtins(op)))
+            self.caller.transcript.record(RecordedCall(name, failure.error.code, None, args))
             raise
-        self.caller.transcript.record(RecordedCall(name, "ok", msgspec.to_builtins(answer), msgspec.to_builtins(op)))
+        self.caller.transcript.record(RecordedCall(name, "ok", msgspec.to_builtins(answer), args))
         return answer
 
     # Claiming.

@@ -23,7 +23,7 @@ from conformance.gate.records import RunHeader, StepRecord
 from conformance.pages.text import visible
 from conformance.report.causes import Cause
 from conformance.report.literals import LITERALS, NotWritable
-from conformance.report.steps import step_line, steps_of_client
+from conformance.report.steps import calls_of_loops, step_line, steps_of_client, with_defaults
 
 REPRODUCTION_PREFIX = "bullmq-repro"
 """Prefix of all keys of a reproduction, so that it can run on a shared Redis."""
@@ -81,13 +81,13 @@ _language_in = lru_cache(maxsize=8)(read_language)
 
 
 def _in_language(cause: Cause, header: RunHeader, language: ClientLanguage) -> Reproduction:
-    taken = steps_of_client(cause.example)
+    taken = calls_of_loops(steps_of_client(cause.example), header.client)
     _refuse_undeclared(taken, header)
     writer = _Writer(language)
     steps = [line for number, step in enumerate(taken, start=1) for line in writer.lines(number, step)]
     if not steps:
         raise NotWritable("no step was recorded")
-    if _opens_loop(taken[-1]):
+    if _opens_loop(taken[-1]) or taken[-1].do == "resolve":
         # What is wrong comes from what it does next: no step of the scenario has waited for that.
         steps.append(writer.pause(writer.settling_ms() / 1000))
     client = header.client
@@ -118,7 +118,7 @@ def _refuse_undeclared(taken: list[StepRecord], header: RunHeader) -> None:
     """Raises NotWritable for a step that the driver does not declare: a user of the client could not call it."""
     for step in taken:
         if step.by not in ("kit", "oracle", "partner") and (step.stand_in or step.do not in header.client.ops):
-            raise NotWritable(f"the driver does not declare `{step.do}`, so Node.js or its worker's loop does it")
+            raise NotWritable(f"the driver does not declare `{step.do}`, so Node.js does it")
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
@@ -165,9 +165,14 @@ class _Writer:
         if step.by == "kit":
             yield self._of_kit(step)
             return
-        values: dict[str, Any] = {**self._with_ids_of_answers(_own_prefix(step.args)), "on": variable(step.on)}
+        values: dict[str, Any] = {
+            **self._with_ids_of_answers(_own_prefix(with_defaults(step))),
+            "on": variable(step.on),
+        }
         if step.do == "open":
             self._roles[step.on] = step.args["role"]
+            if step.args.get("queue", "") is None:
+                raise NotWritable("the queue of its worker was not recorded")
             yield f"{self.language.step.get('declare', '')}{variable(step.on)} = {self._open(step, values)}"
             return
         template = self.language.calls.get(step.do)
