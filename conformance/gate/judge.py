@@ -378,8 +378,8 @@ def finding_of(difference: Difference) -> Finding:
         severity=difference.severity,
         where=difference.where,
         key=difference.key,
-        expected=value_text(difference.expected),
-        actual=value_text(difference.actual),
+        expected=difference.expected,
+        actual=difference.actual,
         message=str(difference),
     )
 

@@ -51,13 +51,22 @@ class Mismatch(AssertionError):
 
 
 def value_text(value: Any) -> str:
-    """A short text of a value: JSON if possible, else its `repr`."""
-    if isinstance(value, str):
+    """A short text of a value: JSON if possible, else its `repr`. A text is unquoted unless another value reads alike."""
+    if isinstance(value, str) and not _reads_like_json(value):
         return value
     try:
         return json.dumps(value, ensure_ascii=False, default=repr)
     except (TypeError, ValueError):
         return repr(value)
+
+
+def _reads_like_json(text: str) -> bool:
+    """Whether a value that is not this text has the same short text: `null` and the text `null`."""
+    try:
+        return json.dumps(json.loads(text), ensure_ascii=False) == text
+    # A text with thousands of brackets is too deep.
+    except (ValueError, RecursionError):
+        return False
 
 
 @contextmanager
@@ -116,5 +125,5 @@ def between(actual: float, low: float, high: float, what: str, *, where: str = "
 def holds(condition: object, what: str, *, seen: Any, where: str = "") -> None:
     """`condition` is true. A failure shows `seen`, the data that it was computed from."""
     if not condition:
-        raise Mismatch(what, expected="true", actual=seen, where=where)
+        raise Mismatch(what, expected=True, actual=seen, where=where)
     record_check(what, seen)

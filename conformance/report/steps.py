@@ -11,8 +11,8 @@ import msgspec
 
 from conformance.driver.ops import REGISTRY, worker
 from conformance.gate.records import Party, ScenarioRecord, StepRecord
-from conformance.participants.loop_worker import LOOP_OPERATIONS
 from conformance.pages.text import clip, visible
+from conformance.participants.loop_worker import LOOP_OPERATIONS
 
 WHO = {"both": "", "client": " (client alone)", "oracle": " (Node alone)", "partner": " (its partner)", "kit": ""}
 IN_PLACE_OF_CLIENT = " (Node in place of the client)"
@@ -37,7 +37,7 @@ def steps_of_client(scenario: ScenarioRecord) -> list[StepRecord]:
 def calls_of_loops(steps: list[StepRecord], client: Party) -> list[StepRecord]:
     """Replace operations of a manual worker that the client's loop did by the calls of the loop.
 
-    Each claim opens a worker with the processor `ask`, and the end of a job resolves it (`participants/loop_worker.py`).
+    Each claim opens a worker with the processor `ask`, and the end of a job resolves it (`LoopWorker`).
     """
     if "resolve" not in client.ops:
         return steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from types import SimpleNamespace
 from typing import Any, cast
@@ -139,7 +140,7 @@ def test_json_texts_of_other_values_differ(theirs: str, ours: str) -> None:
 
 def test_lists_are_compared_element_by_element() -> None:
     [found] = compared({"jobs": [{"id": "1"}, {"id": "2"}]}, {"jobs": [{"id": "1"}, {"id": "3"}]})
-    assert (found.where, found.expected, found.actual) == ("answer.queue.getJob.jobs.id", "2", "3")
+    assert (found.where, found.expected, found.actual) == ("answer.queue.getJob.jobs.id", '"2"', '"3"')
 
 
 def test_lists_of_different_length_differ_as_a_whole() -> None:
@@ -274,6 +275,11 @@ def test_one_of_between_and_holds_can_fail() -> None:
 
 def test_values_are_shown_as_json_and_anything_else_somehow() -> None:
     assert value_text("text") == "text"
+    for value in (None, True, 1, -1.5, "x", [], {}, {"a": [1, None]}):
+        written = value_text([value])[1:-1]
+        assert value_text(value) == written.strip('"') and value_text(written) == json.dumps(written), "never alike"
+    for text in ('{"a":1}', "1.50", "01", "NULL", "[" * 100_000, '"open'):
+        assert value_text(text) == text, "no other value is printed like this"
     assert value_text({"ü": None}) == '{"ü": null}'
     assert value_text(b"bytes") == "\"b'bytes'\""
     circle: list[Any] = []
