@@ -352,8 +352,8 @@ def _was_missed(outcome: RequirementOutcome, evidence: RunEvidence) -> bool:
 
 
 def _fails_outside_profiles(evidence: RunEvidence, failing: Sequence[ReportedVerdict]) -> bool:
-    """Whether there are failures that no profile lists."""
-    return failing.count("fail") != sum(len(status.failing) for status in evidence.statuses)
+    """Whether there are failures of no profile that the sentence names."""
+    return failing.count("fail") != sum(len(status.failing) for status in _claimed_and_failing(evidence))
 
 
 _PHRASES: dict[ReportedVerdict, tuple[str, str]] = {
@@ -388,7 +388,7 @@ def _statement(evidence: RunEvidence, otherwise: str) -> str:
     if evidence.is_narrowed and not evidence.demanded:
         return f"{otherwise} in this selection"
     special = [status for status in evidence.statuses if not status.is_common]
-    failing = list(named(evidence.statuses, {"not-conformant"}))
+    failing = _claimed_and_failing(evidence)
     if not failing and otherwise == "CONFORMANT":
         everything = _of_all_profiles(evidence, special)
         if everything:
@@ -396,6 +396,12 @@ def _statement(evidence: RunEvidence, otherwise: str) -> str:
     whole = [_holding(status) for status in special if status.whole]
     parts = [*_about_profiles(whole, failing, otherwise), *_the_others(evidence)]
     return "; ".join(parts)
+
+
+def _claimed_and_failing(evidence: RunEvidence) -> list[ProfileStatus]:
+    """Return the failing profiles that the driver declares or the run was asked for: no client claims the others."""
+    failing = named(evidence.statuses, {"not-conformant"})
+    return [status for status in failing if not status.missing or status.name in evidence.demanded]
 
 
 def _about_profiles(whole: Sequence[str], failing: Sequence[ProfileStatus], otherwise: str) -> list[str]:
@@ -440,14 +446,26 @@ def _the_others(evidence: RunEvidence) -> list[str]:
         for status in named(others, {"undecided"})
     ]
     parts = [f"undecided as {enumeration(undecided)}"] if undecided else []
-    for state, words in (
-        ("partly-declared", "declared in part"),
-        ("not-declared", "not declared"),
-        ("not-checked", "not checked"),
+    in_part = [
+        status
+        for status in evidence.statuses
+        if status.missing and status.state in ("partly-declared", "not-conformant") and _declares_any(status, evidence)
+    ]
+    for words, statuses in (
+        ("declared in part", in_part),
+        # About what the driver does not declare only if it is asked for.
+        ("not declared", named(others, {"not-declared"}) if evidence.demanded else ()),
+        ("not checked", named(others, {"not-checked"})),
     ):
-        names = [status.name for status in others if status.state == state and not status.is_common]
+        names = [status.name for status in statuses if not status.is_common]
         parts += [f"{enumeration(names)} {words}"] if names else []
     return parts
+
+
+def _declares_any(status: ProfileStatus, evidence: RunEvidence) -> bool:
+    """Whether the driver declares a part of what a profile needs, and the sentence does not name it otherwise."""
+    needed = evidence.profiles[status.name].missing(frozenset())
+    return len(status.missing) < len(needed) and status.name not in evidence.demanded
 
 
 # Advice.
