@@ -97,9 +97,7 @@ def test_a_client_that_only_adds_is_conformant_as_a_producer_and_as_nothing_else
         one("pass", "add.waits", "add.kept", "wire.keys"), one("unsupported", "run.moves", "run.keeps", "flow.waits")
     )
     assert (conclusion.state, conclusion.exit_code) == ("conformant", 0)
-    assert conclusion.sentence == (
-        "CONFORMANT as producer; worker, flows and cluster not declared. 3 of 7 requirements decided (42 %)."
-    )
+    assert conclusion.sentence == ("CONFORMANT as producer. 3 of 7 requirements decided (42 %).")
 
 
 def test_a_failed_profile_is_named_next_to_the_passed_ones() -> None:
@@ -107,7 +105,7 @@ def test_a_failed_profile_is_named_next_to_the_passed_ones() -> None:
         one("pass", "add.waits", "add.kept", "run.keeps", "wire.keys"), one("fail", "run.moves"), declared=ADD_AND_RUN
     )
     assert (conclusion.state, conclusion.exit_code) == ("not-conformant", 1)
-    assert conclusion.sentence.startswith("CONFORMANT as producer; NOT as worker (1 of 2 fails); flows and cluster not")
+    assert conclusion.sentence.startswith("CONFORMANT as producer; NOT as worker (1 of 2 fails). ")
 
 
 def test_a_failure_fails_the_run_also_where_other_things_are_open() -> None:
@@ -121,6 +119,18 @@ def test_a_failure_of_a_profile_that_is_declared_in_part_fails_the_run() -> None
         one("pass", "add.waits", "add.kept"), one("fail", "flow.waits"), declared=("queue.add", "flow.add")
     )
     assert (states(conclusion)["flows"], conclusion.exit_code) == ("not-conformant", 1)
+    assert conclusion.sentence.startswith(
+        "NOT CONFORMANT; CONFORMANT as producer; flows declared in part (1 failure). "
+    )
+
+
+def test_a_profile_of_which_nothing_is_declared_is_not_in_the_sentence_unless_it_was_asked_for() -> None:
+    found = (one("pass", "add.waits", "add.kept"), one("fail", "flow.waits"))
+    conclusion = concluded(*found, declared=("queue.add",))
+    assert conclusion.sentence.startswith("NOT CONFORMANT; CONFORMANT as producer (1 failure). ")
+    assert states(conclusion)["flows"] == "not-conformant", "the table of profiles still shows it"
+    asked = concluded(*found, declared=("queue.add",), profile=["producer", "flows"])
+    assert asked.sentence.startswith("CONFORMANT as producer; NOT as flows (1 of 1 fails). ")
 
 
 def test_a_profile_of_which_operations_are_missing_is_declared_in_part_once_something_is_decided() -> None:
@@ -158,7 +168,7 @@ def test_a_known_failure_leaves_a_profile_whole_and_is_said() -> None:
     conclusion = concluded(known, behind, one("pass", "add.waits", "add.kept"), declared=ADD_AND_RUN)
     assert conclusion.exit_code == 0
     assert conclusion.sentence == (
-        "CONFORMANT as producer and worker (except 2 known failures); flows and cluster not declared "
+        "CONFORMANT as producer and worker (except 2 known failures) "
         "(2 known failures). 3 of 7 requirements decided (42 %)."
     )
 
@@ -273,7 +283,7 @@ def test_what_must_hold_has_to_be_whole() -> None:
 
 def test_a_run_of_one_level_is_judged_by_it() -> None:
     conclusion = concluded(one("pass", "add.waits"), level="MUST")
-    assert conclusion.sentence.startswith("CONFORMANT as producer;")
+    assert conclusion.sentence.startswith("CONFORMANT as producer (level")
     assert "(level MUST only)" in conclusion.sentence
 
 
@@ -295,7 +305,7 @@ def test_run_wide_problems_fail_the_run_without_a_verdict_on_the_client() -> Non
     stale = RunFooter(finished_ms=1, exit_code=0, verdicts={}, stale={"add.waits": "old"})
     conclusion = concluded(one("pass", "add.waits", "add.kept"), footer=stale)
     assert conclusion.exit_code == 1
-    assert conclusion.sentence.startswith("NOT CONFORMANT; CONFORMANT as producer; ")
+    assert conclusion.sentence.startswith("NOT CONFORMANT; CONFORMANT as producer (")
     assert "1 stale entry in known.toml" in conclusion.sentence
 
 

@@ -43,7 +43,7 @@ def test_a_driver_check_a_run_and_the_documentation_count_the_same_requirements(
     of_worker = next(status.requirements for status in run.conclusion.profiles if status.name == "worker")
     assert reach().examined == everything
     text = (ROOT / page).read_text("utf-8")
-    example = f"3 of {of_worker} fail); flows not declared. 112 of {everything} requirements decided"
+    example = f"3 of {of_worker} fail). 112 of {everything} requirements decided"
     assert example in text, f"write in {page}: {example}"
 
 
