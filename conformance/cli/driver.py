@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from rich.text import Text
 
 from conformance.driver.authoring import SKELETONS, CheckStep, check_driver, write_skeleton
 from conformance.driver.messages import Ready
-from conformance.driver.smoke import EVENTS_STEP, FLOW_STEP
+from conformance.driver.smoke import EVENTS_STEP, FLOW_STEP, SMOKE_STEPS
 from conformance.driver.transports import ChildProcess
 from conformance.environment.clients import Launch, find_toolchain
-from conformance.gate.reach import EVENTS, FLOW, Reach, reach_of
+from conformance.gate.reach import EVENTS, FLOW, Reach, reach_of, unlocked_by
 from conformance.pages.terminal import terminal_line, terminal_parts, terminal_text
+from conformance.pages.text import count
 from conformance.servers import FORMS, RedisInstance, open_server
 from conformance.servers.connection import explained
 
@@ -61,10 +63,11 @@ def check(setting: str | None, seed: int, client: str, everything: bool, command
     with open_server(setting, announce=announce) as server:
         steps, ready = _check(launch, server, seed)
     for step in steps:
-        _print_step(console, step)
+        _print_step(console, step if step.tried else replace(step, hint=""))
     _print_summary(console, steps)
     if ready is not None:
         _print_prospects(console, reach_of(ready, roles=_roles(steps)), everything=everything)
+        _print_next(console, _ranked(steps, ready))
     click.get_current_context().exit(_exit_code(steps))
 
 
@@ -133,12 +136,28 @@ def _print_prospects(console: Console, reach: Reach, *, everything: bool) -> Non
     console.print(terminal_text(so_far if reach.prospects else whole), soft_wrap=True)
     shown = reach.prospects if everything else reach.prospects[:MOST_PROSPECTS]
     for prospect in shown:
-        requirements = "1 requirement" if prospect.unlocks == 1 else f"{prospect.unlocks} requirements"
-        console.print(
-            terminal_text(f"  with {prospect.what} you unlock {requirements}", style="yellow"), soft_wrap=True
-        )
+        text = f"  with {prospect.what} you unlock {count(prospect.unlocks, 'requirement')}"
+        console.print(terminal_text(text, style="yellow"), soft_wrap=True)
     if more := len(reach.prospects) - len(shown):
         console.print(terminal_text(f"  … and {more} more: add --all", style="dim"))
+
+
+def _ranked(steps: Sequence[CheckStep], ready: Ready) -> list[tuple[int, str]]:
+    """Return what to do for each step that was not tried, with the requirements it unlocks; the most valuable first."""
+    of_name, roles = {step.name: step for step in SMOKE_STEPS}, _roles(steps)
+    hints = []
+    for step in steps:
+        if not step.tried and step.hint:
+            smoke, role = of_name[step.name], ROLE_STEPS.get(step.name, "")
+            unlocks = unlocked_by(ready, roles, ops=smoke.needs, capability=smoke.capability, role=role)
+            hints.append((unlocks, step.hint))
+    return sorted(hints, key=lambda hint: -hint[0])
+
+
+def _print_next(console: Console, hints: Sequence[tuple[int, str]]) -> None:
+    for unlocks, hint in hints:
+        text = f"{hint} (unlocks {count(unlocks, 'requirement')})"
+        console.print(terminal_text(text, style="dim"), soft_wrap=True)
 
 
 def _exit_code(steps: Sequence[CheckStep]) -> int:

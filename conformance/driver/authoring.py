@@ -207,7 +207,9 @@ def _run_step(step: smoke.SmokeStep, test: smoke.SmokeTest, passed: AbstractSet[
         EventTimeout,
     ) as refusal:
         detail, ok = str(refusal), False
-        hint = getattr(refusal, "hint", "") or step.hint
+        # An error that the client returned came through the driver as it should.
+        of_client = isinstance(refusal, OperationFailed) or getattr(refusal, "of_client", False)
+        hint = f"fix it in the {'client' if of_client else 'driver'}: {getattr(refusal, 'hint', '') or step.hint}"
     return CheckStep(name=step.name, ok=ok, detail=detail, hint=hint, took_ms=_since(started))
 
 

@@ -31,11 +31,15 @@ OTHER_END: Mapping[End, End] = {"completed": "failed", "failed": "completed"}
 
 
 class SmokeMismatch(Exception):
-    """Redis or a later answer contradicts the driver. `hint`: what to do, if the hint of the step does not fit."""
+    """Redis or a later answer contradicts the driver. `hint`: what to do, if the hint of the step does not fit.
 
-    def __init__(self, what: str, *, hint: str = "") -> None:
+    `of_client`: the driver has done its part, so the client must be fixed.
+    """
+
+    def __init__(self, what: str, *, hint: str = "", of_client: bool = False) -> None:
         super().__init__(what)
         self.hint = hint
+        self.of_client = of_client
 
 
 class OpeningUnsupported(Exception):
@@ -91,19 +95,30 @@ class SmokeTest:
         """The start of a queue's keys, without the last colon."""
         return ":".join(place_for(self.connection.ready, self.prefix, queue_name))
 
-    def wait_until_ended(self, queue_name: str, job: str, end: End = "completed") -> None:
-        """Poll Redis until the job is completed or failed. Raises SmokeMismatch unless it is in `end`."""
+    def wait_until_ended(self, queue_name: str, job: str, end: End = "completed", worker: str = "") -> None:
+        """Poll Redis until the job is completed or failed. Raises SmokeMismatch unless it is in `end`.
+
+        `worker`: the handle whose loop runs the job.
+        """
         # Redis is polled although the driver sends an event: the driver is not the witness of state.
         deadline = time.monotonic() + SEEN_WITHIN_MS / 1000
         base = self.base(queue_name)
         while self.redis.zscore(f"{base}:{end}", job) is None:
             if self.redis.zscore(f"{base}:{OTHER_END[end]}", job) is not None:
-                raise SmokeMismatch(f"job {job} is in {OTHER_END[end]}, not in {end}{self._reason(base, job)}")
+                what = f"job {job} is in {OTHER_END[end]}, not in {end}{self._reason(base, job)}"
+                raise self._unless_reported(what, worker, job, end)
             if time.monotonic() > deadline:
-                raise SmokeMismatch(
-                    f"job {job} is not in {base}:{end} after {SEEN_WITHIN_MS} ms; {self._where(base, job)}"
-                )
+                what = f"job {job} is not in {base}:{end} after {SEEN_WITHIN_MS} ms; {self._where(base, job)}"
+                raise self._unless_reported(what, worker, job, end)
             time.sleep(POLL_SECONDS)
+
+    def _unless_reported(self, what: str, worker: str, job: str, end: End) -> SmokeMismatch:
+        """Return the mismatch, which is the client's if the worker itself has reported the expected end of the job."""
+        events = self.connection.take_events(worker) if worker else []
+        if not any(event.name == end and event.args.get("job") == job for event in events):
+            return SmokeMismatch(what)
+        hint = f"the worker has reported `{end}`, so the processor did what it should; the job must be moved in Redis"
+        return SmokeMismatch(what, hint=hint, of_client=True)
 
     def _reason(self, base: str, job: str) -> str:
         reason = self.redis.hget(f"{base}:{job}", "failedReason")
@@ -193,7 +208,7 @@ def managed_worker(test: SmokeTest) -> str:
     """Let the client's own loop complete a job."""
     handle = test.open("worker", "managed", "noop")
     job = test.add(test.open("queue", "managed"), "managed")
-    test.wait_until_ended("managed", job)
+    test.wait_until_ended("managed", job, worker=handle)
     try:
         test.connection.wait_event(
             handle, names={"completed"}, deadline_ms=SEEN_WITHIN_MS, where=lambda event: event.args["job"] == job
@@ -216,7 +231,7 @@ def asking_worker(test: SmokeTest) -> str:
     if claimed.job.id != job:
         raise SmokeMismatch(f"job {job} was added, but the event `job` has job {claimed.job.id}")
     test.call(worker.Resolve(job=job, outcome="complete", value_raw="42"), handle)
-    test.wait_until_ended("ask", job)
+    test.wait_until_ended("ask", job, worker=handle)
     test.call(lifecycle.Close(), handle)
     return f"job {job} was passed to the kit and completed with its value{_left_out(claimed.job)}"
 
@@ -304,7 +319,7 @@ def _run_preset(test: SmokeTest, name: lifecycle.Processor, queue_name: str, job
     started = time.monotonic()
     attempts = {"attempts": job.attempts} if job.attempts > 1 else {}
     added = test.add(test.open("queue", queue_name), queue_name, data_raw=json.dumps(job.data), **attempts)
-    test.wait_until_ended(queue_name, added, job.ends)
+    test.wait_until_ended(queue_name, added, job.ends, handle)
     took_ms = (time.monotonic() - started) * 1000
     test.call(lifecycle.Close(), handle)
     if took_ms < job.takes_ms:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -49,6 +49,13 @@ def reach_of(ready: Ready, *, roles: AbstractSet[str]) -> Reach:
     # The name decides between equals, so that the order is the same in every run.
     worthwhile = sorted(useful, key=lambda prospect: (-prospect.unlocks, prospect.what))
     return Reach(len(now), len(examined_rows()), tuple(worthwhile))
+
+
+def unlocked_by(ready: Ready, roles: AbstractSet[str], *, ops: Sequence[str], capability: str = "", role: str = "") -> int:
+    """Return how many more requirements could be decided with these operations, a capability and a role."""
+    declared, capabilities = frozenset(ready.ops), frozenset(ready.capabilities)
+    more = _can(declared | set(ops), capabilities | ({capability} - {""}), roles | ({role} - {""}))
+    return len(_decidable(more) - _decidable(_can(declared, capabilities, roles)))
 
 
 def _can(ops: frozenset[str], capabilities: frozenset[str], roles: AbstractSet[str]) -> frozenset[str]:

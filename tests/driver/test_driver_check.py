@@ -327,7 +327,35 @@ def test_a_processor_that_does_nothing_is_named(check: Any, processor: str, monk
     client.without = processor
     steps = check(client)
     assert list(failing(steps)) == [f"processor {processor}"]
-    assert next(step.hint for step in steps if not step.ok).startswith(f"in processor `{processor}`, ")
+    assert next(step.hint for step in steps if not step.ok).startswith(
+        f"fix it in the driver: in processor `{processor}`, "
+    )
+
+
+def test_a_job_that_stays_although_its_end_was_reported_is_the_clients(
+    check: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conformance.driver.smoke.SEEN_WITHIN_MS", 300)
+
+    class Forgets(HonestClient):
+        async def run_preset(self, handle: str, opened: Args, data: Any, attempts: int) -> None:
+            if opened["processor"] == "throw":
+                self.server.emit(handle, "failed", {"job": "1", "message": "x"})
+            else:
+                await super().run_preset(handle, opened, data, attempts)
+
+    steps = check(Forgets())
+    failed = {step.name: step.hint for step in steps if not step.ok}
+    assert list(failed) == ["processor throw"]
+    assert failed["processor throw"].startswith("fix it in the client: the worker has reported `failed`")
+
+
+def test_an_error_of_the_client_is_fixed_in_the_client(check: Any) -> None:
+    async def refuses(_handle: str | None, _args: Args) -> Args:
+        raise OpError("other", "no connection")
+
+    steps = check(replaced("queue.getJobCounts", refuses))
+    assert next(step.hint for step in steps if step.name == "counts").startswith("fix it in the client: ")
 
 
 def test_a_processor_that_always_throws_is_not_one_that_fails_at_first(check: Any) -> None:
