@@ -115,10 +115,12 @@ class SmokeTest:
     def _unless_reported(self, what: str, worker: str, job: str, end: End) -> SmokeMismatch:
         """Return the mismatch, which is the client's if the worker itself has reported the expected end of the job."""
         events = self.connection.take_events(worker) if worker else []
-        if not any(event.name == end and event.args.get("job") == job for event in events):
-            return SmokeMismatch(what)
-        hint = f"the worker has reported `{end}`, so the processor did what it should; the job must be moved in Redis"
-        return SmokeMismatch(what, hint=hint, of_client=True)
+        errors = [str(event.args.get("message", "")) for event in events if event.name == "error"]
+        ended = any(event.name == end and event.args.get("job") == job for event in events)
+        if ended or (end == "failed" and any(REASON in error for error in errors)):
+            hint = f"its worker has reported that the job is {end}, so the processor did its part; Redis must show it"
+            return SmokeMismatch(what, hint=hint, of_client=True)
+        return SmokeMismatch("; ".join([what, *(f"its worker reported the error {error!r}" for error in errors[:1])]))
 
     def _reason(self, base: str, job: str) -> str:
         reason = self.redis.hget(f"{base}:{job}", "failedReason")

@@ -51,7 +51,9 @@ def reach_of(ready: Ready, *, roles: AbstractSet[str]) -> Reach:
     return Reach(len(now), len(examined_rows()), tuple(worthwhile))
 
 
-def unlocked_by(ready: Ready, roles: AbstractSet[str], *, ops: Sequence[str], capability: str = "", role: str = "") -> int:
+def unlocked_by(
+    ready: Ready, roles: AbstractSet[str], *, ops: Sequence[str], capability: str = "", role: str = ""
+) -> int:
     """Return how many more requirements could be decided with these operations, a capability and a role."""
     declared, capabilities = frozenset(ready.ops), frozenset(ready.capabilities)
     more = _can(declared | set(ops), capabilities | ({capability} - {""}), roles | ({role} - {""}))

@@ -332,22 +332,41 @@ def test_a_processor_that_does_nothing_is_named(check: Any, processor: str, monk
     )
 
 
+@pytest.mark.parametrize(
+    ("event", "args"),
+    [("failed", {"job": "1", "message": "x"}), ("error", {"message": "moving to failed: failed by driver check"})],
+)
 def test_a_job_that_stays_although_its_end_was_reported_is_the_clients(
-    check: Any, monkeypatch: pytest.MonkeyPatch
+    check: Any, monkeypatch: pytest.MonkeyPatch, event: str, args: Args
 ) -> None:
     monkeypatch.setattr("conformance.driver.smoke.SEEN_WITHIN_MS", 300)
 
     class Forgets(HonestClient):
         async def run_preset(self, handle: str, opened: Args, data: Any, attempts: int) -> None:
             if opened["processor"] == "throw":
-                self.server.emit(handle, "failed", {"job": "1", "message": "x"})
+                self.server.emit(handle, event, args)
             else:
                 await super().run_preset(handle, opened, data, attempts)
 
     steps = check(Forgets())
     failed = {step.name: step.hint for step in steps if not step.ok}
     assert list(failed) == ["processor throw"]
-    assert failed["processor throw"].startswith("fix it in the client: the worker has reported `failed`")
+    assert failed["processor throw"].startswith("fix it in the client: its worker has reported")
+
+
+def test_an_error_of_the_driver_itself_is_fixed_in_the_driver(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conformance.driver.smoke.SEEN_WITHIN_MS", 300)
+
+    class Lacks(HonestClient):
+        async def run_preset(self, handle: str, opened: Args, data: Any, attempts: int) -> None:
+            if opened["processor"] == "throw":
+                self.server.emit(handle, "error", {"message": "no processor throw"})
+            else:
+                await super().run_preset(handle, opened, data, attempts)
+
+    [step] = [step for step in check(Lacks()) if not step.ok]
+    assert "its worker reported the error 'no processor throw'" in step.detail
+    assert step.hint.startswith("fix it in the driver: ")
 
 
 def test_an_error_of_the_client_is_fixed_in_the_client(check: Any) -> None:
