@@ -51,7 +51,7 @@ class Mismatch(AssertionError):
 
 
 def value_text(value: Any) -> str:
-    """A short text of a value: JSON if possible, else its `repr`. A text is unquoted unless another value reads alike."""
+    """A short text of a value: JSON if possible, else its `repr`. A text is quoted if another value reads alike."""
     if isinstance(value, str) and not _reads_like_json(value):
         return value
     try:

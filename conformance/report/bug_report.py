@@ -19,8 +19,6 @@ from conformance.report.reproduction import (
 from conformance.report.steps import step_lines
 from conformance.report.summary import Summary
 
-MOST_REPORTS = 200
-"""Causes that get a file, the most severe first."""
 FOLDER = "causes"
 LONGEST = 4000
 """Characters shown of one text of a client."""
@@ -28,7 +26,7 @@ LONGEST = 4000
 
 def bug_reports(summary: Summary) -> dict[str, str]:
     """Return the texts by file name in FOLDER."""
-    return {file_name(cause): render_bug_report(cause, summary) for cause in summary.causes[:MOST_REPORTS]}
+    return {file_name(cause): render_bug_report(cause, summary) for cause in summary.causes}
 
 
 def file_name(cause: Cause) -> str:

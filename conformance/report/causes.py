@@ -90,10 +90,10 @@ Roots = dict[Root, list[Met]]
 """The findings of one cause, by root."""
 
 MOST_CAUSES = 25
-"""Causes of a run, as far as possible. A client with more mistakes gets a coarser view of them: first the roots of one
+"""Causes of a run at most. A client with more mistakes gets a coarser view of them: first the roots of one
 requirement become one cause, then the rarest ones of one profile."""
 MOST_FAMILIES = 8
-"""Groups of the rarest failures; those of further profiles share one more."""
+"""Families of the rarest failures; those of further profiles share one more. As many grave causes are kept apart."""
 _MINOR: dict[CauseVerdict, str] = {"warn": "warnings", "info": "information", "expected-fail": "known failures"}
 
 FamilyOf = Callable[[str], str]
@@ -167,10 +167,10 @@ def _explained(group: Roots) -> int:
 
 
 def _with_families(ranked: list[Ranked], rows: Mapping[str, LevelRow], family_of: FamilyOf) -> Iterator[Ranked]:
-    """Yield the first causes as they are, and the others as one for each family; the gravest always as they are."""
-    alone = [pair for pair in ranked if any(root.alone for root in pair[1])]
+    """Yield the first causes as they are, and the others as one for each family; the gravest as they are."""
+    alone = [pair for pair in ranked if any(root.alone for root in pair[1])][:MOST_FAMILIES]
     others = [pair for pair in ranked if pair not in alone]
-    for kept in range(max(0, MOST_CAUSES - len(alone)), -1, -1):
+    for kept in range(MOST_CAUSES - len(alone), -1, -1):
         rest = _families(others[kept:], family_of)
         if len(alone) + kept + len(rest) <= MOST_CAUSES:
             break

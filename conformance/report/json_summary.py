@@ -14,7 +14,7 @@ from conformance.gate.outcomes import REPORTED_VERDICTS, ReportedVerdict
 from conformance.gate.profile_status import ProfileState, ProfileStatus, named
 from conformance.gate.records import Level, Party, RedisInfo, StepRecord, Verdict
 from conformance.pages.text import clip, visible
-from conformance.report.bug_report import FOLDER, MOST_REPORTS, file_name
+from conformance.report.bug_report import FOLDER, file_name
 from conformance.report.causes import Cause, CauseVerdict
 from conformance.report.summary import Counts, RequirementSummary, ScenarioSummary, Summary
 
@@ -95,7 +95,7 @@ class JsonProfile(msgspec.Struct, frozen=True, kw_only=True):
 class JsonCause(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong, with all its occurrences.
 
-    `number`: position in the order of severity. `requirement`: of the example; `requirements`: all that it violates.
+    `number`: position among the causes. `requirement`: of the example; `requirements`: all that it violates.
     `verdict`: the verdict that it gives its requirement. `example`: the finding in the simplest scenario that shows it;
     `steps`: the last 20 steps of that scenario, for the first 20 causes; run.jsonl has all. `bug_report`: file in the
     same folder with a text for a bug tracker; empty beyond the first 200 causes.
@@ -312,7 +312,7 @@ def _cause(cause: Cause) -> JsonCause:
         scenarios=list(cause.scenarios),
         steps=cause.example.steps[-STEPS_OF_CAUSE:] if cause.number <= CAUSES_WITH_STEPS else [],
         reproduce=cause.example.reproduce,
-        bug_report=f"{FOLDER}/{file_name(cause)}" if cause.number <= MOST_REPORTS else "",
+        bug_report=f"{FOLDER}/{file_name(cause)}",
     )
 
 

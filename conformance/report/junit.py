@@ -27,8 +27,6 @@ from conformance.report.summary import (
     verdict_facts,
 )
 
-CAUSES = 100
-"""Causes that are listed as properties of the run."""
 LONGEST_MESSAGE = 300
 """Characters of the message of a test case."""
 LONGEST_TITLE = 120
@@ -71,7 +69,7 @@ def _run_properties(summary: Summary) -> Iterator[LabelledValue]:
     )
     yield from ((f"profiles.{name}", remark) for name, remark in verdict_facts(summary.conclusion))
     yield from ((f"not-decided.{name}", names) for name, names in open_facts(summary.conclusion, limit=1000))
-    yield from ((f"cause {cause.number}", f"{cause.verdict}: {cause.line}") for cause in summary.causes[:CAUSES])
+    yield from ((f"cause {cause.number}", f"{cause.verdict}: {cause.line}") for cause in summary.causes)
     yield "complete", "yes" if summary.completeness.complete else "no"
 
 

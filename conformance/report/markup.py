@@ -11,7 +11,7 @@ from conformance.gate.outcomes import REPORTED_VERDICTS
 from conformance.gate.records import ScenarioRecord
 from conformance.pages.page import asset, html_page, script_hash
 from conformance.pages.text import clip, count, split_difference, visible
-from conformance.report.bug_report import FOLDER, MOST_REPORTS, file_name
+from conformance.report.bug_report import FOLDER, file_name
 from conformance.report.causes import WHY, Cause
 from conformance.report.steps import step_lines
 from conformance.report.summary import (
@@ -38,7 +38,6 @@ def render_html(summary: Summary) -> str:
         "conformance.report",
         "report.html",
         summary=summary,
-        causes=summary.causes[:CAUSES_ON_PAGE],
         facts=run_facts(summary.run),
         anchors=anchors_of(summary.requirements),
         script=script,
@@ -51,15 +50,13 @@ def render_html(summary: Summary) -> str:
         most_scenarios=SCENARIOS_OF_REQUIREMENT,
         troubled_first=_troubled_first,
         severities=WHY,
-        causes_on_page=CAUSES_ON_PAGE,
         steps_of=_steps_of,
-        bug_report_of=_bug_report_of,
+        bug_report_of=lambda cause: f"{FOLDER}/{file_name(cause)}",
         split_of=lambda finding: split_difference(finding.expected, finding.actual),
         short_name=_short_name,
     )
 
 
-CAUSES_ON_PAGE = 120
 CAUSES_OF_REQUIREMENT = 10
 REQUIREMENTS_OF_CAUSE = 12
 SCENARIOS_OF_REQUIREMENT = 60
@@ -79,11 +76,6 @@ def _troubled_first(requirement: RequirementSummary) -> list[ScenarioRecord]:
     return sorted(requirement.scenarios, key=lambda scenario: scenario.requirements.get(requirement.id) == "pass")
 
 
-def _bug_report_of(cause: Cause) -> str:
-    """Return the file with the text for a bug tracker; empty beyond the limit."""
-    return f"{FOLDER}/{file_name(cause)}" if cause.number <= MOST_REPORTS else ""
-
-
 def anchors_of(requirements: tuple[RequirementSummary, ...]) -> dict[str, str]:
     """Give each requirement a link fragment; an id with special characters gets a number."""
     return dict(zip((requirement.id for requirement in requirements), _fragments(requirements), strict=True))
@@ -100,9 +92,8 @@ def _short_name(requirement: RequirementSummary) -> str:
 
 
 REQUIREMENTS = 50
-CAUSES = 50
 FINDINGS_OF_SCENARIO = 3
-"""GitHub drops a step summary over 1 MiB, so requirements, causes, findings and texts are limited, and the number of
+"""GitHub drops a step summary over 1 MiB, so requirements, findings and texts are limited, and the number of
 omitted ones is shown."""
 
 ICONS: dict[ConclusionState, str] = {"conformant": "✅", "holds": "☑️", "not-conformant": "❌", "undecided": "⚠️"}
@@ -176,14 +167,11 @@ def _causes(summary: Summary) -> Iterator[str]:
     """Yield folded failures in full, and a list of warnings."""
     shown = [cause for cause in summary.causes if cause.verdict == "fail"]
     rows = {requirement.id: requirement for requirement in summary.requirements}
-    yield from (_cause(cause, rows[cause.finding.requirement]) for cause in shown[:CAUSES])
-    if len(shown) > CAUSES:
-        yield f"… and {len(shown) - CAUSES} more causes: see the HTML report."
+    yield from (_cause(cause, rows[cause.finding.requirement]) for cause in shown)
     minor = [cause for cause in summary.causes if cause.verdict in ("warn", "info")]
-    lines = [f"- {SYMBOLS[cause.verdict]} {inline(cause.line)}" for cause in minor[:CAUSES]]
+    lines = [f"- {SYMBOLS[cause.verdict]} {inline(cause.line)}" for cause in minor]
     if lines:
-        more = [f"- … and {len(minor) - CAUSES} more"] if len(minor) > CAUSES else []
-        yield details(count(len(minor), "warning"), ["\n".join([*lines, *more])])
+        yield details(count(len(minor), "warning"), ["\n".join(lines)])
 
 
 def _cause(cause: Cause, requirement: RequirementSummary) -> str:

@@ -18,12 +18,13 @@ from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from conformance.findings import PREFIX, Finding, RedisReading
+from conformance.gate.calls import calls_of_loops, with_defaults
 from conformance.gate.client_language import FILE, ClientLanguage, read_language
 from conformance.gate.records import RunHeader, StepRecord
 from conformance.pages.text import visible
 from conformance.report.causes import Cause
 from conformance.report.literals import LITERALS, NotWritable
-from conformance.report.steps import calls_of_loops, step_line, steps_of_client, with_defaults
+from conformance.report.steps import step_line, steps_of_client
 
 REPRODUCTION_PREFIX = "bullmq-repro"
 """Prefix of all keys of a reproduction, so that it can run on a shared Redis."""

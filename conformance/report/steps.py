@@ -7,12 +7,9 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
-from conformance.driver.ops import REGISTRY, worker
-from conformance.gate.records import Party, ScenarioRecord, StepRecord
+from conformance.gate.calls import defaults_of
+from conformance.gate.records import ScenarioRecord, StepRecord
 from conformance.pages.text import clip, visible
-from conformance.participants.loop_worker import LOOP_OPERATIONS
 
 WHO = {"both": "", "client": " (client alone)", "oracle": " (Node alone)", "partner": " (its partner)", "kit": ""}
 IN_PLACE_OF_CLIENT = " (Node in place of the client)"
@@ -34,64 +31,6 @@ def steps_of_client(scenario: ScenarioRecord) -> list[StepRecord]:
     return [step for step in scenario.steps if not (compared and step.by == "oracle")]
 
 
-def calls_of_loops(steps: list[StepRecord], client: Party) -> list[StepRecord]:
-    """Replace operations of a manual worker that the client's loop did by the calls of the loop.
-
-    Each claim opens a worker with the processor `ask`, and the end of a job resolves it (`LoopWorker`).
-    """
-    if "resolve" not in client.ops:
-        return steps
-    queues = {step.args["queue"] for step in steps if step.do == "open" and "queue" in step.args}
-    return [call for number, step in enumerate(steps) for call in _calls_of_loop(number, step, steps, client, queues)]
-
-
-def _calls_of_loop(
-    number: int, step: StepRecord, steps: list[StepRecord], client: Party, queues: set[str]
-) -> Iterator[StepRecord]:
-    if step.do not in LOOP_OPERATIONS - set(client.ops) or step.stand_in:
-        yield step
-        return
-    claims = [position for position in range(number + 1) if steps[position].do == worker.GetNextJob.op]
-    loop = f"loop-{len(claims)}"
-    if step.do == worker.GetNextJob.op:
-        # Run files of older versions do not name the queue.
-        queue = step.args.get("queue") or (next(iter(queues)) if len(queues) == 1 else None)
-        opening = {"role": "worker", "queue": queue, "processor": "ask", "options": step.args.get("options", {})}
-        yield StepRecord(by=step.by, do="open", on=loop, args=opening, client=step.client)
-        yield StepRecord(by="kit", do="wait", args={"what": "the worker has taken what it can"})
-        if '"job": null' in step.client:
-            yield StepRecord(by=step.by, do="close", on=loop)
-        return
-    outcome = _OUTCOMES.get(step.do, "fail")
-    if step.args.get("unrecoverable"):
-        outcome = "unrecoverable"
-    args = {"job": step.args["job"], "outcome": outcome, **{name: step.args.get(name, "") for name in _RESULTS}}
-    yield StepRecord(by=step.by, do="resolve", on=loop, args=args, oracle=step.oracle, client=step.client)
-
-
-_RESULTS = ("value_raw", "message")
-_OUTCOMES = {
-    worker.MoveToCompleted.op: "complete",
-    worker.MoveToDelayed.op: "delay",
-    worker.MoveToWait.op: "wait",
-    worker.MoveToWaitingChildren.op: "waiting-children",
-}
-"""The outcome of a loop's processor for each operation but a failure."""
-
-
-def with_defaults(step: StepRecord) -> dict[str, Any]:
-    """Return the arguments of a step, with those that it leaves at their defaults."""
-    return {**_defaults(step), **step.args}
-
-
-def _defaults(step: StepRecord) -> dict[str, Any]:
-    if step.do not in REGISTRY:
-        return {}
-    fields = msgspec.structs.fields(REGISTRY[step.do])
-    made = {field.name: field.default_factory() for field in fields if field.default_factory is not msgspec.NODEFAULT}
-    return made | {field.name: field.default for field in fields if field.default is not msgspec.NODEFAULT}
-
-
 def step_line(step: StepRecord) -> str:
     """Return one step as one line, without its answer."""
     if step.do == "clock":
@@ -102,7 +41,7 @@ def step_line(step: StepRecord) -> str:
         return f"between the client and Redis: {step.args['what']}"
     if step.do == "redis":
         return f"the kit sends: {shlex.join(map(str, step.args['words']))}"
-    usual = _defaults(step)
+    usual = defaults_of(step)
     said = {name: value for name, value in step.args.items() if not _is_nothing(value) and usual.get(name) != value}
     arguments = ", ".join(f"{name}={_value(value)}" for name, value in said.items())
     who = IN_PLACE_OF_CLIENT if step.stand_in else WHO[step.by]

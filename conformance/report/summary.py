@@ -88,7 +88,7 @@ class RequirementSummary:
     blocks: bool
     scenarios: tuple[ScenarioRecord, ...]
     causes: tuple[Cause, ...]
-    """Causes against it, the most severe first."""
+    """Causes against it, in their order."""
     known: tuple[str, ...]
     """Reasons in known.toml because of which it is excused or stale."""
     reasons: tuple[str, ...]
@@ -126,7 +126,7 @@ class Summary:
     """Requirements by reported verdict."""
     scenario_counts: Counts
     causes: tuple[Cause, ...]
-    """All findings, grouped by cause: the most severe first."""
+    """All findings, grouped by cause, in the order of `fold`."""
     untested: tuple[str, ...]
     """Ids of the ledger that no scenario of this run covers."""
     completeness: Completeness
@@ -155,7 +155,7 @@ class Summary:
         return {scenario: tuple(causes) for scenario, causes in shown.items()}
 
     def causes_of(self, record: ScenarioRecord) -> tuple[Cause, ...]:
-        """Return the causes that a scenario shows, the most severe first."""
+        """Return the causes that a scenario shows, in their order."""
         return self._causes_by_scenario.get(record.id, ())
 
     def troubled(self) -> tuple[RequirementSummary, ...]:

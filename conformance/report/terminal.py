@@ -18,7 +18,7 @@ from conformance.gate.outcomes import REPORTED_VERDICTS, ReportedVerdict
 from conformance.gate.records import ScenarioRecord
 from conformance.pages.terminal import terminal_block, terminal_parts, terminal_text
 from conformance.pages.text import clip, visible
-from conformance.report.bug_report import FOLDER, MOST_REPORTS, file_name
+from conformance.report.bug_report import FOLDER, file_name
 from conformance.report.causes import Cause
 from conformance.report.summary import (
     NO_ROWS,
@@ -174,7 +174,7 @@ def _requirement(requirement: RequirementSummary) -> Iterator[RenderableType]:
 
 
 def _failures(summary: Summary) -> Iterator[RenderableType]:
-    """Yield the causes that fail a requirement, the most severe first."""
+    """Yield the causes that fail a requirement, in their order."""
     failing = [cause for cause in summary.causes if cause.verdict == "fail"]
     rows = {requirement.id: requirement for requirement in summary.requirements}
     for cause in failing[:CAUSES_IN_FULL]:
@@ -185,9 +185,7 @@ def _failures(summary: Summary) -> Iterator[RenderableType]:
         yield terminal_text(f"   report    {FOLDER}/{file_name(cause)}", style="bright_black")
     if len(failing) > CAUSES_IN_FULL:
         yield GAP
-        yield from (_cause_line(cause, "fail") for cause in failing[CAUSES_IN_FULL:MOST_REPORTS])
-    if len(failing) > MOST_REPORTS:
-        yield terminal_text(f"… and {len(failing) - MOST_REPORTS} more causes (see the HTML report)")
+        yield from (_cause_line(cause, "fail") for cause in failing[CAUSES_IN_FULL:])
 
 
 def _warnings(summary: Summary) -> Iterator[RenderableType]:

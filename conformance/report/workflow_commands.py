@@ -1,7 +1,7 @@
 """The report for the page of a commit: workflow commands of GitHub, one line for the verdict and one for each cause.
 
 GitHub reads them from what a step prints (docs.github.com, "Workflow commands for GitHub Actions"), shows the first ten
-of each level on the page of the commit, and keeps the rest in the log. They are therefore sorted by severity.
+of each level on the page of the commit, and keeps the rest in the log. They are therefore in the order of the causes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from conformance.pages.text import clip, count, visible
+from conformance.pages.text import clip, visible
 from conformance.problems import printable
 from conformance.report.causes import Cause, CauseVerdict
 from conformance.report.summary import ScenarioSummary, Summary
@@ -22,8 +22,6 @@ LEVEL_OF: dict[CauseVerdict, AnnotationLevel] = {
     "info": "notice",
     "expected-fail": "notice",
 }
-MOST_CAUSES = 200
-"""Causes that get their own line, the most severe first: the same number gets a text for a bug tracker."""
 LONGEST = 600
 """Characters shown of one text of a client."""
 
@@ -42,11 +40,8 @@ def _lines(summary: Summary) -> Iterator[str]:
     for problem in summary.problems:
         yield annotation("error", "the run as a whole", clip(problem, LONGEST))
     statements = {row.id: f"{row.statement} ({row.source})" for row in summary.requirements if row.statement}
-    for cause in summary.causes[:MOST_CAUSES]:
+    for cause in summary.causes:
         yield _cause(cause, statements.get(cause.finding.requirement, ""))
-    if len(summary.causes) > MOST_CAUSES:
-        left = count(len(summary.causes) - MOST_CAUSES, "more cause")
-        yield annotation("notice", left, "all less severe; report.html has them")
     for scenario in summary.scenarios:
         if scenario.reported in ("error", "inconclusive") and not scenario.record.findings:
             yield _open_question(scenario)

@@ -6,16 +6,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from conformance.report import workflow_commands
-from conformance.report.run_file import Run, read_run
-from conformance.report.summary import Summary, summarise
-from conformance.report.workflow_commands import MOST_CAUSES, annotation, render_annotations
-from tests.report import recorded
+from conformance.report.summary import Summary
+from conformance.report.workflow_commands import annotation, render_annotations
 
 COMMAND = re.compile(r"\s*::(?P<name>[^ :]+)(?: (?P<properties>.*?))?::(?P<data>.*)")
 TEXTS = st.text(alphabet=st.one_of(st.sampled_from("%\r\n:,;#[]=0AD25 "), st.characters()))
@@ -110,14 +107,3 @@ def test_a_run_that_holds_is_a_notice(summary_of: Callable[[str], Summary]) -> N
 def test_a_run_that_was_cut_is_an_error(summary_of: Callable[[str], Summary]) -> None:
     [verdict] = understood(render_annotations(summary_of("incomplete")))
     assert (verdict.name, verdict.data.startswith("INCOMPLETE RUN")) == ("error", True)
-
-
-def test_of_very_many_causes_the_most_severe_are_shown_and_the_rest_is_counted() -> None:
-    run = read_run(recorded.run_path("full"))
-    lock = next(scenario for scenario in run.scenarios if scenario.id == "lock.stale")
-    [finding] = lock.findings
-    many = [msgspec.structs.replace(finding, where=f"answer.call{number}") for number in range(MOST_CAUSES + 7)]
-    broken = msgspec.structs.replace(lock, findings=many)
-    commands = understood(render_annotations(summarise(Run(header=run.header, scenarios=(broken,), footer=run.footer))))
-    assert sum(command.properties["title"].startswith("lock.") for command in commands) == MOST_CAUSES
-    assert commands[-1].properties["title"] == "7 more causes"

@@ -20,7 +20,7 @@ from conformance.gate.record_bounds import RecordedEvidence, compact, readable
 from conformance.gate.records import ScenarioRecord, encode
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.report import json_summary, junit, markup, output, terminal
-from conformance.report.causes import WHY
+from conformance.report.causes import MOST_CAUSES, WHY
 from conformance.report.output import FORMATS, write_reports
 from conformance.report.run_file import Run, read_run
 from conformance.report.summary import RequirementRows, Summary, summarise
@@ -240,7 +240,7 @@ def test_a_huge_run_stays_below_the_limit_of_a_step_summary(run_path: Callable[[
         broken.append(msgspec.structs.replace(lock, id=f"s{number}", requirements=requirements, findings=wheres))
     text = markup.render_markdown(summarise(Run(header=run.header, scenarios=tuple(broken), footer=run.footer)))
     assert len(text.encode()) < 1024 * 1024
-    assert "3950 more causes" in text
+    assert text.count("<details>") < 100, "the causes are counted by family"
 
 
 def test_reports_are_written_under_their_names(
@@ -380,7 +380,7 @@ def test_the_worst_page_can_still_be_opened(run_path: Callable[[str], Path]) -> 
         )
     page = markup.render_html(summarise(Run(header=run.header, scenarios=tuple(broken), footer=run.footer)))
     assert len(page.encode()) < LIMIT_OF_PAGE
-    assert "more, less severe ones" in page
+    assert page.count('id="cause-') <= MOST_CAUSES
 
 
 def test_a_requirement_of_many_scenarios_shows_first_those_that_did_not_pass(run_path: Callable[[str], Path]) -> None:
