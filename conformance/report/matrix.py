@@ -79,7 +79,7 @@ class MatrixCell:
 
     @property
     def failures(self) -> tuple[Cause, ...]:
-        """Failing causes, lost jobs first."""
+        """Failing causes, in their order."""
         return tuple(cause for cause in self.summary.causes if cause.verdict == "fail") if self.summary else ()
 
     @property

@@ -87,3 +87,17 @@ def test_a_run_keeps_the_steps_of_a_kind_for_its_first_records() -> None:
     assert [len(item.findings[0].redis) for item in kept] == [1, 1, 0, 0, 0]
     assert all(item.verdict == "fail" for item in kept)
     assert evidence.thinned(with_steps(finding(), finding(where="job.data"), number=5)).steps, "it shows something new"
+
+
+def test_each_statement_and_each_way_to_perform_the_steps_is_a_kind_of_its_own() -> None:
+    evidence = RecordedEvidence()
+
+    def kept(message: str, *, stand_in: bool = False) -> list[int]:
+        stated = msgspec.structs.replace(finding(where="scenario", message=message), source="assertion")
+        plain = with_steps(stated, number=5)
+        steps = [msgspec.structs.replace(step, stand_in=stand_in) for step in plain.steps]
+        return [len(evidence.thinned(msgspec.structs.replace(plain, steps=steps)).steps) for _ in range(3)]
+
+    assert kept("the job waits", stand_in=True) == [5, 5, 0]
+    assert kept("the job waits") == [5, 5, 0], "a script needs steps that the client has taken itself"
+    assert kept("the job is active") == [5, 5, 0]
