@@ -57,11 +57,6 @@ _OUTCOMES = {
 """The outcome of a loop's processor for each operation but a failure."""
 
 
-def with_defaults(step: StepRecord) -> dict[str, Any]:
-    """Return the arguments of a step, with those that it leaves at their defaults."""
-    return {**defaults_of(step), **step.args}
-
-
 def defaults_of(step: StepRecord) -> dict[str, Any]:
     """Return the default values of the arguments of a step."""
     if step.do not in REGISTRY:

@@ -163,7 +163,7 @@ def _all(group: Roots) -> Iterator[Met]:
 
 
 def _explained(group: Roots) -> int:
-    return len({scenario.id for _, scenario in _all(group)})
+    return len(_ids(_all(group)))
 
 
 def _with_families(ranked: list[Ranked], rows: Mapping[str, LevelRow], family_of: FamilyOf) -> Iterator[Ranked]:
@@ -232,7 +232,7 @@ def _violation(occurrences: list[Met]) -> Violation:
     return Violation(finding=occurrences[0][0], occurrences=number, scenarios=_ids(occurrences))
 
 
-def _ids(occurrences: list[Met]) -> tuple[str, ...]:
+def _ids(occurrences: Iterable[Met]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(scenario.id for _, scenario in occurrences))
 
 
@@ -256,7 +256,7 @@ def _difficulty(met: Met) -> tuple[bool, bool, int]:
     """Sort key for how hard a finding is to reproduce: worst without steps, then with a second client or a stand-in."""
     _, scenario = met
     steps = steps_of_client(scenario)
-    others = any(step.by in ("oracle", "partner") or step.stand_in for step in steps)
+    others = any(step.by in ("oracle", "partner") or step.do == "network" or step.stand_in for step in steps)
     return (not steps, others, len(steps))
 
 

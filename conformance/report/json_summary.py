@@ -25,7 +25,6 @@ key of every count, so that a reader needs no defaults. Since 2 the findings of 
 
 
 STEPS_OF_CAUSE = 20
-CAUSES_WITH_STEPS = 20
 FINDINGS_OF_REQUIREMENT = 2
 LONGEST_SIDE = 60
 """Characters of each text in the findings of a requirement; `causes` has them in full."""
@@ -97,7 +96,7 @@ class JsonCause(msgspec.Struct, frozen=True, kw_only=True):
 
     `number`: position among the causes. `requirement`: of the example; `requirements`: all that it violates.
     `verdict`: the verdict that it gives its requirement. `example`: the finding in the simplest scenario that shows it;
-    `steps`: the last 20 steps of that scenario, for the first 20 causes; run.jsonl has all. `bug_report`: file in the
+    `steps`: the last 20 steps of that scenario; run.jsonl has all. `bug_report`: file in the
     same folder with a text for a bug tracker; empty beyond the first 200 causes.
     """
 
@@ -310,7 +309,7 @@ def _cause(cause: Cause) -> JsonCause:
         example=cause.finding,
         occurrences=cause.occurrences,
         scenarios=list(cause.scenarios),
-        steps=cause.example.steps[-STEPS_OF_CAUSE:] if cause.number <= CAUSES_WITH_STEPS else [],
+        steps=cause.example.steps[-STEPS_OF_CAUSE:],
         reproduce=cause.example.reproduce,
         bug_report=f"{FOLDER}/{file_name(cause)}",
     )

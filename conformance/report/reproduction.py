@@ -18,7 +18,7 @@ from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from conformance.findings import PREFIX, Finding, RedisReading
-from conformance.gate.calls import calls_of_loops, with_defaults
+from conformance.gate.calls import calls_of_loops, defaults_of
 from conformance.gate.client_language import FILE, ClientLanguage, read_language
 from conformance.gate.records import RunHeader, StepRecord
 from conformance.pages.text import visible
@@ -167,7 +167,7 @@ class _Writer:
             yield self._of_kit(step)
             return
         values: dict[str, Any] = {
-            **self._with_ids_of_answers(_own_prefix(with_defaults(step))),
+            **self._with_ids_of_answers(_own_prefix({**defaults_of(step), **step.args})),
             "on": variable(step.on),
         }
         if step.do == "open":

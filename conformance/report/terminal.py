@@ -69,8 +69,6 @@ CAUSES_IN_FULL = 30
 """Failing causes that are shown in full; the others get one line each."""
 LONGEST_LINE = 200
 """Characters of a cause in one line."""
-MOST_WARNINGS = 15
-"""Lines about causes that only warn."""
 
 
 def render_terminal(summary: Summary) -> str:
@@ -193,11 +191,7 @@ def _warnings(summary: Summary) -> Iterator[RenderableType]:
     minor = [cause for cause in summary.causes if cause.verdict in ("warn", "info")]
     if minor:
         yield GAP
-    yield from (_cause_line(cause, cause.verdict) for cause in minor[:MOST_WARNINGS])
-    if len(minor) > MOST_WARNINGS:
-        yield terminal_text(
-            f"… and {len(minor) - MOST_WARNINGS} more warnings (see the HTML report)", style=STYLES["warn"]
-        )
+    yield from (_cause_line(cause, cause.verdict) for cause in minor)
 
 
 def _cause_line(cause: Cause, word: ReportedVerdict) -> Text:

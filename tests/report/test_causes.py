@@ -7,13 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from conformance.findings import Finding, Severity
+from conformance.findings import Finding
 from conformance.gate.records import ScenarioRecord, StepRecord
 from conformance.report.causes import MOST_CAUSES, SEVERITIES, fold, title_of
-from conformance.report.run_file import Run
-from conformance.report.summary import scenario_verdict, summarise
-from conformance.report.terminal import MOST_WARNINGS, render_terminal
-from tests.report.sample_runs import SAMPLE_ROWS, footer, header, scenario
+from conformance.report.summary import scenario_verdict
+from tests.report.sample_runs import SAMPLE_ROWS, scenario
 from tests.report.sample_runs import finding as sample_finding
 
 MUST, SHOULD, MAY = "add.plain.waits", "events.waiting", "events.metrics"
@@ -263,18 +261,3 @@ def test_a_warning_about_another_requirement_is_none_about_the_scenario(about: l
 def test_a_failure_of_another_requirement_is_still_one_of_the_scenario() -> None:
     record = scenario("a", "fail", requirements={SHOULD: "pass", MUST: "fail"}, findings=[finding()], about=[SHOULD])
     assert scenario_verdict(record, SAMPLE_ROWS) == "fail"
-
-
-def warned_lines(number: int) -> list[str]:
-    severity: Severity = "cosmetic"
-    found = [finding(f"job.f{place}", severity=severity) for place in range(number)]
-    run = Run(header=header(planned=1), scenarios=(scenario("a", "warn", MUST, findings=found),), footer=footer())
-    lines = render_terminal(summarise(run, SAMPLE_ROWS)).splitlines()
-    return [line for line in lines if line.startswith("▲") or "more warnings" in line]
-
-
-def test_warnings_are_a_line_each_and_never_many() -> None:
-    assert len(warned_lines(3)) == 3
-    many = warned_lines(MOST_CAUSES)
-    assert len(many) == MOST_WARNINGS + 1
-    assert many[-1] == f"… and {MOST_CAUSES - MOST_WARNINGS} more warnings (see the HTML report)"
