@@ -106,9 +106,11 @@ class RecordedEvidence:
     def thinned(self, record: ScenarioRecord) -> ScenarioRecord:
         """Return the record for the run file: verdicts stay. Call it once for each record, in the order of the run."""
         # Without the requirement: the same mistake shows in many scenarios, each about another one. With the statement
-        # or the failed call, which no locator distinguishes, and apart from steps in which the oracle did a part.
-        own = str(not any(step.stand_in for step in record.steps))
-        kinds = {(*kind_of(finding)[1:], finding.place, _statement_of(finding), own) for finding in record.findings}
+        # or the failed call, which no locator distinguishes, and apart from steps that a user of the client cannot repeat.
+        kinds = {
+            (*kind_of(finding)[1:], finding.place, _statement_of(finding), str(record.alone))
+            for finding in record.findings
+        }
         most = 1 if self._bytes > MOST_EVIDENCE else EVIDENCE_TWICE
         if kinds and all(self._shown[kind] >= most for kind in kinds):
             return _short(record)

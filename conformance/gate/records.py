@@ -177,6 +177,13 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
     unanswered: list[str] = []
     unsteady: str = ""
 
+    @property
+    def alone(self) -> bool:
+        """Whether a user could repeat the steps with the client alone, on a healthy network."""
+        compared = any(step.by == "both" for step in self.steps)
+        taken = [step for step in self.steps if not (compared and step.by == "oracle")]
+        return not any(step.by in ("oracle", "partner") or step.do == "network" or step.stand_in for step in taken)
+
 
 class RunFooter(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="footer"):
     """Last line of a run. `exit_code` as in the README.

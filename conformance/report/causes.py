@@ -256,8 +256,7 @@ def _difficulty(met: Met) -> tuple[bool, bool, int]:
     """Sort key for how hard a finding is to reproduce: worst without steps, then with a second client or a stand-in."""
     _, scenario = met
     steps = steps_of_client(scenario)
-    others = any(step.by in ("oracle", "partner") or step.do == "network" or step.stand_in for step in steps)
-    return (not steps, others, len(steps))
+    return (not steps, not scenario.alone, len(steps))
 
 
 # Titles.
