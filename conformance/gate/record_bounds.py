@@ -106,7 +106,7 @@ class RecordedEvidence:
     def thinned(self, record: ScenarioRecord) -> ScenarioRecord:
         """Return the record for the run file: verdicts stay. Call it once for each record, in the order of the run."""
         # Without the requirement: the same mistake shows in many scenarios, each about another one. With the statement
-        # or the failed call, which no locator distinguishes, and apart from steps that a user of the client cannot repeat.
+        # or the failed call, which no locator distinguishes, and apart from steps that no user can repeat.
         kinds = {
             (*kind_of(finding)[1:], finding.place, _statement_of(finding), str(record.alone))
             for finding in record.findings
