@@ -186,14 +186,15 @@ class Judge:
         own = [call for call in self.client.transcript.all_calls if (call.op, call.outcome) == ending]
         # A call with an unknown outcome is not in the transcript.
         requirement = self.attribution.of_operation(failure.op) if isinstance(failure, OperationIndeterminate) else ""
-        finding = self._broken("operation-failed", str(failure), own[-1] if own else None, requirement)
+        finding = self._broken("operation-failed", str(failure), own[-1] if own else None, requirement, op=failure.op)
         if failure.error.code in MAY_BE_THE_MACHINE:
             return msgspec.structs.replace(finding, timing=self._soon)
         return finding if failure.error.code == INVALID else self.with_timing(finding)
 
     def lost(self, failure: OperationIndeterminate) -> Finding:
         """Return the finding of a call during which the client lost an undisturbed connection, or stopped waiting."""
-        finding = self._broken("operation-failed", str(failure), None, self.attribution.of_loss(failure.op))
+        loss = self.attribution.of_loss(failure.op)
+        finding = self._broken("operation-failed", str(failure), None, loss, op=failure.op)
         return msgspec.structs.replace(finding, timing=self._soon)
 
     def driver_broken(self, broken: DriverBroken) -> Finding:
@@ -217,7 +218,9 @@ class Judge:
         """The timing of an end that the client decided on after a time that the kit does not know."""
         return timing_of(SHORTEST_MS, both_sides=self._is_shared)
 
-    def _broken(self, kind: str, message: str, call: RecordedCall | None, requirement: str = "") -> Finding:
+    def _broken(
+        self, kind: str, message: str, call: RecordedCall | None, requirement: str = "", *, op: str = ""
+    ) -> Finding:
         return Finding(
             requirement=requirement or self.attribution.of_call(call),
             source="protocol",
@@ -228,7 +231,7 @@ class Judge:
             expected="the call succeeds",
             actual=message,
             message=message,
-            place=call.op if call else "",
+            place=call.op if call else op,
         )
 
     def answers(self, oracle: Participant, client: Participant) -> list[Finding]:
@@ -319,7 +322,7 @@ class Judge:
             return msgspec.structs.replace(finding, requirement=row)
         performed, calls = self.client.performed, self.client.transcript.all_calls
         by_client = finding.place in performed.own or (finding.place and finding.place not in performed.stand_in)
-        if finding.kind != "operation-failed" or by_client:
+        if finding.kind != "operation-failed" or by_client or not performed.stand_in:
             return finding
         own = [call for call in calls if call.by != "stand-in"]
         blamed = replace(self.attribution, calls=own).of_call(None)

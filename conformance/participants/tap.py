@@ -52,6 +52,13 @@ class TapMissing(OperationUnsupported):
         super().__init__("tap", reason)
 
 
+class CommandUnrecognized(OperationUnsupported):
+    """A command did not come, and the client may do the same by commands or scripts that the kit does not know."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("tap", reason)
+
+
 class RuleMoment(TypedDict, total=False):
     """When a rule acts, in addition to the command: see `conformance.observe.tap.rules.Trigger`.
 
@@ -220,18 +227,19 @@ class ParticipantTap:
                     not_seen = error
                 # After the attempt: the command may have come together with the end of its call.
                 self.raise_ended()
-                if wait.left_ms <= 0:
+                # A command that the kit might not recognize is not worth the whole wait: it decides nothing.
+                if wait.left_ms <= 0 or (wait.is_long and isinstance(self.missed(not_seen, wait), CommandUnrecognized)):
                     break
             raise self.missed(not_seen, wait) from not_seen
 
     def missed(self, not_seen: NotSeen, wait: Wait) -> Exception:
         """The exception for a missing command: the client may do its work by commands or scripts of its own."""
         if any(map(_moves_jobs, self.commands())):
-            return OperationUnsupported("tap", f"this client moves jobs outside of scripts ({not_seen})")
+            return CommandUnrecognized(f"this client moves jobs outside of scripts ({not_seen})")
         digests = {command.digest for command in self.commands() if command.digest}
         # A missing command is no finding if the client may have sent it inside a script that the kit cannot read.
         if any(self._tap.recording.names.of(digest) is None for digest in digests):
-            return OperationUnsupported("tap", f"this client calls unofficial scripts ({not_seen})")
+            return CommandUnrecognized(f"this client calls unofficial scripts ({not_seen})")
         return wait.mismatch(SENTENCE, str(not_seen))
 
     def raise_ended(self) -> None:

@@ -124,6 +124,11 @@ class Wait:
         enough_ms = self.limits.enough_ms(self)
         return (self.within_ms if enough_ms is None else min(self.within_ms, enough_ms)) - self.spent_ms
 
+    @property
+    def is_long(self) -> bool:
+        """Whether it has lasted much longer than the oracle's."""
+        return self.spent_ms >= max(LEAST_MS, SLOWER_THAN_ORACLE * (self.limits.oracle_ms(self) or 0.0))
+
     def mismatch(self, what: str, seen: str) -> Mismatch:
         """The failure to raise at the limit. It is the same finding for a shortened wait, with a note of the time."""
         spent_ms = self.spent_ms
