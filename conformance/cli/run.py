@@ -24,6 +24,7 @@ from conformance.gate.plugin import GatePlugin, Listener, logs_folder, nothing_s
 from conformance.gate.ratchet import known_writers
 from conformance.problems import EnvironmentProblem
 from conformance.report.output import listeners_for
+from conformance.servers.endless_scripts import insist_on_answers
 
 PACKAGE = Path(str(files("conformance")))
 # More processes than this only wait for the same Redis and starve each other.
@@ -59,6 +60,10 @@ def run_gate(config: RunConfig, jobs: int) -> int:
     keep = KeptDrivers(client_log(logs_folder(config))) if jobs == 1 else None
     with prepare(config, announce, prove=True, keep=keep) as environment:
         plugin.use(environment)
+        server = environment.server
+        if not server.own:
+            # The kit restarts a Redis of its own; one of the user stays busy, and every further scenario would break.
+            listeners.append(lambda _record: insist_on_answers(server))
         try:
             # Pytest leaves its temporary folders behind, one per xdist process; inside this folder they are removed.
             with TemporaryDirectory(prefix="bullmq-conformance-pytest-") as folder:

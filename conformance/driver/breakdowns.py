@@ -18,6 +18,8 @@ from conformance.driver.errors import OperationGivenUp
 
 MOST_HANGS = 3
 MOST_CRASHES = 3
+MOST_FLOODS = 2
+"""After this many floods that only the end of the process has stopped, nothing is opened any more."""
 LEAST_MS = 4000
 """The shortest deadline of an operation that has hung."""
 BUDGET_MS = 30_000
@@ -37,10 +39,13 @@ class Breakdowns:
         self._hung_ms = 0.0
         self._crashed: Counter[str] = Counter()
         self._slowest: dict[str, float] = {}
+        self._floods = 0
 
     def deadline_ms(self, op: str, asked_ms: int) -> int:
         """The deadline of the next call, at most `asked_ms`. Raises OperationGivenUp."""
         with self._counting:
+            if self._floods >= MOST_FLOODS and op == "open":
+                raise OperationGivenUp(op, f"was followed {MOST_FLOODS} times by commands without end")
             in_a_row, wasteful = self._hung_in_a_row[op], self._hung_ms >= BUDGET_MS
             if in_a_row >= MOST_HANGS:
                 raise OperationGivenUp(op, f"has hung {MOST_HANGS} times in a row")
@@ -61,6 +66,11 @@ class Breakdowns:
             self._hung_ms += after_ms
             self._hung_in_a_row[op] += 1
             self._has_hung.add(op)
+
+    def flooded(self) -> None:
+        """Record that the client went on sending commands after everything was closed."""
+        with self._counting:
+            self._floods += 1
 
     def crashed(self, op: str) -> None:
         """Record that the driver ended by itself while this was its only call."""

@@ -149,10 +149,11 @@ class TapPoint:
             self.tap.close()
 
 
-def place_tap(server: RedisInstance, texts: Mapping[str, str]) -> TapPoint:
+def place_tap(server: RedisInstance, texts: Mapping[str, str], *, slows_floods: bool = False) -> TapPoint:
     """Start a tap in front of this Redis, if possible.
 
-    `texts`: the oracle's scripts by name; without them, the tap knows the digests of the pinned scripts. Raises
+    `texts`: the oracle's scripts by name; without them, the tap knows the digests of the pinned scripts.
+    `slows_floods`: see `Tap`. Raises
     EnvironmentProblem if it cannot listen, and the redis errors of a cluster.
     """
     address = server.for_drivers
@@ -160,7 +161,8 @@ def place_tap(server: RedisInstance, texts: Mapping[str, str]) -> TapPoint:
     if reason:
         return TapPoint(address, None, reason, server.program)
     names = script_names_by_sha1(texts)
-    tap = Tap(*_every_node(server), scripts=names, texts=texts, cluster=server.mode == "cluster").start()
+    cluster = server.mode == "cluster"
+    tap = Tap(*_every_node(server), scripts=names, texts=texts, cluster=cluster, slows_floods=slows_floods).start()
     return TapPoint(_at(address, tap), tap, program=server.program)
 
 

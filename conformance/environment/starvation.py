@@ -3,6 +3,8 @@
 Linux reports for every thread the time in which it was runnable but not scheduled (`conformance.driver.run_queue`), and
 whether a process is stopped. Without `/proc`, the kit only knows its own late ticks and the latency of Redis. Child
 processes of a driver count as the driver: its command may be a wrapper (`npx`, `go run`, a shell).
+
+A client that takes the CPU time itself is not a victim: its own starvation excuses none of its findings.
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from redis.exceptions import RedisClusterException, RedisError
@@ -26,9 +29,12 @@ STARVED_MS = 400.0
 """Starvation within one second that can explain a missed deadline of unknown length."""
 SECOND_MS = 1000.0
 KIT, REDIS, CLOCK = "the kit", "Redis", "the machine's clock"
-ORACLE = "the oracle's driver"
+ORACLE, CLIENT = "the oracle's driver", "the client's driver"
+TAKEN = 0.25
+"""A client that uses this share of a core, and more than the kit and all other drivers together, is busy itself."""
 NOTICED_MS = 20.0
 """Smaller delays are not counted: waking a thread and sending a command always take some time."""
+_TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 CHILDREN_S = 2.0
 """How often child processes are listed: this reads a file of every process of the machine."""
 
@@ -38,14 +44,14 @@ def is_stopped(pid: int) -> bool:
     return _stat(pid)[0] in ("T", "t")
 
 
-def _stat(pid: int) -> tuple[str, int]:
-    """The state of a process and the id of its parent; empty and 0 if unknown."""
+def _stat(pid: int) -> tuple[str, int, float]:
+    """The state of a process, the id of its parent, and the CPU time that it has used (ms); empty and 0 if unknown."""
     try:
         # The name in parentheses may itself contain blanks and parentheses.
-        state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
-        return state, int(parent)
-    except (OSError, ValueError):
-        return "", 0
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return words[0], int(words[1]), (int(words[11]) + int(words[12])) * _TICK_MS
+    except (OSError, ValueError, IndexError):
+        return "", 0, 0.0
 
 
 class Families:
@@ -71,6 +77,25 @@ class Families:
             for name in os.listdir("/proc"):  # noqa: PTH208  (a quarter of the time of pathlib's)
                 if name.isdecimal():
                     self._children.setdefault(_stat(int(name))[1], []).append(int(name))
+
+
+class CpuTimes:
+    """The CPU time (ms) that process families have used since the last question about them."""
+
+    def __init__(self, families: Families | None = None) -> None:
+        self._families = families or Families()
+        self._used_ms: dict[int, float] = {}
+
+    def newly_used_ms(self, pid: int | None) -> float:
+        """What a process and its descendants have used since the last question; 0 at the first one."""
+        if pid is None:
+            return 0.0
+        is_known, newly_ms = pid in self._used_ms, 0.0
+        for member in self._families.of(pid):
+            used_ms = _stat(member)[2]
+            newly_ms += max(0.0, used_ms - self._used_ms.get(member, 0.0))
+            self._used_ms[member] = used_ms
+        return newly_ms if is_known else 0.0
 
 
 @dataclass(frozen=True)
@@ -99,19 +124,25 @@ Loss = tuple[float, float]
 
 @dataclass(frozen=True)
 class StarvationRecord:
-    """The measured starvation of each party."""
+    """The measured starvation of each party. `own`: the part of it in which the client took the CPU time itself."""
 
     losses: Mapping[str, Sequence[Loss]]
+    own: Mapping[str, Sequence[Loss]] = field(default_factory=dict)
 
     @property
     def worst(self) -> Starvation:
-        """The party with the worst second."""
+        """The party with the worst second, whoever took the CPU time."""
         return max(map(self._of, self.losses), key=lambda starved: starved.worst_second_ms, default=NO_STARVATION)
 
     def explaining(self, timing: Timing) -> Starvation | None:
         """Return the starvation of the party that can have caused a finding with this timing; None if none can."""
         concerned = [party for party in self.losses if timing.both_sides or party != ORACLE]
-        lost_ms = {party: most_lost_ms(self.losses[party], timing.within_ms) for party in concerned}
+        lost_ms = {
+            party: most_lost_ms(
+                [loss for loss in self.losses[party] if loss not in self.own.get(party, ())], timing.within_ms
+            )
+            for party in concerned
+        }
         party = max(lost_ms, key=lost_ms.__getitem__, default=None)
         return self._of(party) if party is not None and lost_ms[party] >= timing.slack_ms else None
 
@@ -147,6 +178,10 @@ class StarvationWatch(BackgroundThread):
         self._run_queue = RunQueue()
         self._families = Families()
         self._losses: dict[str, list[Loss]] = {}
+        self._own: dict[str, list[Loss]] = {}
+        self._cpu = CpuTimes(self._families)
+        self._kit_s = time.process_time()
+        self._used: deque[tuple[float, float, float]] = deque()
         self._looking = threading.Lock()
         self._looked_s = time.monotonic()
         self._offset_s = _clock_offset_s()
@@ -155,13 +190,16 @@ class StarvationWatch(BackgroundThread):
         """Start a new measurement."""
         self._look()
         with self._looking:
-            self._losses = {}
+            self._losses, self._own = {}, {}
 
     def seen(self) -> StarvationRecord:
         """The starvation since `start`."""
         self._look()
         with self._looking:
-            return StarvationRecord({party: tuple(losses) for party, losses in self._losses.items()})
+            losses, own = (
+                {party: tuple(some) for party, some in recorded.items()} for recorded in (self._losses, self._own)
+            )
+            return StarvationRecord(losses, own)
 
     def run(self) -> None:
         """Measure until `ended` is set."""
@@ -178,11 +216,13 @@ class StarvationWatch(BackgroundThread):
             now_s = time.monotonic()
             since_ms, self._looked_s = (now_s - self._looked_s) * 1000, now_s
             before_s, self._offset_s = self._offset_s, _clock_offset_s()
+            processes = self._processes()
+            self._note_cpu(now_s, processes)
             # A virtual machine was paused, or its clock was set: delays and minutes ended too early.
             self._lose(CLOCK, _noticed(abs(self._offset_s - before_s) * 1000))
             # The larger of two measurements of the same loss; their sum would count it twice.
             self._lose(KIT, max(_noticed(late_ms), self._waited_ms(os.getpid())))
-            for name, driver in self._processes().items():
+            for name, driver in processes.items():
                 # A stopped process is not runnable, so schedstat does not show its lost time.
                 lost_ms = [
                     max(self._waited_ms(pid), since_ms if is_stopped(pid) else 0.0) for pid in self._families.of(driver)
@@ -200,9 +240,28 @@ class StarvationWatch(BackgroundThread):
     def _waited_ms(self, pid: int) -> float:
         return self._run_queue.newly_waited_s(pid) * 1000
 
+    def _note_cpu(self, now_s: float, processes: Mapping[str, int]) -> None:
+        used_ms = {name: self._cpu.newly_used_ms(pid) for name, pid in processes.items()}
+        # Not as a family: the drivers are children of the kit.
+        before_s, self._kit_s = self._kit_s, time.process_time()
+        client_ms = used_ms.pop(CLIENT, 0.0)
+        self._used.append((now_s, client_ms, sum(used_ms.values()) + (self._kit_s - before_s) * 1000))
+        while len(self._used) > 1 and self._used[1][0] < now_s - SECOND_MS / 1000:
+            self._used.popleft()
+
+    @property
+    def _is_taken(self) -> bool:
+        """Whether the client itself has taken the CPU time of about the last second."""
+        since_s, period = self._used[0][0], list(self._used)[1:]
+        client_ms, others_ms = sum(client for _, client, _ in period), sum(others for _, _, others in period)
+        return client_ms > others_ms and client_ms >= TAKEN * (time.monotonic() - since_s) * 1000
+
     def _lose(self, party: str, lost_ms: float) -> None:
         if lost_ms > 0:
-            self._losses.setdefault(party, []).append((time.monotonic(), lost_ms))
+            loss = (time.monotonic(), lost_ms)
+            self._losses.setdefault(party, []).append(loss)
+            if party != CLOCK and self._used and self._is_taken:
+                self._own.setdefault(party, []).append(loss)
 
 
 def _clock_offset_s() -> float:

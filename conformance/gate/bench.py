@@ -14,6 +14,8 @@ from conformance.driver.messages import Ready
 from conformance.environment.clients import Launch
 from conformance.environment.drivers import RestartableDriver, place_tap
 from conformance.environment.prepare import Environment
+from conformance.environment.starvation import CpuTimes
+from conformance.gate.endless_scripts import EndlessScripts
 from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.caller import Role
 from conformance.participants.cancellation import Cancellation
@@ -23,7 +25,12 @@ from conformance.participants.participant import Participant
 from conformance.participants.stand_in import StandIn
 from conformance.participants.wait_limits import WaitHistory
 from conformance.protocol.scripts import BULLMQ_VERSION
+from conformance.servers.connection import wait_until
 from conformance.servers.opening import RedisInstance, unlink_matching
+
+FLOOD_GOES_ON = 100
+FLOOD_ENDS_S = 1.0
+"""A client that sends this many commands within this time after its reset does not stop by itself."""
 
 
 @dataclass
@@ -51,9 +58,11 @@ class Bench:
     def __post_init__(self) -> None:
         # The kit's own connection passes no tap, so that disturbances of a scenario never hurt the observer.
         self.redis = self.server.connect()
-        self.taps = {role: place_tap(self.server, self.scripts) for role in self._by_role}
+        self.taps = {role: place_tap(self.server, self.scripts, slows_floods=True) for role in self._by_role}
         if self.client_login is not None:
             self.taps["client"] = self.taps["client"].logging_in(*self.client_login)
+        self._cpu = CpuTimes()
+        self.scripts_of_client = EndlessScripts(self.server, self.redis, self.taps["client"], self.taps.values())
 
     @property
     def _by_role(self) -> dict[Role, RestartableDriver]:
@@ -86,6 +95,11 @@ class Bench:
             drivers["stand-in"] = self.stand_in
         pids = {f"the {role}'s driver": driver.pid() for role, driver in drivers.items()}
         return {name: pid for name, pid in pids.items() if pid is not None}
+
+    def cpu_ms(self) -> dict[str, float]:
+        """Return the CPU time (ms) that the drivers of oracle and client have used since the last question."""
+        drivers = {"oracle": self.oracle, "client": self.client}
+        return {role: self._cpu.newly_used_ms(driver.pid()) for role, driver in drivers.items()}
 
     def both_have_clock(self) -> bool:
         """Whether both oracle and client can run on a frozen clock."""
@@ -188,11 +202,13 @@ class Bench:
         """Reset the taps for a new scenario: no rules, and no recorded traffic."""
         for point in self.taps.values():
             point.start_scenario()
+        self.scripts_of_client.begin()
 
     def heal(self) -> None:
         """Lift all rules that a scenario left in force at the taps."""
         for point in self.taps.values():
             point.heal()
+        self.scripts_of_client.refuse()
 
     def traffic(self, role: Role) -> tuple[CommandRecord, ...]:
         """Return the commands that a participant has sent since `begin`; nothing if it has no tap.
@@ -200,6 +216,18 @@ class Bench:
         Raises EnvironmentProblem if its tap has a defect.
         """
         return self.taps[role].traffic()
+
+    def ends_flood(self) -> bool:
+        """End the client if it still sends commands although everything is closed. Returns whether it did."""
+        tap = self.taps["client"].tap
+        if tap is None or not tap.has_floods:
+            return False
+        since = tap.recording.mark()
+        goes_on = wait_until(lambda: tap.recording.mark() - since >= FLOOD_GOES_ON, deadline_s=FLOOD_ENDS_S)
+        if goes_on and self.client.connection is not None:
+            self.client.breakdowns.flooded()
+            self.client.connection.kill()
+        return goes_on
 
     def clear(self, places: Iterable[Names]) -> None:
         """Remove a scenario's keys from Redis. Close handles first: an open worker would write some keys again."""

@@ -41,6 +41,11 @@ class Execution:
         self._wait_limits = WaitLimits(bench.waits, sides=scenario.style == "differential")
 
     @property
+    def client(self) -> Participant | None:
+        """The participant under test; None if it was not created."""
+        return next((participant for participant in self._participants if participant.role == "client"), None)
+
+    @property
     def is_unsupported_oracle(self) -> bool:
         """Whether the scenarios were not written for this version of the oracle."""
         return not is_supported(self.bench.oracle_version)
@@ -108,7 +113,7 @@ class Execution:
         client = self.bench.oracle_in_place_of_client(names, clock, cancellation)
         partner = self.bench.participant("oracle", names, clock, cancellation, uses_loop_workers=True)
         side = Side(lambda: self._steps(self._roles(client, partner), client, partner), lambda: client.transcript.step)
-        wait_for(None, side, self._limit, cancel=cancellation.cancel, kill=self._kill)
+        wait_for(None, side, self._limit, cancel=cancellation.cancel, kill=self.kill)
         self.bench.heal()
         for participant in (client, partner):
             participant.settle(within_ms=SETTLE_FAILED_MS)
@@ -132,7 +137,7 @@ class Execution:
         oracle.transcript.stop_at = position
         self._participants.append(oracle)
         side = Side(lambda: self._steps_of(oracle), lambda: oracle.transcript.step)
-        wait_for(None, side, self._limit, cancel=cancellation.cancel, kill=self._kill)
+        wait_for(None, side, self._limit, cancel=cancellation.cancel, kill=self.kill)
         self.bench.heal()
         oracle.settle(within_ms=SETTLE_FAILED_MS)
         self.close_handles()
@@ -191,9 +196,14 @@ class Execution:
         return {**dict.fromkeys(self.assignment.client, client), **dict.fromkeys(self.assignment.partner, other)}
 
     def _wait(self, oracle: Side | None, client: Side) -> None:
-        wait_for(oracle, client, self._limit, cancel=self.cancellation.cancel, kill=self._kill)
+        wait_for(oracle, client, self._limit, cancel=self.cancellation.cancel, kill=self.kill, look=self._look)
 
-    def _kill(self) -> None:
+    def _look(self) -> None:
+        """Cancel the scenario if a script of the client does not end."""
+        if reason := self.bench.scripts_of_client.look():
+            self.cancellation.cancel(reason)
+
+    def kill(self) -> None:
         """Kill the drivers; the next scenario starts new ones."""
         # All drivers, because it is unknown which one the steps hang in.
         for driver in self.bench.drivers:

@@ -26,7 +26,7 @@ from conformance.driver.messages import Ready
 from conformance.driver.ops import lifecycle, queue
 from conformance.driver.ops.base import left_out
 from conformance.findings import NOBODY_BLAMED, Finding, Timing
-from conformance.gate.attribution import Attribution
+from conformance.gate.attribution import Attribution, culprits_now
 from conformance.gate.timing import (
     SHORTEST_MS,
     depends_on_speed,
@@ -51,7 +51,7 @@ from conformance.participants.expect import Mismatch, value_text
 from conformance.participants.marks import Scenario
 from conformance.participants.names import Names
 from conformance.participants.participant import Participant
-from conformance.participants.transcript import KitAct, RecordedCall
+from conformance.participants.transcript import CALL, KitAct, RecordedCall
 from conformance.protocol.script_versions import scripts_of
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.protocol.states import JOB_CONTAINERS
@@ -60,6 +60,9 @@ TRAFFIC_CHECKS = frozenset(check.name for check in traffic.ALL_CHECKS)
 
 ORACLE_HEALTH = "oracle-health"
 """Name with which a scenario switches off the check that Node can read the client's queue."""
+
+IDLE_TRAFFIC = "liveness.idle-traffic"
+"""The requirement that floods break."""
 
 READABLE_BY_NODE = "event.readable-by-node"
 """The requirement behind this check; its scenarios always run it."""
@@ -203,6 +206,19 @@ class Judge:
         finding = self._broken("driver-broken", str(broken), call, self.attribution.of_breakage(call))
         timing = Timing.of_wait(broken.deadline_ms) if isinstance(broken, DriverHung) else None
         return msgspec.structs.replace(finding, timing=timing)
+
+    def endless_script(self, script: str) -> Finding:
+        """Return the finding of a script that does not end; it counts against the operation under way."""
+        _, _, op = self.client.transcript.step.partition(CALL)
+        if op in {"", "resolve", "open"}:
+            op = WORKER_RUN if self.client.managed else culprits_now(self.attribution.calls)[0]
+        row = self.attribution.operations.row_of(op)
+        return self._broken("endless-script", f"{script} does not end, so Redis serves no client", None, row)
+
+    def flood(self) -> Finding:
+        """Return the finding of a client that sends commands without end although all its objects are closed."""
+        seen = "it goes on sending commands, thousands a second, after everything is closed"
+        return msgspec.structs.replace(self._broken("flood", seen, None, IDLE_TRAFFIC), expected="silence")
 
     def not_ended(self, exceeded: str, limit_s: float) -> Finding:
         """Return the finding of an exceeded time limit (s); it counts against the client's last operation."""

@@ -155,8 +155,9 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
     `requirements`: verdict of each requirement that the scenario covers. `known`: reasons of those that known.toml
     excuses. `about`: the requirements that the scenario itself states; the others have findings against them. `steps`:
     only recorded if there are findings. `timings_ms`: time spent in `oracle`, `client`, `observe` and altogether
-    (`total`). `repeated`: outcomes of earlier attempts, which do not count because the machine starved or the client is
-    flaky (`unsteady`: why). `unanswered`: operations that the client performed without returning a result to compare.
+    (`total`). `client_cpu_ms`, `oracle_cpu_ms`: CPU time of their drivers. `repeated`: outcomes of earlier attempts,
+    which do not count because the machine starved or the client is flaky (`unsteady`: why). `unanswered`: operations
+    that the client performed without returning a result to compare.
     """
 
     id: str
@@ -169,6 +170,8 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
     known: dict[str, str] = {}
     reason: str = ""
     timings_ms: dict[str, float] = {}
+    client_cpu_ms: float = 0.0
+    oracle_cpu_ms: float = 0.0
     reproduce: str = ""
     log: list[str] = []
     about: list[str] = []

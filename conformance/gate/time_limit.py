@@ -115,11 +115,18 @@ LOOK_EVERY_S = 0.05
 
 
 def wait_for(
-    oracle: Side | None, client: Side, limit: TimeLimit, *, cancel: Callable[[str], None], kill: Callable[[], None]
+    oracle: Side | None,
+    client: Side,
+    limit: TimeLimit,
+    *,
+    cancel: Callable[[str], None],
+    kill: Callable[[], None],
+    look: Callable[[], None] = lambda: None,
 ) -> None:
     """Wait for the sides, and stop those that exceed the limit.
 
     `oracle`: None if one side runs both participants. `cancel`: called with the reason. `kill`: kills the drivers.
+    `look`: called again and again meanwhile.
     """
     sides = [client] if oracle is None else [oracle, client]
     started = time.monotonic()
@@ -128,6 +135,7 @@ def wait_for(
     # lets the loop notice the other one.
     while left_s > 0 and (running := next((side for side in sides if side.goes_on), None)) is not None:
         running.wait(min(left_s, LOOK_EVERY_S))
+        look()
         spent_s = time.monotonic() - started
         left_s = limit.left_s(spent_s, oracle.took_s if oracle else None)
     late = [side for side in sides if side.goes_on]

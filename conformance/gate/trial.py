@@ -46,14 +46,19 @@ def run_trial(
     the scenario says. A failure on an unsupported version is therefore repeated with two drivers of the oracle.
     """
     started = time.perf_counter()
+    bench.cpu_ms()  # what follows is this scenario's
     judge_of = partial(Judge, scenario, ledger, rules_off=tuple(rules_off), oracle_version=bench.oracle_version)
 
     def attempt() -> TrialResult:
         result = TrialResult()
         execution = Execution(scenario, dict(arguments), bench, limit or TimeLimit.of(scenario))
         # Cleaning up runs even if the steps raised: the next scenario needs an empty Redis and no open rules.
-        for part in (partial(_run, execution, judge_of), execution.clean_up):
+        scripts = partial(_account_for_scripts, execution, judge_of)
+        flood = partial(_account_for_flood, execution, judge_of)
+        for part in (partial(_run, execution, judge_of), scripts, execution.clean_up, flood):
             _guarded(part, result)
+        if bench.scripts_of_client.ended:
+            result.error = ""  # in a Redis of the user nothing can be removed as long as the script runs
         return result
 
     result = attempt()
@@ -66,6 +71,7 @@ def run_trial(
             message = rehearsal.error or rehearsal.findings[0].message
             # The client's findings are dropped: the version breaks the scenario on its own.
             result = TrialResult(reached_end=False, changed=change_text(bench.oracle_version, message))
+    result.cpu_ms = bench.cpu_ms()
     result.timings_ms["total"] = (time.perf_counter() - started) * 1000
     return result
 
@@ -94,6 +100,37 @@ def _run(execution: Execution, judge_of: JudgeOf, result: TrialResult) -> None:
     style = _side_by_side if scenario.style == "differential" else _together
     participant = style(execution, judge_of, result)
     _leave_out_undecided(scenario, participant.performed, result)
+
+
+def _account_for_scripts(execution: Execution, judge_of: JudgeOf, result: TrialResult) -> None:
+    """Put a script that did not end in the place of all that it has caused."""
+    scripts, client = execution.bench.scripts_of_client, execution.client
+    # Once more: the scenario may have ended together with its script.
+    scripts.look_now()
+    if client is None:
+        return
+    # No tap is in front of a private Redis, so nothing keeps a script from it that did not end before.
+    unstopped = scripts.known if client.transcript.on_private_redis and result.findings else ""
+    if not (scripts.ended or scripts.refused or scripts.hurt or unstopped):
+        return
+    if not scripts.wait():
+        # They would wait for Redis as long as their reset may take.
+        execution.kill()
+    result.findings, result.reached_end = [], False
+    result.error = result.unsupported = result.inconclusive = result.doubt = ""
+    if scripts.ended:
+        result.findings = [judge_of(client).endless_script(scripts.ended)]
+    elif scripts.refused or unstopped:
+        result.given_up = scripts.refused or f"{unstopped} of the client did not end before"
+    else:
+        result.inconclusive = result.doubt = "Redis was busy with a script that did not end"
+
+
+def _account_for_flood(execution: Execution, judge_of: JudgeOf, result: TrialResult) -> None:
+    """End a flood that the end of the scenario has not ended, and report it."""
+    if execution.client is not None and execution.bench.ends_flood():
+        result.findings.append(judge_of(execution.client).flood())
+        result.doubt = ""
 
 
 def _side_by_side(execution: Execution, judge_of: JudgeOf, result: TrialResult) -> Participant:

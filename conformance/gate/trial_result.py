@@ -26,6 +26,8 @@ class TrialResult:
     given_up: str = ""
     """Why the scenario stopped without a new result: an operation that it needs has hung before."""
     timings_ms: dict[str, float] = field(default_factory=dict)
+    cpu_ms: dict[str, float] = field(default_factory=dict)
+    """CPU time that the drivers of `oracle` and `client` have used."""
     log: list[str] = field(default_factory=list)
     steps: list[StepRecord] = field(default_factory=list)
     """The steps that were taken; only recorded if there are findings."""

@@ -74,6 +74,8 @@ def make_record(
             # The worst reason first: an error explains all the others.
             reason=result.error or result.changed or result.unsupported or result.inconclusive or result.given_up,
             timings_ms={name: round(spent, 3) for name, spent in result.timings_ms.items()},
+            client_cpu_ms=result.cpu_ms.get("client", 0.0),
+            oracle_cpu_ms=result.cpu_ms.get("oracle", 0.0),
             reproduce=reproduce_line(scenario_id(item), config),
             log=result.log,
             unanswered=result.unanswered,

@@ -43,7 +43,7 @@ from conformance.participants.pending import Pending
 from conformance.participants.redis_view import RedisView
 from conformance.participants.stand_in import OPEN_WITHIN_MS, PerformedOperations, StandIn, handles_named_in
 from conformance.participants.tokens import TokenNames
-from conformance.participants.transcript import PerformedBy, RecordedCall, Transcript
+from conformance.participants.transcript import CALL, PerformedBy, RecordedCall, Transcript
 from conformance.participants.wait_limits import Wait, Waiter, WaitLimits
 from conformance.protocol.keys import ID_COUNTER, META
 
@@ -223,7 +223,7 @@ class Caller:
         self.cancellation.check()
         self.transcript.stop_if_reached()
         self._calls += 1
-        self.transcript.step = f"the call {type(op).op}"
+        self.transcript.step = f"{CALL}{type(op).op}"
         if isinstance(op, lifecycle.Close):
             self.running_loops.discard(handle or "")
         started = time.perf_counter()

@@ -122,8 +122,8 @@ def between(actual: float, low: float, high: float, what: str, *, where: str = "
     record_check(what, actual)
 
 
-def holds(condition: object, what: str, *, seen: Any, where: str = "") -> None:
-    """`condition` is true. A failure shows `seen`, the data that it was computed from."""
+def holds(condition: object, what: str, *, seen: Any, where: str = "", certain: bool = False) -> None:
+    """`condition` is true. A failure shows `seen`, the data that it was computed from. `certain`: see `Mismatch`."""
     if not condition:
-        raise Mismatch(what, expected=True, actual=seen, where=where)
+        raise Mismatch(what, expected=True, actual=seen, where=where, certain=certain)
     record_check(what, seen)

@@ -150,7 +150,7 @@ def _moved(client: Participant, place: PrivateServer, connection: Any) -> Partic
     )
     moved.share(client)
     # The client may complain about a Redis that was restarted or full: such errors are expected.
-    moved.transcript.disturbed = True
+    moved.transcript.disturbed = moved.transcript.on_private_redis = True
     moved.uses_loop_workers = client.uses_loop_workers
     return moved
 

@@ -192,6 +192,11 @@ class ParticipantTap:
         """The commands that the client has sent in this scenario, in order."""
         return self._tap.recording.commands(where=where)
 
+    @property
+    def sent_so_far(self) -> int:
+        """How many commands the client has sent since the start of the run; costs nothing, however many they are."""
+        return self._tap.recording.mark()
+
     def calls(self, script: str) -> tuple[CommandRecord, ...]:
         """Its calls of one official script, or of its own variant of that script."""
         return self._tap.recording.calls(_script(script))

@@ -64,6 +64,10 @@ class StepPosition:
     checks: int
 
 
+CALL = "the call "
+"""The start of a step that is a call; its operation follows."""
+
+
 class PositionReached(Cancelled):
     """The steps have come to the position at which they are to stop."""
 
@@ -89,6 +93,8 @@ class Transcript:
         """Whether the scenario has made calls in threads of its own: then its steps have no fixed order."""
         self.disturbed = False
         """Whether the kit has hurt its connections or its Redis, so that its complaints about them may be true."""
+        self.on_private_redis = False
+        """Whether it had a Redis of its own, in front of which there is no tap."""
         self._breaking_call_started_s = 0.0
         self._silent = 0
         self._not_compared = 0

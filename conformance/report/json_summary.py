@@ -160,6 +160,8 @@ class JsonScenario(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     reproduce: str
     timings_ms: dict[str, float]
+    client_cpu_ms: float
+    oracle_cpu_ms: float
     repeated: list[str]
 
 
@@ -342,6 +344,8 @@ def _scenario(scenario: ScenarioSummary) -> JsonScenario:
         reason=clip(record.reason, LONGEST_REASON),
         reproduce=record.reproduce,
         timings_ms=record.timings_ms,
+        client_cpu_ms=record.client_cpu_ms,
+        oracle_cpu_ms=record.oracle_cpu_ms,
         repeated=record.repeated,
     )
 

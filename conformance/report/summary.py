@@ -331,12 +331,25 @@ def run_facts(run: Run) -> list[LabelledValue]:
     ]
     if run.footer:
         facts.append(("duration", duration(run.footer.finished_ms - header.started_ms)))
+    facts += _cpu_time(run.scenarios)
     if run.footer and run.footer.unanswered:
         facts.append(("without answer", f"{', '.join(run.footer.unanswered)}: no result was returned to compare"))
     for reason in dict.fromkeys(record.unsteady for record in run.scenarios if record.unsteady):
         held = [record.id for record in run.scenarios if record.unsteady == reason]
         facts.append(("unsteady", f"{', '.join(held)}: failed, but held when repeated ({reason})"))
     return [(label, visible(value, keep_newlines=False)) for label, value in facts]
+
+
+MUCH_CPU = 10
+"""More than this many times the oracle's CPU time is mentioned."""
+
+
+def _cpu_time(scenarios: Sequence[ScenarioRecord]) -> list[LabelledValue]:
+    """The CPU time of a client that needs much more than the oracle, which any scenario may explain."""
+    client_ms = round(sum(record.client_cpu_ms for record in scenarios))
+    oracle_ms = round(sum(record.oracle_cpu_ms for record in scenarios))
+    times = f"the client has used {duration(client_ms)}, the oracle {duration(oracle_ms)}"
+    return [("cpu time", times)] if client_ms > MUCH_CPU * max(oracle_ms, 1) else []
 
 
 def _installed(header: RunHeader) -> list[LabelledValue]:

@@ -398,6 +398,25 @@ def test_a_worker_asks_for_jobs_only_when_one_may_be_there(
     worker.close()
 
 
+MOST_IDLE_COMMANDS = 200
+"""In a second. Node blocks for seconds; 20 polls a second of a few commands each still pass."""
+
+
+@scenario("liveness.idle-traffic", clock="real", compare=False)
+def test_an_idle_worker_leaves_redis_to_others(client: Participant) -> None:
+    """The tap counts its commands during a second, after a job has shown that it works."""
+    queue, worker = client.queue(), client.worker("noop")
+    worker.wait_local("completed", queue.add("warm up"))
+    before, since_ms = client.tap.sent_so_far, queue.redis.now_ms()
+    client.eventually(lambda: queue.redis.now_ms() - since_ms, lambda idle: idle > 1000, "the worker has been idle")
+    # Of all the time that has passed: a late kit counts for longer, which allows the client more.
+    sent, idle_ms = client.tap.sent_so_far - before, queue.redis.now_ms() - since_ms
+    a_second = round(sent * 1000 / idle_ms)
+    what = f"the idle worker sends at most {MOST_IDLE_COMMANDS} commands a second"
+    holds(a_second <= MOST_IDLE_COMMANDS, what, seen=f"{a_second} a second", certain=True)
+    worker.close()
+
+
 @pytest.mark.parametrize("refused", ["the-first", "a-later"])
 @scenario("liveness.fetch-fails", clock="real", compare=False, without={"worker-errors": "the refusal is an error"})
 def test_a_worker_outlives_a_fetch_that_fails(client: Participant, refused: str) -> None:

@@ -27,6 +27,7 @@ from conformance.servers.connection import (
     read_cluster_info,
     read_facts,
 )
+from conformance.servers.endless_scripts import scripts_ended
 from conformance.servers.local import LocalProcess, local_cluster, local_process
 from conformance.servers.setting import (
     AnyBinary,
@@ -124,25 +125,27 @@ def open_server(setting: str | None, *, announce: Announce) -> Iterator[RedisIns
     if isinstance(wanted, RedisUrl):
         # Only for a Redis of the user: one that the kit started ends together with its keys.
         with prefixes.swept(partial(connection.connect, wanted), announce):
-            yield replace(examine(wanted, announce), program=_default_program())
+            examined = replace(examine(wanted, announce), program=_default_program())
+            with scripts_ended(examined):
+                yield examined
     elif isinstance(wanted, ContainerImage):
         # Imported here, because it needs the packages of an extra.
         from conformance.servers.container import run_container  # noqa: PLC0415
 
-        with run_container(wanted.image, announce) as address:
+        with run_container(wanted.image, announce) as address, scripts_ended(address):
             yield _own(address, f"container {wanted.image}", _default_program())
     elif isinstance(wanted, NewCluster) and wanted.image:
         from conformance.servers.container import container_cluster  # noqa: PLC0415 - as above
 
-        with container_cluster(wanted.image, wanted.masters, announce) as address:
+        with container_cluster(wanted.image, wanted.masters, announce) as address, scripts_ended(address):
             yield _own(address, f"cluster of {wanted.masters} containers of {wanted.image}", _default_program())
     elif isinstance(wanted, NewCluster):
         binary = any_binary(announce)
-        with local_cluster(binary, wanted.masters) as address:
+        with local_cluster(binary, wanted.masters) as address, scripts_ended(address):
             yield _own(address, f"cluster of {wanted.masters} masters, {binary.source}", binary)
     else:
         binary = chosen_binary(wanted, announce)
-        with local_process(binary) as process:
+        with local_process(binary) as process, scripts_ended(process.address, process.restart):
             yield _own(process.address, binary.source, binary)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.driver.breakdowns import LEAST_MS, MOST_CRASHES, MOST_HANGS, SLOWER, Breakdowns
+from conformance.driver.breakdowns import LEAST_MS, MOST_CRASHES, MOST_FLOODS, MOST_HANGS, SLOWER, Breakdowns
 from conformance.driver.errors import OperationGivenUp
 
 
@@ -99,3 +99,12 @@ def test_what_ends_the_driver_with_some_arguments_only_is_tried_again(breakdowns
     for _ in range(2 * MOST_CRASHES):
         breakdowns.crashed("queue.add")
     assert breakdowns.deadline_ms("queue.add", 8000) == 8000
+
+
+def test_a_client_that_floods_again_opens_nothing_more(breakdowns: Breakdowns) -> None:
+    for _ in range(MOST_FLOODS):
+        assert breakdowns.deadline_ms("open", 5000) == 5000
+        breakdowns.flooded()
+    with pytest.raises(OperationGivenUp, match="commands without end"):
+        breakdowns.deadline_ms("open", 5000)
+    assert breakdowns.deadline_ms("reset", 5000) == 5000

@@ -16,14 +16,17 @@ from conformance.driver import run_queue
 from conformance.driver.run_queue import RunQueue, thread_waits_s
 from conformance.environment import starvation
 from conformance.environment.starvation import (
+    CLIENT,
     CLOCK,
     REDIS,
     STARVED_MS,
     Starvation,
+    StarvationRecord,
     StarvationWatch,
     is_stopped,
     most_lost_ms,
 )
+from conformance.findings import Timing
 from conformance.servers.connection import wait_until
 
 NO_PROCESS = 2**22 + 1
@@ -172,6 +175,39 @@ def test_time_in_the_run_queue_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_queue, "thread_waits_s", lambda pid: {"1": next(waited) * 0.3} if pid == NO_PROCESS else {})
     with _watch(client=NO_PROCESS) as watch:
         _comes_to(watch, "client")
+
+
+BURNS = "import os; print(flush=True)\nif not os.fork():\n  while True: pass\nos.wait()"
+
+
+@pytest.fixture
+def burner() -> Iterator[psutil.Process]:
+    """A process whose child takes all the CPU time that it gets."""
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", BURNS], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        parent = psutil.Process(process.pid)
+        yield parent
+        for member in (*parent.children(), parent):
+            member.kill()
+
+
+def test_a_client_that_takes_the_time_itself_excuses_none_of_its_findings(burner: psutil.Process) -> None:
+    """It leaves the oracle's part open, which nobody can judge then."""
+    with _watch(lambda: time.sleep(0.5), WatchOfRedis, **{CLIENT: burner.pid}) as watch:
+        # A slow poll: each look takes CPU time of the kit.
+        assert wait_until(lambda: len(watch.seen().own.get(REDIS, ())) >= 3, deadline_s=20, step_s=0.5)
+        # What was lost before the first second of burning was over has another cause.
+        own = StarvationRecord(watch.seen().own, watch.seen().own)
+    assert own.worst.worst_second_ms >= STARVED_MS
+    assert own.explaining(Timing(within_ms=1000, slack_ms=400)) is None
+    assert StarvationRecord(own.losses).explaining(Timing(within_ms=1000, slack_ms=400)) is not None
+
+
+def test_the_starvation_of_a_client_that_sleeps_is_not_its_own(sleeper: psutil.Process) -> None:
+    with _watch(lambda: time.sleep(0.5), WatchOfRedis, **{CLIENT: sleeper.pid}) as watch:
+        _comes_to(watch, REDIS)
+        assert watch.seen().own == {}
 
 
 def test_an_ended_process_has_no_starvation() -> None:

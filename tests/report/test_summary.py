@@ -288,6 +288,13 @@ def test_a_run_names_what_held_only_when_it_was_repeated() -> None:
     assert "unsteady" not in dict(run_facts(Run(header=run.header, scenarios=(scenario("pass"),), footer=None)))
 
 
+@pytest.mark.parametrize(("client_ms", "is_named"), [(60_001.0, True), (60_000.0, False)])
+def test_a_client_that_needs_ten_times_the_oracles_time_is_named(client_ms: float, is_named: bool) -> None:
+    spent = msgspec.structs.replace(scenario("pass"), client_cpu_ms=client_ms, oracle_cpu_ms=6000.0)
+    facts = dict(run_facts(Run(header=sample_runs.header(), scenarios=(spent,), footer=None)))
+    assert facts.get("cpu time") == ("the client has used 1 min 00 s, the oracle 6.0 s" if is_named else None)
+
+
 def test_installed_packages_are_named_with_one_hash_of_all() -> None:
     header = sample_runs.header()
     installed = {"bullmq": "5.62.0 sha512-a", "ioredis": "5.8.1 sha512-b"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Callable
@@ -38,6 +39,16 @@ def polls(damage: Damage) -> None:
         await worker.rest(POLL_S)
 
     damage.replace(JobFetcher, "_pop_marker", sleep_through)
+
+
+@mutant("worker.floods", kills=("liveness.idle-traffic",))
+def floods(damage: Damage) -> None:
+    """An idle worker takes the ms of its sleep for ns: it asks again and again, thousands of times a second."""
+
+    async def sleep_too_short(_fetcher: JobFetcher, block_s: float) -> None:
+        await asyncio.sleep(block_s / 1_000_000)
+
+    damage.replace(JobFetcher, "_pop_marker", sleep_too_short)
 
 
 @mutant("worker.gives-up-its-read", kills=("liveness.pickup",))

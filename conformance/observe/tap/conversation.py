@@ -51,6 +51,12 @@ class CallRate:
         return self._calls > FREE_CALLS
 
 
+FLOOD = 10_000
+"""A connection may send this many commands at once, more than any scenario needs."""
+MOST_PER_S = 1000
+"""In a second, of all connections that go on: a flood would take the time of the kit, of Redis and of all others."""
+
+
 class Conversation:
     """Both sides of one connection. `number` counts the connections of a tap from 1; `node` is its Redis node.
 
@@ -94,10 +100,11 @@ class Conversation:
         self.is_cut = False
         self.rate = rate
 
-    def from_client(self, data: bytes) -> None:
-        """Split the client's bytes into commands, and pass them on according to the rules."""
+    def from_client(self, data: bytes) -> int:
+        """Split the client's bytes into commands, and pass them on according to the rules. Returns their number."""
         if self.is_cut:
-            return
+            return 0
+        before = self._recording.mark()
         if self._commands.violation is None:
             for raw, args in self._commands.feed(data):
                 self._arrived(raw, args)
@@ -106,6 +113,7 @@ class Conversation:
             # Invalid bytes go to Redis, so that the client gets the error of Redis itself.
             self._waiting.append(TappedCommand(data, (), self.number, self.node))
         self._advance()
+        return self._recording.mark() - before
 
     def from_redis(self, data: bytes) -> None:
         """Split the bytes of Redis into replies, and pass them on according to the rules."""
@@ -347,7 +355,10 @@ class ClientSide(asyncio.Protocol):
         *,
         refuse: bool,
         on_end: Callable[[Conversation], None],
+        floods: set[int] | None = None,
     ) -> None:
+        self._floods = floods
+        self._allowed, self._counted_s = float(FLOOD), time.monotonic()
         self._conversation = conversation
         self._tls = tls
         self._refuse = refuse
@@ -372,8 +383,21 @@ class ClientSide(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """The client has sent bytes."""
-        self._conversation.from_client(data)
-        if self._conversation.rate.is_flood:
+        sent = self._conversation.from_client(data)
+        if self._floods is not None:
+            self._slow_down(sent, self._floods)
+
+    def _slow_down(self, sent: int, floods: set[int]) -> None:
+        """Read no more for a while if the connection has sent too many commands: TCP then slows the client down."""
+        now_s, most_per_s = time.monotonic(), MOST_PER_S / max(1, len(floods))
+        self._allowed = min(FLOOD, self._allowed + (now_s - self._counted_s) * most_per_s) - sent
+        self._counted_s = now_s
+        if self._allowed < 0:
+            # A lost connection has no end to wait for.
+            floods |= set() if self._lost else {self._conversation.number}
+            self.set_reading(False)
+            asyncio.get_running_loop().call_later(-self._allowed / most_per_s, self.set_reading, True)
+        elif self._conversation.rate.is_flood:
             self.set_reading(False)
             asyncio.get_running_loop().call_later(PAUSE_S, self.set_reading, True)
 
@@ -387,6 +411,7 @@ class ClientSide(asyncio.Protocol):
         """The connection to the client has ended."""
         del exc
         self._lost = True
+        (self._floods or set()).discard(self._conversation.number)
         self._conversation.to_client.drop()
         self._conversation.client_ended()
         self.end_if_both_lost()

@@ -16,6 +16,8 @@ Fate: TypeAlias = Literal["waiting", "sent", "answered", "answered-by-tap", "dis
 instead; Redis has never seen the command if `sent_s` is None. `discarded`: queued in a transaction that was not
 executed. `lost`: the connection ended first; Redis may have seen the command unless `sent_s` is None."""
 
+KILLED = b"killed by user with SCRIPT KILL"
+"""The part of the reply to a killed script's caller that is the same in all versions of Redis."""
 KEPT_COMMANDS = 200_000
 KEPT_ARGUMENT_BYTES = 64 * 1024
 """Recorded bytes of each word of a command. Only user data of BullMQ is longer."""
@@ -158,6 +160,12 @@ class TappedCommand:
         self.answer = ReplyRecord(head=raw[:kept], size=len(raw), at_s=time.monotonic())
         self.fate = fate
 
+    def is_unended(self, since_s: float) -> bool:
+        """Whether Redis has killed the script, or has been running it since then (`time.monotonic()`)."""
+        if self.answer is None:
+            return self.sent_s is not None and self.fate == "sent" and self.sent_s <= since_s
+        return self.answer.head[:1] == b"-" and KILLED in self.answer.head
+
     def record(self, scripts: Mapping[str, str]) -> CommandRecord:
         """The command as it is now. `scripts`: names by SHA-1."""
         meaning = meaning_of(self.args, self.digest, scripts)
@@ -253,6 +261,18 @@ class Recording:
         newer = bisect_right(commands, after, key=lambda command: command.sequence)
         records = (command.record(self.scripts) for command in commands[newer:])
         return tuple(record for record in records if where is None or where(record))
+
+    def unended_scripts(self, running_s: float) -> tuple[CommandRecord, ...]:
+        """The calls of scripts that Redis has killed, or has been running for at least `running_s`."""
+        since_s = time.monotonic() - running_s
+        # Unlike `commands` without a copy of each: this is asked again and again during a scenario.
+        unended = [command for command in self._commands[:] if command.digest and command.is_unended(since_s)]
+        return tuple(command.record(self.scripts) for command in unended)
+
+    def has_reply(self, start: bytes) -> bool:
+        """Whether some reply starts with these bytes."""
+        replies = (command.answer for command in self._commands[:])
+        return any(reply is not None and reply.head.startswith(start) for reply in replies)
 
     def calls(self, script: str, *, after: int = 0) -> tuple[CommandRecord, ...]:
         """The calls of one script, or of the client's own variant of it."""

@@ -50,6 +50,7 @@ class Tap:
     replaces the addresses of nodes in replies by its own. `scripts`: names of scripts by their SHA-1. `texts`: the
     official scripts by name; with them a trigger also matches scripts that are similar to an official one. `tls`: use
     TLS to Redis; the client always uses plain TCP to the tap. `kept_bytes`: recorded bytes of each word of a command.
+    `slows_floods`: limit connections that send commands without end to `MOST_PER_S`.
     All methods may be called from any thread.
     """
 
@@ -61,6 +62,7 @@ class Tap:
         cluster: bool = False,
         tls: ssl.SSLContext | None = None,
         kept_bytes: int = KEPT_ARGUMENT_BYTES,
+        slows_floods: bool = False,
     ) -> None:
         if not nodes:
             raise UsageProblem("a tap needs a Redis behind it", hint="give the address of at least one node")
@@ -69,6 +71,7 @@ class Tap:
         # Only then: in a standalone Redis an address in a reply is user data, and must pass unchanged.
         self._cluster = cluster or len(nodes) > 1
         self._tls = tls
+        self._floods: set[int] | None = set() if slows_floods else None
         self._rules = RuleBook()
         self._addresses: ClusterAddresses = NoClusterAddresses()
         self._ports: list[int] = []
@@ -200,6 +203,11 @@ class Tap:
         )
 
     @property
+    def has_floods(self) -> bool:
+        """Whether an open connection has sent so much that the tap has slowed it down."""
+        return bool(self._floods)
+
+    @property
     def opened(self) -> int:
         """How many connections the client has opened so far, those included that were refused."""
         return self._connections
@@ -228,7 +236,13 @@ class Tap:
         self._live[conversation.number] = conversation
         # Before the first byte: during an outage a new connection must not be faster than the condition.
         self._conditions.apply_to_new(conversation)
-        return ClientSide(conversation, self._tls, refuse=self._conditions.refuses, on_end=self._gone)
+        return ClientSide(
+            conversation,
+            self._tls,
+            refuse=self._conditions.refuses,
+            on_end=self._gone,
+            floods=self._floods,
+        )
 
     def _gone(self, conversation: Conversation) -> None:
         self._live.pop(conversation.number, None)

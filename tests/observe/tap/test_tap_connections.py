@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis as redis_py
 
-from conformance.observe.tap.conversation import FREE_CALLS, PAUSE_S, CallRate
+from conformance.observe.tap.conversation import FLOOD, FREE_CALLS, MOST_PER_S, PAUSE_S, CallRate
 from conformance.observe.tap.recording import CommandRecord, NotSeen
 from conformance.observe.tap.resp import encode_command
 from conformance.observe.tap.rules import BlackHole, Cut, Hold, Trigger
@@ -59,12 +59,12 @@ def test_a_real_client_works_in_both_protocols(tap: Tap, redis: Any, protocol: i
     assert not [record for record in tap.recording.commands() if record.fate != "answered"]
 
 
-def test_a_client_that_asks_without_a_pause_is_delayed(tap: Tap, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_asks_without_a_pause_is_delayed(server: RedisInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conformance.observe.tap.conversation.FREE_CALLS", 0)
-    wire.ask("PING")
-    # The loop's timer may fire a little early.
-    assert wire.quickest_s("PING") >= PAUSE_S / 2
-    assert len(tap.recording.commands()) == 6
+    with Tap(server.nodes[0], slows_floods=True) as tap, Wire(tap.address) as wire:
+        wire.ask("PING")
+        # The loop's timer may fire a little early.
+        assert wire.quickest_s("PING") >= PAUSE_S / 2
 
 
 def test_a_second_has_its_free_calls() -> None:
@@ -517,3 +517,20 @@ def test_a_tap_that_is_closed_can_be_healed(tap: Tap) -> None:
     tap.heal()
     tap.forget()
     assert tap.failures == ()
+
+
+@pytest.mark.parametrize("slows_floods", [True, False])
+def test_a_flood_is_slowed_down_and_nothing_is_lost(server: RedisInstance, slows_floods: bool) -> None:
+    """Other connections are as quick as before."""
+    sent, started = FLOOD + MOST_PER_S, time.monotonic()
+    with Tap(server.nodes[0], slows_floods=slows_floods) as tap, Wire(tap.address) as wire, Wire(tap.address) as other:
+        wire.socket.sendall(encode_command(["PING"]) * sent)
+        for _ in range(sent):
+            assert wire.reply() == b"PONG"
+        wire.send("PING")
+        assert other.quickest_s("PING") < 0.5
+        assert wire.reply() == b"PONG"
+        # Not less however quick the machine is: the tap reads the last PING when the others are a second old.
+        assert not slows_floods or time.monotonic() - started > 0.9
+        assert tap.has_floods is slows_floods
+    assert not tap.has_floods
