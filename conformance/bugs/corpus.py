@@ -92,7 +92,7 @@ class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     repository: str = "taskforcesh/bullmq"
     harm: str
     area: Area
-    visible: Visible
+    visible: Visible = "inside"
     requirement: str = ""
     reason: str = ""
     proof: str = ""
@@ -128,7 +128,7 @@ class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
 
 Corpus = Mapping[str, Bug]
-"""All bugs by id, in the order of the changelogs: a port after the other, the newest first."""
+"""All bugs by id: a port after the other, the newest first, and after them those that are not visible."""
 
 
 @lru_cache(maxsize=1)
@@ -169,15 +169,19 @@ def load_blind_draw() -> BlindDraw:
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    bug: list[Bug]
+    """A port's data file. `inside`: the rows that are not visible from outside, one line each."""
+
+    bug: list[Bug] = []
+    inside: list[Bug] = []
 
 
 def read_bugs(text: str, port: str) -> list[Bug]:
     """Return the rows of a port's data file. Raises ValueError if it is not TOML or has another shape."""
     try:
-        bugs = msgspec.convert(tomllib.loads(text), _File).bug
+        file = msgspec.convert(tomllib.loads(text), _File)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ValueError(f"bugs of {port}: {error}") from error
+    bugs = [*file.bug, *file.inside]
     strangers = [bug.id for bug in bugs if bug.port != port]
     if strangers:
         raise ValueError(f"bugs of {port}: {strangers[0]} belongs to another port")

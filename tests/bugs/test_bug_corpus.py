@@ -84,6 +84,11 @@ def test_an_id_is_given_once() -> None:
         corpus_of([bug(), bug()])
 
 
+def test_a_row_of_inside_is_not_visible() -> None:
+    text = 'inside = [\n  {id = "node-1", harm = "It is slow.", area = "types", reason = "only types"},\n]'
+    assert [(row.id, row.status) for row in corpus.read_bugs(text, "node")] == [("node-1", "not visible")]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
