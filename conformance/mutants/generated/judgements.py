@@ -1,9 +1,8 @@
 """Judgements of mutants that no scenario can notice, as data next to this file.
 
-    [[judgement]]
-    mutants = ["lua/getRanges/main/boundary/1f3a9c2e77"]
-    verdict = "equivalent"
-    reason = "why no client, no listener and no later script can see it"
+    judgement = [
+      {verdict = "equivalent", reason = "why nothing can see it", mutants = ["lua/getRanges/main/boundary/1f3a9c2e77"]},
+    ]
 
 `lines = [[124, 148]]` holds it to these lines, inclusive: of Lua scripts, which are pinned and do not move.
 `code = ["await self.ready()"]` holds it to lines with one of these texts: of Python modules, whose lines move.
