@@ -24,11 +24,11 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from benchmarks import sessions
-from benchmarks.peers import NODE
 from benchmarks.planted import CHANGES, expected_differences, planted
-from benchmarks.sessions import Session
+from benchmarks.sessions import prefix_on, seconds_of_node
 from benchmarks.stores import QUEUE, fill
-from conformance.problems import EnvironmentProblem
+from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.servers import RedisInstance, open_server
 from reports.diff.comparison import compare_snapshots
 from reports.diff.snapshot_comparison import SnapshotComparison
 from reports.load.planned_jobs import jobs_of
@@ -70,35 +70,36 @@ def main() -> None:
     """Measure, and print a table of targets."""
     options = _options()
     settings = SparkSettings(master="local[2]", memory=options.memory)
-    with sessions.session([NODE], options.redis) as session, spark_session(settings) as spark:
-        bulk = [measure_load(spark, session, options.bulk) for _ in range(options.rounds + 1)][1:]
-        measure_diff(spark, session, 1000)
-        measured = [measure_diff(spark, session, jobs) for jobs in (options.jobs, options.jobs * options.times)]
+    with open_server(options.redis, announce=CONSOLE.print) as server, spark_session(settings) as spark:
+        if server.mode != "standalone":
+            raise UsageProblem("the benchmark needs a single Redis, not a cluster", hint="leave --redis away")
+        bulk = [measure_load(spark, server, options.bulk) for _ in range(options.rounds + 1)][1:]
+        measure_diff(spark, server, 1000)
+        measured = [measure_diff(spark, server, jobs) for jobs in (options.jobs, options.jobs * options.times)]
     _print(bulk, measured, options)
 
 
-def measure_load(spark: SparkSession, session: Session, jobs: int) -> tuple[float, float]:
+def measure_load(spark: SparkSession, server: RedisInstance, jobs: int) -> tuple[float, float]:
     """Jobs per second of the pipeline and of Node, one after the other."""
-    (node,) = session.peers
-    with session.place() as place:
+    with prefix_on(server) as prefix:
         workload = Workload(jobs=jobs, name=QUEUE)
-        target = LoadTarget(address=session.server, prefix=place.prefix, workload=workload)
+        target = LoadTarget(address=server, prefix=prefix, workload=workload)
         counts = produce(jobs_of(spark, workload, target.partitions), replace(target, barrier="benchmark"))
         first, last = min(count.first_ms for count in counts), max(count.last_ms for count in counts)
         mine = jobs * 1000 / (last - first)
         forget_progress(target)
-    with session.place() as place:
-        theirs = jobs / float(node.do("addBulk", place, QUEUE, jobs=jobs))
+    with prefix_on(server) as prefix:
+        theirs = jobs / seconds_of_node(server, prefix, QUEUE, jobs)
     CONSOLE.print(f"  load: {mine:,.0f} jobs/s, Node {theirs:,.0f} jobs/s", style="dim")
     return mine, theirs
 
 
-def measure_diff(spark: SparkSession, session: Session, jobs: int) -> Measured:
+def measure_diff(spark: SparkSession, server: RedisInstance, jobs: int) -> Measured:
     """Fill two queues, read both, compare them. Raises EnvironmentProblem if the diff is wrong."""
     with tempfile.TemporaryDirectory() as name:
         folder = folder_at(name)
-        left, first_s = _kept(spark, session, jobs, folder / "left")
-        right, second_s = _kept(spark, session, jobs, folder / "right", with_changes=True)
+        left, first_s = _kept(spark, server, jobs, folder / "left")
+        right, second_s = _kept(spark, server, jobs, folder / "right", with_changes=True)
         started = time.perf_counter()
         wanted = SnapshotComparison(expected=left, actual=right, folder=folder / "differences")
         count = compare_snapshots(wanted).total
@@ -111,15 +112,15 @@ def measure_diff(spark: SparkSession, session: Session, jobs: int) -> Measured:
 
 
 def _kept(
-    spark: SparkSession, session: Session, jobs: int, folder: Folder, *, with_changes: bool = False
+    spark: SparkSession, server: RedisInstance, jobs: int, folder: Folder, *, with_changes: bool = False
 ) -> tuple[StoredSnapshot, float]:
     """Fill a queue, read it, and remove it: only one side at a time needs memory. Seconds are those of the reading."""
-    with session.place() as place:
-        fill(session.server, place.prefix, jobs, shift_ms=777 if with_changes else 0)
-        changes = planted(session.server, place.prefix, CHANGES) if with_changes else nullcontext()
+    with prefix_on(server) as prefix:
+        fill(server, prefix, jobs, shift_ms=777 if with_changes else 0)
+        changes = planted(server, prefix, CHANGES) if with_changes else nullcontext()
         with changes:
             started = time.perf_counter()
-            save(RedisSource(redis=session.server.url, prefix=place.prefix), folder)
+            save(RedisSource(redis=server.url, prefix=prefix), folder)
             return open_stored(spark, folder), time.perf_counter() - started
 
 
