@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow.parquet as pq
@@ -31,6 +31,7 @@ from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers import RedisInstance, open_server
 from reports.diff.comparison import compare_snapshots
 from reports.diff.snapshot_comparison import SnapshotComparison
+from reports.load.barrier import start_barrier
 from reports.load.planned_jobs import jobs_of
 from reports.load.production import produce
 from reports.load.target import LoadTarget, forget_progress
@@ -83,8 +84,9 @@ def measure_load(spark: SparkSession, server: RedisInstance, jobs: int) -> tuple
     """Jobs per second of the pipeline and of Node, one after the other."""
     with prefix_on(server) as prefix:
         workload = Workload(jobs=jobs, name=QUEUE)
-        target = LoadTarget(address=server, prefix=prefix, workload=workload)
-        counts = produce(jobs_of(spark, workload, target.partitions), replace(target, barrier="benchmark"))
+        target = LoadTarget(address=server, prefix=prefix, workload=workload, barrier="benchmark")
+        with start_barrier(target):
+            counts = produce(jobs_of(spark, workload, target.partitions), target)
         first, last = min(count.first_ms for count in counts), max(count.last_ms for count in counts)
         mine = jobs * 1000 / (last - first)
         forget_progress(target)
