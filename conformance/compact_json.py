@@ -9,8 +9,9 @@ from typing import Any
 def compact_json(value: Any, *, width: int = 160, depth: int | None = None) -> str:
     """Write JSON in which a value that fits into `width` characters is on one line.
 
-    A longer object or array has one line for each of its members. With `depth`, values nested deeper than that are on
-    one line whatever their length: `depth=1` writes one record of an array per line.
+    A longer object or array has one line for each of its members; plain members of an array share lines. With `depth`,
+    values nested deeper than that are on one line whatever their length: `depth=1` writes one record of an array per
+    line.
     """
     return _text(value, 0, width, depth) + "\n"
 
@@ -27,4 +28,17 @@ def _text(value: Any, level: int, width: int, depth: int | None) -> str:
     else:
         members = [margin + _text(item, level + 1, width, depth) for item in value]
         opening, closing = "[", "]"
+        if not any(isinstance(item, dict | list) for item in value):
+            members = _filled(members, margin, width)
     return "\n".join([opening, ",\n".join(members), " " * level + closing])
+
+
+def _filled(members: list[str], margin: str, width: int) -> list[str]:
+    lines = members[:1]
+    for member in members[1:]:
+        longer = f"{lines[-1]}, {member.removeprefix(margin)}"
+        if len(longer) < width:
+            lines[-1] = longer
+        else:
+            lines.append(member)
+    return lines

@@ -161,6 +161,7 @@ def test_a_file_that_is_not_a_record_is_refused(tmp_path: Path) -> None:
 def test_a_committed_page_is_made_from_the_record_next_to_it(path: Path) -> None:
     found = read_version_record(path)
     assert path.with_suffix(".md").read_text("utf-8") == render_version_page(found), "run `make generate`"
+    assert path.read_text("utf-8") == render_version_record(found)
     assert path.stem == f"{found.older}-{found.newer}"
 
 
