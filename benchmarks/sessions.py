@@ -86,7 +86,7 @@ def seconds_of_node(server: RedisInstance, prefix: str, queue: str, jobs: int) -
     node = find_node(None)
     package = ensure_package(node, announce=_announce)
     host, _, port = server.nodes[0].rpartition(":")
-    command = [node.path, Path(__file__).parent / "add_bulk.mjs", host, port, prefix, queue, str(jobs)]
+    command = [str(node.path), str(Path(__file__).parent / "add_bulk.mjs"), host, port, prefix, queue, str(jobs)]
     environment = {**os.environ, MODULES_VARIABLE: str(package.root)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -31,7 +31,10 @@ def test_node_adds_every_job_and_nothing_is_left_behind(server: RedisInstance) -
 
 
 def test_a_failure_of_node_is_shown(server: RedisInstance) -> None:
-    with prefix_on(server) as prefix, pytest.raises(EnvironmentProblem, match=r"(?s)could not add jobs: .*cannot contain :"):
+    with (
+        prefix_on(server) as prefix,
+        pytest.raises(EnvironmentProblem, match=r"(?s)could not add jobs: .*cannot contain :"),
+    ):
         seconds_of_node(server, prefix, "a:queue", 1)
 
 

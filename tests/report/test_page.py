@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from conformance.gate.outcomes import ReportedVerdict
 from conformance.gate.records import ScenarioRecord
 from conformance.pages.page import asset
 from conformance.pages.text import clip, count, duration, split_difference, visible
@@ -73,7 +74,7 @@ def shown(text: str) -> str:
     return " ".join(visible(clip(text, 600)).split())
 
 
-def badge(word: str) -> str:
+def badge(word: ReportedVerdict) -> str:
     return f"{SYMBOLS[word]} {word}"
 
 

@@ -41,9 +41,6 @@ def _hiredis() -> Any:
 _HIREDIS: Final = _hiredis()
 _pack: Final[Callable[[tuple[str | bytes, ...]], bytes]] = _HIREDIS.pack_command if _HIREDIS else pure_pack
 
-IS_ACCELERATED: Final = _HIREDIS is not None
-"""Whether hiredis is used."""
-
 _NOT_FINITE: Final = {"inf": b"Infinity", "-inf": b"-Infinity", "nan": b"NaN"}
 
 
