@@ -20,6 +20,7 @@ from conformance.problems import Problem
 from website.api_page import api_page
 from website.links import COPIES, TreeLinks
 from website.requirement_pages import RequirementSources, generated_pages, vectors_path
+from website.sample_report import write_report
 from website.samples import write_pages
 from website.site_map import ROOT, page_path, plain_files, tree_pages
 
@@ -35,6 +36,7 @@ def assemble(folder: Path) -> None:
     for path, text in pages.items():
         _written(folder / path).write_text(text, "utf-8")
     write_pages(folder)
+    write_report(folder)
     files = {path: path.removeprefix("docs/") for path in plain_files(ROOT)}
     files |= {path: f"{COPIES}/{path}" for path in sorted(links.files)}
     files |= {f"vectors/calls/{name}.json": vectors_path(name) for name in sources.vectors}

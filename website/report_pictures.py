@@ -18,10 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.problems import Problem
-from tests.report.recorded import report_path
-from website.links import COPIES
-from website.sample_report import SAMPLE
-from website.site_map import ROOT
+from website.sample_report import SAMPLE_REPORT
 
 PAGE = "how-to/read-a-report.md"
 MARK = "<!-- pictures of the report: website/report_pictures.py -->"
@@ -82,7 +79,7 @@ def with_chromium(page: Path, picture: Path, wanted: Picture) -> None:
 
 def illustrate(pages: Path, photographer: Photographer) -> None:
     """Take every picture, and put it on the page."""
-    report = pages / COPIES / report_path(SAMPLE, "html").relative_to(ROOT)
+    report = pages / SAMPLE_REPORT
     page = pages / PAGE
     before, mark, after = page.read_text("utf-8").partition(MARK)
     if not mark:

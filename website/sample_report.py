@@ -1,4 +1,4 @@
-"""Put the texts for bug trackers next to the sample report of docs/how-to/read-a-report.md.
+"""The sample report of docs/how-to/read-a-report.md, and the texts for bug trackers next to it.
 
 python -m website.sample_report SITE
 
@@ -11,16 +11,25 @@ import sys
 from pathlib import Path
 
 from conformance.report.bug_report import FOLDER, bug_reports
-from tests.report.recorded import report_path, summary_of
-from website.links import COPIES
-from website.site_map import ROOT
+from conformance.report.markup import render_html
+from tests.report.recorded import run_path, summary_of
+from website.site_map import ROOT, SAMPLE_PAGES
 
 SAMPLE = "full"
+SAMPLE_REPORT = SAMPLE_PAGES[run_path(SAMPLE).relative_to(ROOT).as_posix()]
+
+
+def write_report(pages: Path) -> Path:
+    """Write the report into the folder of the pages, and return its path."""
+    report = pages / SAMPLE_REPORT
+    report.parent.mkdir(parents=True, exist_ok=True)
+    report.write_text(render_html(summary_of(SAMPLE)), "utf-8")
+    return report
 
 
 def write_causes(site: Path) -> None:
     """Write every cause of the sample into its folder on a built site."""
-    sample = site / COPIES / report_path(SAMPLE, "html").parent.relative_to(ROOT)
+    sample = (site / SAMPLE_REPORT).parent
     (sample / FOLDER).mkdir(parents=True, exist_ok=True)
     for name, text in bug_reports(summary_of(SAMPLE)).items():
         (sample / FOLDER / name).write_text(text, "utf-8")

@@ -18,6 +18,7 @@ OUTSIDE_OF_DOCS = {
 """Pages whose place on the site is not their path below docs/."""
 
 SAMPLE_PAGES = {
+    "tests/report/runs/full.jsonl": "sample-run/report.html",
     "website/samples/matrix.json": "sample-matrix/index.html",
     "website/samples/load.json": "sample-report/about.md",
     "website/samples/find-rate.json": "sample-rates/about.md",

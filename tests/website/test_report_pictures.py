@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Missing
-from tests.report.recorded import report_path
 from website import report_pictures
-from website.links import COPIES
 from website.report_pictures import (
     CHROMIUM,
     MARK,
@@ -26,7 +24,7 @@ from website.report_pictures import (
     illustrate,
     with_chromium,
 )
-from website.sample_report import SAMPLE
+from website.sample_report import SAMPLE_REPORT, write_report
 from website.site_map import ROOT
 
 
@@ -35,10 +33,7 @@ def pages(tmp_path: Path) -> Path:
     """The page and the report, where the site has them."""
     (tmp_path / PAGE).parent.mkdir()
     shutil.copy(ROOT / "docs" / PAGE, tmp_path / PAGE)
-    report = report_path(SAMPLE, "html")
-    copied = tmp_path / COPIES / report.relative_to(ROOT)
-    copied.parent.mkdir(parents=True)
-    shutil.copy(report, copied)
+    write_report(tmp_path)
     return tmp_path
 
 
@@ -67,7 +62,7 @@ def test_a_browser_takes_a_picture_of_the_size_that_was_asked_for(pages: Path, m
     if not shutil.which(CHROMIUM):
         missing(CHROMIUM, f"there is no {CHROMIUM}")
     for picture in PICTURES:
-        with_chromium(report_path(SAMPLE, "html"), pages / picture.name, picture)
+        with_chromium(pages / SAMPLE_REPORT, pages / picture.name, picture)
         header = (pages / picture.name).read_bytes()[16:24]
         assert (int.from_bytes(header[:4]), int.from_bytes(header[4:])) == (picture.width, picture.height)
 
@@ -88,7 +83,7 @@ def test_on_a_telephone_the_first_cause_is_on_the_first_two_screens(tmp_path: Pa
     if not shutil.which(CHROMIUM):
         missing(CHROMIUM, f"there is no {CHROMIUM}")
     # A frame, because a window of Chromium is never narrower than 500 px.
-    page = html.escape(report_path("full", "html").read_text("utf-8"))
+    page = html.escape(write_report(tmp_path).read_text("utf-8"))
     framed = tmp_path / "framed.html"
     framed.write_text(FRAME.format(width=WIDTH, height=HEIGHT, page=page), "utf-8")
     words = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
