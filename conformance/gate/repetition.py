@@ -1,7 +1,7 @@
 """Repetition: a scenario that the machine may have made fail is repeated after all others, and one by one.
 
 Nothing in a run waits for it: the first attempt goes on a list (`plugin.ScenarioRunner`), which is worked off within a
-budget when no other scenario runs any more. What is still open then is inconclusive, with what each attempt showed.
+budget when no other scenario runs any more. Open questions are then inconclusive, with what each attempt showed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The end of scripts that do not end: Redis serves nobody while one runs, so one client would stop a whole run."""
+"""The end of scripts that do not end: Redis serves no client while one runs, so one would stop a whole run."""
 
 from __future__ import annotations
 
