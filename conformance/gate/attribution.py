@@ -105,7 +105,11 @@ class Attribution:
         return self.operations.row_of(operation_of(call)) if call else self.of_call(None)
 
     def of_loss(self, op: str) -> str:
-        """Return the requirement that the loss of an undisturbed connection counts against: the operation's own row."""
+        """Return the requirement that an operation without effect counts against: its own row.
+
+        The loss of an undisturbed connection, or a loop that does nothing with an outcome, shows nothing about the
+        scenario's requirements, which are not reached.
+        """
         return self.operations.row_of(op)
 
     def _was_left_by_an_acceptance(self, key: str) -> bool:

@@ -38,7 +38,11 @@ class Execution:
         """The roles of client and partner in a hand-over."""
         self.cancellation = Cancellation()
         self._participants: list[Participant] = []
-        self._wait_limits = WaitLimits(bench.waits, sides=scenario.style == "differential")
+        self._wait_limits = WaitLimits(
+            bench.waits,
+            sides=scenario.style == "differential",
+            is_disturbed=lambda: any(participant.transcript.disturbed for participant in self._participants),
+        )
 
     @property
     def client(self) -> Participant | None:

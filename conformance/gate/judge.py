@@ -48,6 +48,7 @@ from conformance.observe.moves import apart_from_moves
 from conformance.observe.tables import Snapshot
 from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.expect import Mismatch, value_text
+from conformance.participants.loop_worker import WITHOUT_EFFECT
 from conformance.participants.marks import Scenario
 from conformance.participants.names import Names
 from conformance.participants.participant import Participant
@@ -189,6 +190,8 @@ class Judge:
         own = [call for call in self.client.transcript.all_calls if (call.op, call.outcome) == ending]
         # A call with an unknown outcome is not in the transcript.
         requirement = self.attribution.of_operation(failure.op) if isinstance(failure, OperationIndeterminate) else ""
+        if failure.error.message == WITHOUT_EFFECT:
+            requirement = self.attribution.of_loss(failure.op)
         finding = self._broken("operation-failed", str(failure), own[-1] if own else None, requirement, op=failure.op)
         if failure.error.code in MAY_BE_THE_MACHINE:
             return msgspec.structs.replace(finding, timing=self._soon)

@@ -145,9 +145,7 @@ class Caller:
             # A client that the kit asks something is awake because of that.
             return prompt or (self._calls == calls and not self.transcript.disturbed and self.is_awake_since(mark))
 
-        with self.wait_limits.wait(
-            self.waiter, sentence, within_ms, is_awake=is_awake, is_disturbed=lambda: self.transcript.disturbed
-        ) as wait:
+        with self.wait_limits.wait(self.waiter, sentence, within_ms, is_awake=is_awake) as wait:
             try:
                 yield wait
             except Mismatch:

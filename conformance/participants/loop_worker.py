@@ -75,6 +75,9 @@ CLAIMABLE = tuple(
 )
 """Keys of the jobs that a worker can claim, now or as soon as they are due."""
 
+OTHER = "other"
+REFUSED = "the job is still active"
+WITHOUT_EFFECT = f"{REFUSED}, and nothing that the keys show forbids its end"
 HANDS_OVER = "the worker's loop passes the job to its processor"
 QUIET_MS = 500
 """If nothing was claimed after this time, there was no job; a blocked command shows that earlier."""
@@ -329,8 +332,8 @@ class LoopWorker(WorkerHandle):
         elif not self.redis.exists(f"{loop.job}:lock"):
             code = "missing-lock"
         else:
-            code = "lock-mismatch" if self.redis.string(f"{loop.job}:lock") != loop.name else "other"
-        raise OperationFailed(op, DriverError(message="the job is still active", code=code))
+            code = "lock-mismatch" if self.redis.string(f"{loop.job}:lock") != loop.name else OTHER
+        raise OperationFailed(op, DriverError(message=WITHOUT_EFFECT if code == OTHER else REFUSED, code=code))
 
     def _close(self) -> Nothing:
         """Close without finishing jobs, as a manual worker does."""

@@ -102,7 +102,6 @@ class Wait:
     number: int
     within_ms: int
     is_awake: Callable[[], bool]
-    is_disturbed: Callable[[], bool]
 
     def __post_init__(self) -> None:
         self._started = self.limits.now()
@@ -151,6 +150,7 @@ class WaitLimits:
     """The limits of all waits in one scenario.
 
     `sides`: whether oracle and client take the same steps, so that each wait of the client has a twin on the oracle.
+    `is_disturbed`: whether the kit has disturbed a connection in this scenario.
     """
 
     def __init__(
@@ -158,10 +158,12 @@ class WaitLimits:
         history: WaitHistory | None = None,
         *,
         sides: bool = False,
+        is_disturbed: Callable[[], bool] = lambda: False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.history = history or WaitHistory()
         self._sides = sides
+        self._is_disturbed = is_disturbed
         self.now = now
         self._started: Counter[tuple[Waiter, str]] = Counter()
         self._twins: dict[tuple[str, int], float] = {}
@@ -174,15 +176,13 @@ class WaitLimits:
         within_ms: int,
         *,
         is_awake: Callable[[], bool] = lambda: False,
-        is_disturbed: Callable[[], bool] = lambda: False,
     ) -> Iterator[Wait]:
         """One wait: it holds if the block ends normally, and has run out if the block raises Mismatch.
 
         `is_awake`: whether the client has sent commands since the start of the wait by itself, and waits for none.
-        `is_disturbed`: whether the kit has disturbed its connections.
         """
         self._started[who, sentence] += 1
-        wait = Wait(self, who, sentence, self._started[who, sentence], within_ms, is_awake, is_disturbed)
+        wait = Wait(self, who, sentence, self._started[who, sentence], within_ms, is_awake)
         try:
             yield wait
         except Mismatch:
@@ -212,14 +212,14 @@ class WaitLimits:
             return enough_ms
         if not self.history.is_budget_used:
             return None
-        return max(enough_ms, SLEEP_MS) if wait.is_disturbed() or self.history.was_late else enough_ms
+        return max(enough_ms, SLEEP_MS) if self._is_disturbed() or self.history.was_late else enough_ms
 
     def _enough_of_the_partner_ms(self, wait: Wait) -> float | None:
         if not self.history.is_budget_used:
             return None
         before_ms = self.history.slowest_of_oracle_ms(wait.sentence)
         enough_ms = wait.within_ms / SHARE_OF_DEADLINE if before_ms is None else SLOWER_THAN_ORACLE * before_ms
-        return max(LEAST_MS, enough_ms)
+        return max(SLEEP_MS if self._is_disturbed() else LEAST_MS, enough_ms)
 
     def oracle_ms(self, wait: Wait) -> float | None:
         """The time (ms) until the oracle's wait held; None if it did not."""

@@ -147,14 +147,15 @@ def test_reasons_survive_the_other_language(producer: Participant, consumer: Par
     ],
     ids=["texts", "nested", "keys-of-javascript", "empty-list", "null", "above-32-bits", "15-digits", "pi", "tiny"],
 )
-@scenario("edge.options")
+@scenario("edge.options", "getters.job.options")
 def test_options_hold_any_value(client: Participant, given: Any, stored: Any) -> None:
     """Options go through MessagePack and Lua's JSON: texts stay, numbers keep 14 digits, `[]` becomes `{}`."""
     queue = client.queue()
     queue.add("options", {}, note=given)
     equal(queue.redis.json("1", "opts").get("note"), stored, "the option is stored as Lua writes it")
     seen = queue.job("1")
-    equal(seen and seen.opts.get("note"), stored, "the option is read as it is stored")
+    where = "answer.queue.getJob.job.opts.note"
+    equal(seen and seen.opts.get("note"), stored, "the option is read as it is stored", where=where)
 
 
 # Ids and names.

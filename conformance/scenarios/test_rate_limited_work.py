@@ -23,13 +23,14 @@ from conformance.scenarios.support.steps import (
 
 
 @pytest.mark.parametrize("how", ["complete", "fail"])
-@scenario("ratelimit.fetch-next")
+@scenario("ratelimit.fetch-next", "ratelimit.queue-wide")
 def test_finishing_hands_out_nothing_beyond_the_limit(client: Participant, how: str) -> None:
     """The job is still finished, and there is no event `drained`."""
     queue, worker = client.queue(), client.worker()
     limit_queue(queue, 1)
     fill(queue, 2)
     worker.claim_one()
+    equal(queue.redis.string("limiter"), "1", "the start counts against the limit of the queue", where="limiter")
     following = worker.complete("1", fetch_next=True) if how == "complete" else worker.fail("1", fetch_next=True)
     # The job is finished in the same script, so a refused fetch must not undo it.
     equal(following, None, "no other job comes with the answer")

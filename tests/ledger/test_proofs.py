@@ -53,7 +53,7 @@ def _refused(client: Participant) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "expected"), [(_refuted, "the first job has the id 7: expected 7, got 1"), (_refused, "priority")]
+    ("wrong", "expected"), [(_refuted, 'the first job has the id 7: expected "7", got "1"'), (_refused, "priority")]
 )
 def test_a_refuted_proof_is_noticed(runner: ProofRunner, wrong: object, expected: str) -> None:
     result = runner.run(Proof("add.id.counter", wrong.scenario))  # type: ignore[attr-defined]
