@@ -226,7 +226,7 @@ class Caller:
             self.running_loops.discard(handle or "")
         started = time.perf_counter()
         try:
-            if self._is_own(handle):
+            if self.is_own(handle):
                 try:
                     return self._by_client(op, handle, deadline_ms)
                 except OperationUnanswered:
@@ -245,7 +245,7 @@ class Caller:
         self, handle: str, *, names: set[str], deadline_ms: int, where: Callable[[DriverEvent], bool] | None
     ) -> DriverEvent:
         """See `DriverConnection.wait_event`. If the client has no such object, the event of its twin."""
-        source = self.driver if self._is_own(handle) or self.stand_in is None else self.stand_in
+        source = self.driver if self.is_own(handle) or self.stand_in is None else self.stand_in
         queue = self._queue_of(handle)
 
         def matches(event: DriverEvent) -> bool:
@@ -286,7 +286,7 @@ class Caller:
             self._own.discard(handle)
             raise
         if activity := background_activity(op):
-            (self.performed.own if self._is_own(handle) else self.performed.stand_in).add(activity)
+            (self.performed.own if self.is_own(handle) else self.performed.stand_in).add(activity)
 
     def register(self, role: lifecycle.Role, queue: str, *, processor: str | None = None, **settings: Any) -> str:
         """Give an object a name without opening it: a twin does its operations."""
@@ -307,9 +307,9 @@ class Caller:
 
     def reports_by_itself(self, handle: str) -> bool:
         """Whether a worker sends events of its own."""
-        return not self._is_own(handle) or "worker-events" not in self.driver.ready.lacks
+        return not self.is_own(handle) or "worker-events" not in self.driver.ready.lacks
 
-    def _is_own(self, handle: str | None) -> bool:
+    def is_own(self, handle: str | None) -> bool:
         """Whether the client has this object itself."""
         return handle is None or handle in self._own
 

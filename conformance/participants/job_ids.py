@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from conformance.driver.errors import OperationFailed, OperationUnsupported
+
 NOT_GENERATED = None
 """In place of an id: the user chose it, or the job is not new. The job counts, and its id needs no translation."""
 
@@ -135,11 +137,15 @@ class JobIds:
         """
         with self._lock:
             self._obliterations += 1
+        refused = False
         try:
             yield
+        except (OperationFailed, OperationUnsupported):
+            refused = True
+            raise
         finally:
             # Outside the lock, because it reads Redis.
-            gone = is_gone()
+            gone = not refused and is_gone()
             with self._lock:
                 self._obliterations -= 1
                 if gone and not self._restarted:

@@ -39,7 +39,7 @@ from conformance.participants.expect import Mismatch
 from conformance.participants.handles import WorkerHandle
 from conformance.participants.pending import Pending
 from conformance.participants.redis_view import RedisView
-from conformance.participants.transcript import RecordedCall
+from conformance.participants.transcript import PerformedBy, RecordedCall
 from conformance.protocol.keys import WAITING_CHILDREN
 from conformance.protocol.states import JOB_CONTAINERS
 
@@ -107,6 +107,8 @@ class LoopWorker(WorkerHandle):
         self._chosen, self._options = options, {**options, **STEP_BY_STEP}
         self._loops: list[JobLoop] = []
         self._deciding = threading.Lock()
+        self._by: PerformedBy = "self"
+        """Whose loop does the work."""
         caller.used_loop_workers = True
 
     def call(self, op: Op[Answer], *, deadline_ms: int = 8000) -> Answer:
@@ -128,14 +130,16 @@ class LoopWorker(WorkerHandle):
             # Reports show the loop as it was opened.
             args |= {"queue": self.queue_name, "options": self._chosen}
         self.caller.cancellation.check()
-        self.caller.performed.own.add(name)
         try:
             with self.caller.transcript.unrecorded():
                 answer = emulate()
         except OperationFailed as failure:
-            self.caller.transcript.record(RecordedCall(name, failure.error.code, None, args))
+            self.caller.transcript.record(RecordedCall(name, failure.error.code, None, args, by=self._by))
             raise
-        self.caller.transcript.record(RecordedCall(name, "ok", msgspec.to_builtins(answer), args))
+        finally:
+            performed = self.caller.performed
+            (performed.own if self._by == "self" else performed.stand_in).add(name)
+        self.caller.transcript.record(RecordedCall(name, "ok", msgspec.to_builtins(answer), args, by=self._by))
         return answer
 
     # Claiming.
@@ -144,6 +148,8 @@ class LoopWorker(WorkerHandle):
         # Before the loop opens: a job that it claims at once must not count as active before.
         claim = ClaimWatch(self.caller, self.redis)
         handle = self.caller.open("worker", self.queue_name, processor="ask", **self._options)
+        # A driver may refuse the options of such a loop, and then the oracle's loop does the work.
+        self._by = "self" if self.caller.is_own(handle) else "stand-in"
         # Between two calls it waits for the outcome of a job, and not for a time.
         self.caller.running_loops.discard(handle)
         return self._taken(JobLoop(handle, name, claim.opened), claim)

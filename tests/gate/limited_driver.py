@@ -40,6 +40,8 @@ def limited(server: DriverServer, limits: argparse.Namespace) -> DriverServer:
         _number_otherwise(server, limits.ids)
     if limits.roles is not None:
         _wrap(server, "open", lambda handler: _opening_only(handler, limits.roles))
+    if limits.no_options:
+        _wrap(server, "open", lambda handler: _without_options(handler, limits.no_options))
     if limits.fixed_prefix:
         _wrap(server, "open", lambda handler: _with_arguments(handler, prefix=limits.fixed_prefix))
     _misbehave(server, limits)
@@ -95,6 +97,15 @@ def _opening_only(handler: Handler, roles: Sequence[str]) -> Handler:
     async def handle(name: str | None, args: Json) -> Json | None:
         if args["role"] not in roles:
             raise Unsupported(f"there is no {args['role']}")
+        return await handler(name, args)
+
+    return handle
+
+
+def _without_options(handler: Handler, unknown: Sequence[str]) -> Handler:
+    async def handle(name: str | None, args: Json) -> Json | None:
+        if given := [option for option in unknown if option in (args.get("options") or {})]:
+            raise Unsupported(f"there is no option {given[0]}")
         return await handler(name, args)
 
     return handle
@@ -241,6 +252,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--without", type=_words, default=[], help="operations that it lacks")
     options.add_argument("--capabilities", type=_words, help="all that it declares")
     options.add_argument("--roles", type=_words, help="the only objects that it opens")
+    options.add_argument("--no-options", type=_words, default=[], help="options that no object of it has")
     options.add_argument("--ids", choices=sorted(ID_SCHEMES), help="ids of its own instead of the counter's")
     options.add_argument("--fixed-prefix", default="", help="the only prefix that it knows")
     options.add_argument("--no-worker-events", action="store_true", help="its workers report nothing")

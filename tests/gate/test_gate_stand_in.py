@@ -428,3 +428,10 @@ def test_a_row_about_reading_is_decided_by_the_reader(role: str, undecided: set[
     assignment = {ASSIGNMENT: Assignment(client=(role,), partner=(other,))}
     evidence = tried(vars(is_watched)["scenario"], limited(), **assignment)
     assert said(evidence) == ([], "", frozenset(undecided))
+
+
+def test_what_a_loop_of_the_oracle_does_shows_nothing_about_the_client(limited: LimitedBench) -> None:
+    """The client has loops, and refuses the options with which the kit holds one back."""
+    assert said(tried(completes, limited(*WORKS))) == ([], "", frozenset())
+    replaced = tried(completes, limited(*WORKS, "--no-options", "skipStalledCheck"))
+    assert said(replaced) == ([], "", frozenset({COMPLETE}))
