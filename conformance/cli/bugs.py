@@ -46,7 +46,9 @@ class ProofConfig(msgspec.Struct, frozen=True, kw_only=True):
     sample: Annotated[int | None, Option("Number of caught bugs to draw.", at_least=1)] = None
     seed: Annotated[str, Option("Seed of the sample, such as a date.")] = "0"
     every: Annotated[bool, Option("Every caught bug.", "--all")] = False
-    jobs: Annotated[int | None, Option("Processes of each run; default: cores + 2.", at_least=1)] = None
+    jobs: Annotated[
+        int | None, Option("Processes of each run; default: three for each core, at most 8.", at_least=1)
+    ] = None
 
 
 @bugs.command("list")

@@ -33,7 +33,12 @@ MOST_JOBS = 8
 
 @click.command()
 @configured(RunConfig)
-@click.option("--jobs", type=click.IntRange(1), default=None, help="Processes that run scenarios; default: cores + 2.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=None,
+    help="Processes that run scenarios; default: three for each core, at most 8.",
+)
 @click.option("--require", default="", help="Prerequisites that must not be missing, e.g. docker,java,node.")
 def run(config: RunConfig, jobs: int | None, require: str) -> int:
     """Check a client: a named one, or the driver started by COMMAND (after `--`)."""
@@ -43,8 +48,8 @@ def run(config: RunConfig, jobs: int | None, require: str) -> int:
 
 
 def usual_jobs() -> int:
-    """Two processes more than there are cores: scenarios mostly wait, and those of a failing client even more."""
-    return min((os.cpu_count() or 1) + 2, MOST_JOBS)
+    """Three processes for each core: scenarios mostly wait, and those of a failing client even more."""
+    return min(3 * (os.cpu_count() or 1), MOST_JOBS)
 
 
 def run_gate(config: RunConfig, jobs: int) -> int:

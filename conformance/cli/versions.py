@@ -80,7 +80,9 @@ class ComparisonConfig(msgspec.Struct, frozen=True, kw_only=True):
     format: Annotated[str, Option("Format to print; --out gets all of them.", choices=tuple(VERSION_FORMATS))] = (
         "terminal"
     )
-    jobs: Annotated[int | None, Option("Processes of each run; default: cores + 2.", at_least=1)] = None
+    jobs: Annotated[
+        int | None, Option("Processes of each run; default: three for each core, at most 8.", at_least=1)
+    ] = None
     tier: ChosenTier = "core"
     redis: AnyRedis = ""
     node: NodeProgram = ""
@@ -102,7 +104,9 @@ class AdoptConfig(msgspec.Struct, frozen=True, kw_only=True):
     out: Annotated[str, Option("Folder for the page, the comparison and the runs, which are kept.")] = "adopt-out"
     since: Annotated[str, Option("Release to compare with; default: the newest supported one before it.")] = ""
     select: Annotated[Sequence[str], Option("Glob over requirement ids, areas or scenario ids; repeatable.")] = ()
-    jobs: Annotated[int | None, Option("Processes of each run; default: cores + 2.", at_least=1)] = None
+    jobs: Annotated[
+        int | None, Option("Processes of each run; default: three for each core, at most 8.", at_least=1)
+    ] = None
     tier: ChosenTier = "full"
     redis: AnyRedis = ""
     node: NodeProgram = ""

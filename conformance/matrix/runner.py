@@ -36,7 +36,9 @@ class MatrixConfig(msgspec.Struct, frozen=True, kw_only=True):
     out: Annotated[Path, Option("Folder for the page, the JSON next to it, and the runs, which are kept.")]
     cell: Annotated[Sequence[str], Option("Only this cell: A alone, or A with B; repeatable.", metavar="A[,B]")] = ()
     anew: Annotated[bool, Option("Run finished cells again.")] = False
-    jobs: Annotated[int | None, Option("Processes of each cell; default: cores + 2.", at_least=1)] = None
+    jobs: Annotated[
+        int | None, Option("Processes of each cell; default: three for each core, at most 8.", at_least=1)
+    ] = None
     cell_limit: Annotated[DurationMs, Option("A cell that takes longer is stopped.", positive=True)] = DurationMs(
         1_800_000
     )

@@ -173,24 +173,21 @@ class Caller:
 
     def script_calls_since(self, mark: int, scripts: Collection[str]) -> tuple[CommandRecord, ...]:
         """The calls of these scripts, or of the client's own variants of them, since a mark; empty without a tap."""
-        if self._point.tap is None:
-            return ()
-        names = self._point.tap.recording.names
-        return tuple(call for call in self.sent_since(mark) if names.of(call.digest) in scripts)
+        return self._point.tap.recording.calls(*scripts, after=mark) if self._point.tap else ()
 
     def is_blocked_since(self, mark: int) -> bool:
         """Whether Redis blocks a command that waits for jobs, on a connection that is still open."""
         if self._point.tap is None:
             return False
         now_s, open_now = time.monotonic(), {connection.number for connection in self._point.tap.connections()}
-        return any(sent.connection in open_now and _waits_for_a_job(sent, now_s) for sent in self.sent_since(mark))
+        unanswered = self._point.tap.recording.unanswered(after=mark)
+        return any(sent.connection in open_now and _waits_for_a_job(sent, now_s) for sent in unanswered)
 
     def is_awake_since(self, mark: int) -> bool:
         """Whether the client has gone on sending commands since a mark, and Redis blocks none that waits for jobs."""
         # Commands before the mark, because one of them may be blocked since then.
-        return len(self.sent_since(mark)) >= AWAKE_COMMANDS and not self.is_blocked_since(
-            max(0, mark - RECENT_COMMANDS)
-        )
+        sent = self.sent_so_far() - mark
+        return sent >= AWAKE_COMMANDS and not self.is_blocked_since(max(0, mark - RECENT_COMMANDS))
 
     def check_closed_loops(self) -> None:
         """Raise LoopNotHeldBack if a loop that the kit closed has taken another job nevertheless."""

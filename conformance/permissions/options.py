@@ -37,7 +37,9 @@ class PermissionConfig(msgspec.Struct, frozen=True, kw_only=True):
         bool, Option("Prove, then remove each permission in turn, and drop it if no scenario fails.")
     ] = False
     prefix: Annotated[str, Option("Key prefix in the printed lines.")] = "bull"
-    jobs: Annotated[int | None, Option("Processes of each run; default: cores + 2.", at_least=1)] = None
+    jobs: Annotated[
+        int | None, Option("Processes of each run; default: three for each core, at most 8.", at_least=1)
+    ] = None
     out: Annotated[Path | None, Option("Folder for permissions.acl, permissions.json and the runs.")] = None
 
     def check(self) -> None:

@@ -256,11 +256,17 @@ class Recording:
 
     def commands(self, *, after: int = 0, where: Matching | None = None) -> tuple[CommandRecord, ...]:
         """The commands in the order of their arrival, as they are now."""
+        records = (command.record(self.scripts) for command in self._newer(after))
+        return tuple(record for record in records if where is None or where(record))
+
+    def _newer(self, after: int) -> list[TappedCommand]:
         commands = self._commands[:]  # copied at once, because the loop of the tap appends and drops commands meanwhile
         # Sequences grow, so a search is enough: scenarios poll with `after` near the end of a long list.
-        newer = bisect_right(commands, after, key=lambda command: command.sequence)
-        records = (command.record(self.scripts) for command in commands[newer:])
-        return tuple(record for record in records if where is None or where(record))
+        return commands[bisect_right(commands, after, key=lambda command: command.sequence) :]
+
+    def unanswered(self, *, after: int = 0) -> tuple[CommandRecord, ...]:
+        """The commands without a reply so far; a flood of others costs little."""
+        return tuple(command.record(self.scripts) for command in self._newer(after) if command.answer is None)
 
     def unended_scripts(self, running_s: float) -> tuple[CommandRecord, ...]:
         """The calls of scripts that Redis has killed, or has been running for at least `running_s`."""
@@ -274,9 +280,10 @@ class Recording:
         replies = (command.answer for command in self._commands[:])
         return any(reply is not None and reply.head.startswith(start) for reply in replies)
 
-    def calls(self, script: str, *, after: int = 0) -> tuple[CommandRecord, ...]:
-        """The calls of one script, or of the client's own variant of it."""
-        return self.commands(after=after, where=lambda record: self.names.of(record.digest) == script)
+    def calls(self, *scripts: str, after: int = 0) -> tuple[CommandRecord, ...]:
+        """The calls of these scripts, or of the client's own variants of them; a flood of others costs little."""
+        called = (command for command in self._newer(after) if self.names.of(command.digest) in scripts)
+        return tuple(command.record(self.scripts) for command in called)
 
     def wait_for(self, where: Matching, *, deadline_ms: int, count: int = 1, after: int = 0) -> CommandRecord:
         """Wait until `count` commands match (the condition may include the reply), and return the last of them.
