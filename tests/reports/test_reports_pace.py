@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 
 import pytest
 
 from conformance.options import DurationMs
-from conformance.servers import RedisInstance
+from conformance.servers import RedisInstance, private_server
+from conformance.servers.binary import any_binary
 from reports.distribution import NICENESS, InProcesses
 from reports.options import CheckConfig
 from reports.snapshot.pace import Pace
@@ -161,10 +162,14 @@ def test_a_store_in_use_is_checked_by_a_throttled_process(
     assert ("other clients are using this Redis" in said.err) is (is_in_use and max_rate is None)
 
 
-def test_commands_of_a_reader_are_not_those_of_others(server: RedisInstance, prefix: str) -> None:
-    write(server, prefix, plain_store(prefix))
-    source = RedisSource(redis=server.url, prefix=prefix)
-    with NodeSocket(source.address, server.nodes[0]) as node, server.connect() as client:
+def test_commands_of_a_reader_are_not_those_of_others(prefix: str) -> None:
+    with ExitStack() as stack:
+        # Of its own: the kit looks for endless scripts in those that `open_server` opens.
+        server = stack.enter_context(private_server(any_binary(lambda _line: None), {})).server
+        write(server, prefix, plain_store(prefix))
+        source = RedisSource(redis=server.url, prefix=prefix)
+        node = stack.enter_context(NodeSocket(source.address, server.nodes[0]))
+        client = stack.enter_context(server.connect())
         before = node.commands_of_others()
         check_store(CheckConfig(settle_ms=DurationMs(0)), f"{server.url}#{prefix}")
         after_own = node.commands_of_others()
