@@ -200,7 +200,7 @@ def prepare(
 
 
 def _server(setting: str, announce: Announce) -> AbstractContextManager[RedisInstance]:
-    return open_server(setting or None, announce=announce)
+    return open_server(setting or None, announce=announce, ends_scripts=True)
 
 
 def _program(setting: str, announce: Announce) -> AbstractContextManager[RedisProgram]:

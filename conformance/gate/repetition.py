@@ -14,7 +14,7 @@ import msgspec
 from conformance.environment.starvation import STARVED_MS, Starvation, StarvationRecord, StarvationWatch
 from conformance.findings import Finding
 from conformance.gate.flaky_failures import outcome_text
-from conformance.gate.records import ScenarioRecord, Verdict, worst
+from conformance.gate.records import ScenarioRecord, Verdict
 
 BROKEN_OFF: tuple[Verdict, ...] = ("error", "inconclusive", "changed")
 """Verdicts without findings that a late process can cause."""
@@ -138,7 +138,7 @@ class Series:
         if final.is_open and not (counts and final is last):
             cause = f"{TOO_BUSY}: {final.starved}" if final.starved else f"{final.attempt.doubt}; it {NOT_CONFIRMED}"
             return _without_open_part(record, final, f"{cause}; seen: {_distinct(text for _, text in open_texts)}")
-        return _without_open_warnings(record, final)
+        return record
 
 
 class Repeater:
@@ -195,20 +195,6 @@ def _without_open_part(record: ScenarioRecord, judged: _Judged, reason: str) -> 
     if any(record.requirements[finding.requirement] == "fail" for finding in _counting(record)):
         return msgspec.structs.replace(record, verdict="fail")
     return msgspec.structs.replace(record, verdict="inconclusive", steps=record.steps if kept else [], reason=reason)
-
-
-def _without_open_warnings(record: ScenarioRecord, judged: _Judged) -> ScenarioRecord:
-    """Return the record without warnings that the machine may have caused: their requirements are unchecked."""
-    if not judged.open_findings:
-        return record
-    kept = [finding for finding in record.findings if finding not in judged.open_findings]
-    still = {finding.requirement for finding in kept}
-    open_rows = {finding.requirement for finding in judged.open_findings} - still
-    requirements: dict[str, Verdict] = {
-        name: "unchecked" if name in open_rows else verdict for name, verdict in record.requirements.items()
-    }
-    verdict = worst(verdict for name, verdict in requirements.items() if name not in record.known)
-    return msgspec.structs.replace(record, requirements=requirements, findings=kept, verdict=verdict)
 
 
 def _left_open(record: ScenarioRecord, kept: Iterable[Finding]) -> dict[str, Verdict]:

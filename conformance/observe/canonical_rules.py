@@ -339,15 +339,12 @@ STALLED_CHECK_TTL = CanonicalRule(
 
 
 def _no_traces(snapshot: Snapshot, _: CanonicalContext) -> Snapshot:
-    active = {(row.queue, row.job) for row in snapshot.memberships if row.container == "active"}
-    members = [row for row in snapshot.memberships if row.container != "stalled" or (row.queue, row.job) not in active]
-    return replace(snapshot, markers=(), stalled_checks=(), memberships=tuple(members))
+    return replace(snapshot, markers=(), stalled_checks=())
 
 
 WORKER_TRACES = CanonicalRule(
     name="worker-traces",
     reason="If workers run their own loop, they may take a marker before or after the last claim, and the throttle of "
-    "the stalled check is intermittent, which also marks active jobs; another invariant checks that the marker exists "
-    "while work waits.",
+    "the stalled check is intermittent; another invariant checks that the marker exists while work waits.",
     transform=_no_traces,
 )

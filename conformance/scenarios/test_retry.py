@@ -206,8 +206,8 @@ def test_a_retry_by_hand_resets_the_counters_that_it_names(
     else:
         worker.complete("1")
     queue.retry("1", state, reset_attempts_made=made, reset_attempts_started=started)
-    equal(queue.redis.field("1", "atm"), None if made else "2", "attempts that were made", where="job.atm")
-    equal(queue.redis.field("1", "ats"), None if started else "2", "attempts that were started", where="job.ats")
+    equal(queue.redis.field("1", "atm"), None if made else "2", "attempts that were made")
+    equal(queue.redis.field("1", "ats"), None if started else "2", "attempts that were started")
     worker.claim_one()
     worker.fail("1")
     equal(queue.redis.state("1"), ["wait" if made else "failed"], "only reset attempts are left for another one")

@@ -6,7 +6,7 @@ import random
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -114,39 +114,46 @@ def unlink_matching(client: connection.Client, pattern: str) -> int:
 
 
 @contextmanager
-def open_server(setting: str | None, *, announce: Announce) -> Iterator[RedisInstance]:
+def open_server(setting: str | None, *, announce: Announce, ends_scripts: bool = False) -> Iterator[RedisInstance]:
     """Provide Redis for the duration of the block; a Redis that the kit started ends with it.
 
-    `setting`: see `setting.FORMS`; None and "" use the default of this machine. `announce` gets lines for the user. On
-    a Redis of the user, even an interrupted block leaves no key under the kit's prefixes. Raises UsageProblem for an
-    invalid setting, EnvironmentProblem if there is no usable Redis.
+    `setting`: see `setting.FORMS`; None and "" use the default of this machine. `announce` gets lines for the user.
+    `ends_scripts`: end scripts that keep it busy, which needs a look at it every moment. On a Redis of the user, even an
+    interrupted block leaves no key under the kit's prefixes. Raises UsageProblem for an invalid setting,
+    EnvironmentProblem if there is no usable Redis.
     """
     wanted = parse_setting(setting)
+    # Only for a run: others count the commands that Redis gets.
+    ended: Callable[..., AbstractContextManager[None]] = scripts_ended if ends_scripts else _left_alone
     if isinstance(wanted, RedisUrl):
         # Only for a Redis of the user: one that the kit started ends together with its keys.
         with prefixes.swept(partial(connection.connect, wanted), announce):
             examined = replace(examine(wanted, announce), program=_default_program())
-            with scripts_ended(examined):
+            with ended(examined):
                 yield examined
     elif isinstance(wanted, ContainerImage):
         # Imported here, because it needs the packages of an extra.
         from conformance.servers.container import run_container  # noqa: PLC0415
 
-        with run_container(wanted.image, announce) as address, scripts_ended(address):
+        with run_container(wanted.image, announce) as address, ended(address):
             yield _own(address, f"container {wanted.image}", _default_program())
     elif isinstance(wanted, NewCluster) and wanted.image:
         from conformance.servers.container import container_cluster  # noqa: PLC0415 - as above
 
-        with container_cluster(wanted.image, wanted.masters, announce) as address, scripts_ended(address):
+        with container_cluster(wanted.image, wanted.masters, announce) as address, ended(address):
             yield _own(address, f"cluster of {wanted.masters} containers of {wanted.image}", _default_program())
     elif isinstance(wanted, NewCluster):
         binary = any_binary(announce)
-        with local_cluster(binary, wanted.masters) as address, scripts_ended(address):
+        with local_cluster(binary, wanted.masters) as address, ended(address):
             yield _own(address, f"cluster of {wanted.masters} masters, {binary.source}", binary)
     else:
         binary = chosen_binary(wanted, announce)
-        with local_process(binary) as process, scripts_ended(process.address, process.restart):
+        with local_process(binary) as process, ended(process.address, process.restart):
             yield _own(process.address, binary.source, binary)
+
+
+def _left_alone(*_: object) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 @dataclass(frozen=True)

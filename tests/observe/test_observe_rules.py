@@ -202,15 +202,11 @@ def test_the_busy_queue_is_the_same_under_two_prefixes() -> None:
     assert replace(left, taken_ms=0) == replace(right, taken_ms=0)
 
 
-def test_worker_traces_are_markers_the_throttle_and_marks_of_active_jobs_and_nothing_else() -> None:
+def test_worker_traces_are_markers_and_the_throttle_and_nothing_else() -> None:
     given = busy()
     assert given.markers
     assert given.stalled_checks
-    active = {(row.queue, row.job) for row in given.memberships if row.container == "active"}
-    marks = {row for row in given.memberships if row.container == "stalled" and (row.queue, row.job) in active}
-    assert marks
-    rest = tuple(row for row in given.memberships if row not in marks)
-    assert applied("worker-traces", given) == replace(given, markers=(), stalled_checks=(), memberships=rest)
+    assert applied("worker-traces", given) == replace(given, markers=(), stalled_checks=())
 
 
 DUE = "<timestamp + delay, or later>"
