@@ -209,9 +209,6 @@ def _masked_scheduler(row: Scheduler, labels: Mapping[str, str], raw: Snapshot) 
     number = as_number(row.next)
     label = labels.get(f"repeat:{row.id}:{number:.0f}") if number is not None else None
     due = label.rpartition(":")[2] if label else _unmade_iteration(row, raw)
-    made = any(job.is_iteration and job.fields.get("rjk") == row.id for job in raw.jobs if job.queue == row.queue)
-    if not (due or made or number is None) and number >= PLAUSIBLE_SINCE_MS:
-        due = SOME_TIME
     fields = row.fields
     if fields is not None:
         fields = with_fields(fields, {"offset": _offset_text(fields)})
