@@ -64,7 +64,7 @@ def test_the_next_job_is_signed(client: Participant) -> None:
     queue.add("second")
     worker.claim_one()
     _finish(worker, "complete")
-    equal(queue.redis.field("2", "pb"), "worker-7", "the fetched job is signed", where="job.pb")
+    equal(queue.redis.hash("2").get("pb"), "worker-7", "the fetched job is signed")
 
 
 @scenario("fetch-next.lock-duration")
