@@ -198,7 +198,7 @@ def test_both_keep_to_one_limit(client: Participant, oracle: Participant) -> Non
     between(most_at_once(queue.redis), 2, 3, "at most three jobs were active at any moment, and several were")
 
 
-@scenario("concurrency.queue-wide", "concurrency.goes-on", clock="real")
+@scenario("concurrency.goes-on", clock="real")
 def test_a_worker_of_a_full_queue_goes_on(client: Participant) -> None:
     """A worker that was refused takes the next job as soon as its own is done."""
     queue = client.queue()
