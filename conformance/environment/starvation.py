@@ -131,7 +131,7 @@ class StarvationRecord:
 
     @property
     def worst(self) -> Starvation:
-        """The party with the worst second, whoever took the CPU time."""
+        """The party with the worst second, regardless of which party used the CPU."""
         return max(map(self._of, self.losses), key=lambda starved: starved.worst_second_ms, default=NO_STARVATION)
 
     def explaining(self, timing: Timing) -> Starvation | None:

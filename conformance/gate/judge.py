@@ -261,7 +261,7 @@ class Judge:
     def _is_for_getters(self, finding: Finding) -> bool:
         """Whether only the rows about getters say what a field of a job is, and the client has no getter.
 
-        What a worker works on (`WORKED_ON`) counts against its claim.
+        Values that a worker works on (`WORKED_ON`) count against its claim.
         """
         owner = self.ledger.owner_of(finding.where)
         if owner is None or not owner.id.startswith("getters.job.") or finding.where.endswith(WORKED_ON):

@@ -204,7 +204,7 @@ def _cause(group: Roots, rows: Mapping[str, LevelRow], *, family: str = "") -> C
     verdict = min((_verdict(finding, scenario, rows) for finding, scenario in occurrences), key=CAUSE_VERDICTS.index)
     worst = {root: [met for met in group[root] if _verdict(*met, rows) == verdict] for root in group}
     # The easiest example to reproduce of the root that explains most, because it is the one that people repeat; of
-    # another root if that has only examples that nobody could repeat.
+    # another root if that has only examples that no user can repeat.
     easiest = [(root, *min(met, key=_difficulty)) for root, met in worst.items() if met]
     often = sorted(easiest, key=lambda example: -len(_ids(worst[example[0]])))
     root, finding, example = next((example for example in often if not any(_difficulty(example[1:])[:2])), often[0])

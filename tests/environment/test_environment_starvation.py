@@ -193,7 +193,7 @@ def burner() -> Iterator[psutil.Process]:
 
 
 def test_a_client_that_takes_the_time_itself_excuses_none_of_its_findings(burner: psutil.Process) -> None:
-    """It leaves the oracle's part open, which nobody can judge then."""
+    """It leaves the oracle's part open, which then cannot be judged."""
     with _watch(lambda: time.sleep(0.5), WatchOfRedis, **{CLIENT: burner.pid}) as watch:
         # A slow poll: each look takes CPU time of the kit.
         assert wait_until(lambda: len(watch.seen().own.get(REDIS, ())) >= 3, deadline_s=20, step_s=0.5)

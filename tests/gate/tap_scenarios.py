@@ -60,7 +60,7 @@ def waits_in_vain(client: Participant) -> None:
 
 @scenario(HARMLESS)
 def waits_for_more(client: Participant) -> None:
-    """What only the oracle's queue has."""
+    """The key exists only in the oracle's queue."""
     queue = client.queue()
     client.eventually(lambda: queue.redis.exists("meta"), lambda _: client.role == "oracle", "it holds", within_ms=1500)
 

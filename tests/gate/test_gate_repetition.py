@@ -1,4 +1,4 @@
-"""What a starved machine left open is repeated after all other scenarios; certain findings count on any machine."""
+"""Questions that starvation left open are repeated after all other scenarios; certain findings count anyway."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     deduplication_id: str | LeftOut | None = LEFT_OUT
 
     def __getattribute__(self, name: str) -> Any:
-        """Raise OperationUnanswered for a field that the driver left out: it is no value, and is not compared."""
+        """Raise OperationUnanswered for a field that the driver left out: it is not a value, so it is not compared."""
         value = super().__getattribute__(name)
         if value is UNSET:
             raise OperationUnanswered(f"the field {name} of a job")
