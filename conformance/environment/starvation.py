@@ -87,7 +87,7 @@ class CpuTimes:
         self._used_ms: dict[int, float] = {}
 
     def newly_used_ms(self, pid: int | None) -> float:
-        """What a process and its descendants have used since the last question; 0 at the first one."""
+        """The CPU time (ms) of a process and its descendants since the last call; 0 at the first call."""
         if pid is None:
             return 0.0
         is_known, newly_ms = pid in self._used_ms, 0.0
