@@ -24,7 +24,7 @@ Run = Callable[[str], Future[Any]]
 @pytest.fixture
 def process() -> Iterator[LocalProcess]:
     """A Redis that calls itself busy after a tenth of a second."""
-    with local_process(any_binary(print), settings={"busy-reply-threshold": "100"}) as started:
+    with local_process(any_binary(print), settings={"lua-time-limit": "100"}) as started:
         yield started
         # Ends what a test has left: the thread of the script waits for its reply.
         started.stop()
