@@ -20,8 +20,7 @@ from rich.table import Table
 from benchmarks.sessions import processor_s
 from conformance.environment.prepare import EnvironmentOptions
 from conformance.fuzz.campaign import Campaign, CampaignOptions
-from conformance.fuzz.steps import MODES
-from conformance.fuzz.target import open_target
+from conformance.fuzz.target import MODES, open_target
 
 GOAL = 60.0
 """Steps per second in differential mode on two cores."""

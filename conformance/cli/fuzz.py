@@ -17,12 +17,12 @@ from conformance.environment.clients import client_names, find_toolchain
 from conformance.environment.prepare import announce, client_under_test
 from conformance.fuzz.options import FuzzConfig, ReplayConfig
 from conformance.fuzz.replay import Replay, ReplayedStep, ReplayHeader, ReplayOutcome, read_replay, run_replay
-from conformance.fuzz.steps import step_line
 from conformance.fuzz.target import open_target
 from conformance.pages.terminal import terminal_text
 from conformance.problems import EnvironmentProblem, Undecidable
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers import open_server
+from conformance.steps.shapes import step_line
 from conformance.versions.mixed.replay import is_mixed_replay, read_mixed_replay
 from conformance.versions.mixed.session import MixedSession
 from conformance.versions.mixed.steps import step_text

@@ -20,10 +20,10 @@ from conformance.fuzz.comparison import DifferenceClass, KnownDifferences, StepD
 from conformance.fuzz.execution import SequenceRunner
 from conformance.fuzz.machine import machine_for
 from conformance.fuzz.shrinking import SequenceShrinker, TimeAllowance
-from conformance.fuzz.steps import Step, calls_of
 from conformance.fuzz.strategies.context import GenerationContext, OperationAndState
 from conformance.fuzz.strategies.exploring import CallCombination, PairCoverage, legal_pairs
 from conformance.fuzz.target import FuzzTarget
+from conformance.steps.shapes import Step, calls_of
 
 SEQUENCES_PER_ROUND = 29
 """Hypothesis makes a tenth of a round as simple as possible, which finds little, so rounds are short and many."""

@@ -19,12 +19,12 @@ from conformance.fuzz.comparison import (
     unchanged,
 )
 from conformance.fuzz.keyspace import RedisKeyspace
-from conformance.fuzz.steps import CallStep, ClockStep, CounterStep, FaultStep, OutsideStep, Step
 from conformance.observe.tap.recording import CommandRecord
 from conformance.observe.tap.rules import Cut, Trigger, TriggerPhase
 from conformance.observe.tap.tap import Tap
 from conformance.participants.clock import ParticipantClock
 from conformance.protocol.scripts import BULLMQ_VERSION
+from conformance.steps.shapes import CallStep, ClockStep, CounterStep, FaultStep, OutsideStep, Step
 
 REWIND_AFTER_S, TOO_LATE_S = 1.0, 8.0
 """Redis's clock cannot be stopped, but the passed time can be added to times to live. These are multiples of 10 s,

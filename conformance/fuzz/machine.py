@@ -13,7 +13,6 @@ from conformance.driver.ops import lifecycle
 from conformance.fuzz.comparison import Completion, StepDifference
 from conformance.fuzz.execution import SequenceRunner
 from conformance.fuzz.prediction import SequenceModel
-from conformance.fuzz.steps import CallStep, ClockStep, CounterStep, FaultStep, Step
 from conformance.fuzz.strategies.arguments import Options, favourites
 from conformance.fuzz.strategies.context import MAIN, QUEUE_OF, GenerationContext, OperationAndState
 from conformance.fuzz.strategies.disturbances import counters
@@ -21,6 +20,7 @@ from conformance.fuzz.strategies.exploring import JOB_OPS, CallCombination, comb
 from conformance.fuzz.strategies.families import THEMES, next_steps
 from conformance.fuzz.strategies.vocabulary import Vocabulary, vocabularies
 from conformance.participants.clock import FROZEN_START_MS
+from conformance.steps.shapes import CallStep, ClockStep, CounterStep, FaultStep, Step
 
 Taste: TypeAlias = tuple[Vocabulary, tuple[Options, ...]]
 """The texts and numbers of a sequence, and options of jobs that come again and again in it."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from conformance.environment.prepare import EnvironmentOptions
-from conformance.fuzz.steps import Mode
+from conformance.fuzz.target import Mode
 from conformance.gate.options import ClientName, NodeProgram, OracleVersion, Packages, PartnerClient, SingleRedis
 from conformance.options import DurationMs, Option
 

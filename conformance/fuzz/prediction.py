@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from conformance.fuzz.comparison import Completion
-from conformance.fuzz.steps import NOWHERE, CallStep, ClockStep, CounterStep, FaultStep, Step, addressed
 from conformance.model import Model, ModelCall, NotModelled
 from conformance.observe.tables import Snapshot
 from conformance.protocol.states import STATE_CONTAINERS
+from conformance.steps.shapes import NOWHERE, CallStep, ClockStep, CounterStep, FaultStep, Step, addressed
 
 JobState: TypeAlias = str
 """The container that a job is in (`wait`, `paused`, `active`, ...), or `missing`."""

@@ -11,10 +11,10 @@ from typing import Any, Literal
 import msgspec
 
 from conformance.fuzz.comparison import DifferenceClass, KnownDifferences, StepDifference
-from conformance.fuzz.steps import Mode, Step, as_record, from_record
-from conformance.fuzz.target import FuzzTarget
+from conformance.fuzz.target import FuzzTarget, Mode
 from conformance.pages.text import escaped_surrogates
 from conformance.problems import UsageProblem
+from conformance.steps.shapes import Step, as_record, from_record
 
 FORMAT = 1
 ReplayClock = Literal["frozen", "running"]

@@ -13,9 +13,9 @@ import msgspec
 from conformance.driver.ops import Op, flow, lifecycle, queue
 from conformance.fuzz.comparison import Completion, DifferenceClass, KnownDifferences, StepDifference
 from conformance.fuzz.prediction import SequenceModel
-from conformance.fuzz.steps import Caller, CallStep, ClockStep, CounterStep, FaultStep, Step
 from conformance.fuzz.target import FuzzTarget
 from conformance.participants.clock import FROZEN_START_MS
+from conformance.steps.shapes import Caller, CallStep, ClockStep, CounterStep, FaultStep, Step
 
 PROCESSOR_SHARE = 0.3
 """The share of CPU time that this process must have got before its time counts as used up. On an idle machine it needs

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -20,9 +21,16 @@ from conformance.fuzz.execution import ObservedPair, SequenceRunner, SystemUnder
 from conformance.fuzz.keyspace import RedisKeyspace
 from conformance.fuzz.prediction import SequenceModel
 from conformance.fuzz.setup import FuzzedDrivers, prepare_drivers
-from conformance.fuzz.steps import CallStep, Mode, OutsideStep, addressed
 from conformance.observe.tables import Snapshot
 from conformance.participants.clock import FrozenClock, ParticipantClock, RunningClock
+from conformance.steps.shapes import CallStep, OutsideStep, addressed
+
+Mode: TypeAlias = Literal["differential", "interop", "model"]
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+"""`differential`: the client against the oracle, each on its own prefix. `interop`: client and partner (the oracle, if
+nobody else is named) take turns on one prefix, compared with the oracle alone on another. `model`: the oracle against
+the model."""
 
 # Far above any call on loopback: only a client that hangs or retries for ever exceeds it.
 CALL_DEADLINE_MS = 10_000

@@ -9,9 +9,9 @@ from pathlib import Path
 from conformance.driver.errors import OperationFailed
 from conformance.driver.ops import lifecycle
 from conformance.fuzz.replay import Replay, read_replay
-from conformance.fuzz.steps import NOWHERE, CallStep, ClockStep, CounterStep, FaultStep, Step, addressed, step_line
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
+from conformance.steps.shapes import NOWHERE, CallStep, ClockStep, CounterStep, FaultStep, Step, addressed, step_line
 
 REGRESSIONS = Path(__file__).parent / "regressions"
 

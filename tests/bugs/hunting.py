@@ -18,10 +18,10 @@ from conformance.environment.clients import find_toolchain
 from conformance.environment.drivers import RestartableDriver
 from conformance.fuzz.campaign import Campaign, CampaignOptions
 from conformance.fuzz.setup import FuzzedDrivers
-from conformance.fuzz.steps import step_line
 from conformance.fuzz.target import FuzzTarget
 from conformance.mutants.registry import MUTANTS
 from conformance.servers import RedisInstance, open_server
+from conformance.steps.shapes import step_line
 from conformance.upstream.scripts import load_scripts
 from tests.fuzz.hunting import target_for
 

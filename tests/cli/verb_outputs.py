@@ -22,7 +22,6 @@ from conformance.fuzz.campaign import FuzzFinding
 from conformance.fuzz.comparison import StepDifference
 from conformance.fuzz.replay import Replay, ReplayedStep, ReplayHeader, ReplayOutcome
 from conformance.fuzz.session import _conclude
-from conformance.fuzz.steps import CallStep
 from conformance.gate.reach import Prospect, Reach
 from conformance.ledger.loader import Requirement
 from conformance.matrix.cell_store import StoredCell
@@ -36,6 +35,7 @@ from conformance.report.adoption import render_adoption
 from conformance.report.matrix import Matrix, MatrixCell, render_page
 from conformance.report.mixed import render_mixed_page, render_mixed_text
 from conformance.report.versions import render_version_page, render_version_text
+from conformance.steps.shapes import CallStep
 from conformance.versions.adoption import Adoption
 from conformance.versions.changes import VersionDiff
 from conformance.versions.mixed.record import MixedRecord, Row

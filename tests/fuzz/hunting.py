@@ -21,12 +21,12 @@ from conformance.fuzz.campaign import Campaign, CampaignOptions, FuzzFinding
 from conformance.fuzz.replay import write_replay
 from conformance.fuzz.session import as_replay
 from conformance.fuzz.setup import FuzzedDrivers
-from conformance.fuzz.steps import Mode, step_line
-from conformance.fuzz.target import FuzzTarget
+from conformance.fuzz.target import FuzzTarget, Mode
 from conformance.mutants.matrix import MutantDriver
 from conformance.mutants.registry import MUTANTS, Mutant
 from conformance.reference_impl.scripts.runner import official_scripts
 from conformance.servers import RedisInstance, open_server
+from conformance.steps.shapes import step_line
 
 from .planted import PLANTED
 

@@ -19,11 +19,12 @@ from conformance.fuzz.comparison import KnownDifferences
 from conformance.fuzz.replay import read_replay, run_replay
 from conformance.fuzz.session import FuzzFolder, as_replay
 from conformance.fuzz.shrinking import LONGEST_FACTOR, PROCESSOR_SHARE, TimeAllowance
-from conformance.fuzz.steps import Mode, calls_of
 from conformance.fuzz.strategies.exploring import CallCombination, legal_pairs
+from conformance.fuzz.target import Mode
 from conformance.mutants.damage import Damage
 from conformance.problems import EnvironmentProblem, Problem, UsageProblem
 from conformance.servers import RedisInstance
+from conformance.steps.shapes import calls_of
 
 from .hunting import REPLAYS, hunt, target_for
 from .planted import HEALTHY, PLANTED

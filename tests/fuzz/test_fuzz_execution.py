@@ -15,11 +15,12 @@ from conformance.environment.clients import Launch
 from conformance.fuzz.comparison import Completion
 from conformance.fuzz.execution import ObservedPair, SequenceRunner
 from conformance.fuzz.keyspace import RedisKeyspace
-from conformance.fuzz.steps import CUTTABLE, CallStep, FaultStep, OutsideStep, Step, may_be_cut, opening
+from conformance.fuzz.strategies.disturbances import CUTTABLE, may_be_cut
 from conformance.fuzz.target import FuzzTarget
 from conformance.observe.tap.rules import PHASES, TriggerPhase
 from conformance.participants.clock import FrozenClock
 from conformance.servers import RedisInstance
+from conformance.steps.shapes import CallStep, FaultStep, OutsideStep, Step, opening
 from tests.observe.snapshot_builders import job, snapshot
 
 from .hunting import target_for

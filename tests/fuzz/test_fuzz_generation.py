@@ -20,7 +20,6 @@ from conformance.fuzz.campaign import Campaign, CampaignOptions
 from conformance.fuzz.comparison import KnownDifferences, StepDifference
 from conformance.fuzz.prediction import SequenceModel
 from conformance.fuzz.shrinking import simpler_steps, workers_of_two
-from conformance.fuzz.steps import CallStep, CounterStep, Mode, Step, as_record, from_record, opening
 from conformance.fuzz.strategies.arguments import (
     INEXACT_TEXTS,
     PLAIN_TEXTS,
@@ -37,9 +36,10 @@ from conformance.fuzz.strategies.vocabulary import (
     PRIORITY_COUNTERS,
     SYNTAX,
 )
-from conformance.fuzz.target import FuzzTarget
+from conformance.fuzz.target import FuzzTarget, Mode
 from conformance.model import operations
 from conformance.protocol.versions import SUPPORTED_ORACLES
+from conformance.steps.shapes import CallStep, CounterStep, Step, as_record, from_record, opening
 from conformance.upstream.declarations import read_declarations
 from conformance.upstream.node import find_node
 from conformance.upstream.package import ensure_bullmq

@@ -18,20 +18,7 @@ from conformance.environment.prepare import EnvironmentOptions
 from conformance.fuzz.comparison import DifferenceClass, StepDifference
 from conformance.fuzz.replay import Replay, ReplayHeader, file_name, read_replay, run_replay, write_replay
 from conformance.fuzz.setup import FuzzedDrivers
-from conformance.fuzz.steps import (
-    CallStep,
-    ClockStep,
-    CounterStep,
-    FaultStep,
-    Mode,
-    Step,
-    as_record,
-    calls_of,
-    from_record,
-    opening,
-    step_line,
-)
-from conformance.fuzz.target import FuzzTarget, open_target
+from conformance.fuzz.target import FuzzTarget, Mode, open_target
 from conformance.ledger.loader import load_ledger
 from conformance.mutants.damage import Damage
 from conformance.mutants.matrix import MutantDriver
@@ -42,6 +29,18 @@ from conformance.reference_impl.jobs import options
 from conformance.reference_impl.scripts.runner import official_scripts
 from conformance.scenarios import test_regressions
 from conformance.servers import RedisInstance
+from conformance.steps.shapes import (
+    CallStep,
+    ClockStep,
+    CounterStep,
+    FaultStep,
+    Step,
+    as_record,
+    calls_of,
+    from_record,
+    opening,
+    step_line,
+)
 
 from .hunting import NEWER, REPLAYS, SKEWED, SKEWS, oracle_of_this_machine, target_for
 from .planted import HEALTHY, PLANTED

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from conformance.driver.ops import Op, lifecycle
 from conformance.fuzz.prediction import PredictedQueue, SequenceState
-from conformance.fuzz.steps import Caller, CallStep, Step, opening
 from conformance.fuzz.strategies.arguments import QUEUE_OPTIONS, WORKER_OPTIONS
 from conformance.fuzz.strategies.vocabulary import PLAIN, Vocabulary
+from conformance.steps.shapes import Caller, CallStep, Step, opening
 
 OperationAndState: TypeAlias = tuple[str, str]
 """An operation, and the state of the job (or queue) that it is called on."""

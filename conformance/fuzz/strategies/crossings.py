@@ -14,13 +14,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from conformance.driver.ops import Op, flow, job, queue, worker
-from conformance.fuzz.steps import CallStep, Step
 from conformance.fuzz.strategies import job_steps
 from conformance.fuzz.strategies.arguments import deduplicated
 from conformance.fuzz.strategies.context import MAIN, NO_SUCH_JOB, TOKENS, GenerationContext
 from conformance.fuzz.strategies.queue_steps import adding_parent, scheduling
 from conformance.protocol.keys import DELAYED
 from conformance.protocol.states import WAITING_CONTAINERS
+from conformance.steps.shapes import CallStep, Step
 
 CrossingMaker = Callable[[st.DrawFn, GenerationContext], list[Op[Any]]]
 

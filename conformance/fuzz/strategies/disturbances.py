@@ -7,11 +7,31 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from conformance.driver.ops import queue, worker
-from conformance.fuzz.steps import CallStep, ClockStep, CounterName, CounterStep, FaultStep, Step, may_be_cut
 from conformance.fuzz.strategies import job_steps, queue_steps
 from conformance.fuzz.strategies.context import MAIN, NO_SUCH_JOB, OTHER, TOKENS, GenerationContext
 from conformance.fuzz.strategies.vocabulary import Vocabulary
 from conformance.observe.tap.rules import PHASES
+from conformance.steps.shapes import CallStep, ClockStep, CounterName, CounterStep, FaultStep, Step
+
+CUTTABLE = frozenset(
+    {
+        "queue.add",
+        "queue.pause",
+        "queue.resume",
+        "job.updateData",
+        "job.updateProgress",
+        "job.promote",
+        "job.changeDelay",
+        "job.changePriority",
+        "job.retry",
+        "worker.moveToCompleted",
+        "worker.moveToDelayed",
+        "worker.moveToWait",
+        "worker.extendLock",
+    }
+)
+"""Operations that do all they do in one script. What a claim hands out when its reply is lost, nobody holds: such calls
+(`worker.getNextJob`, `fetch_next`) are left to scenarios and to chaos."""
 
 _FORTY = st.sampled_from(range(40))
 _PHASES = st.sampled_from(PHASES)
@@ -63,6 +83,11 @@ def disturbing(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     if context.breaks_redis and number > 29 and "flow" not in context.opened:
         return [FaultStep("script-flush")]
     return [FaultStep("delete-lock", MAIN, locked[draw(st.integers(0, len(locked) - 1))])]
+
+
+def may_be_cut(step: CallStep) -> bool:
+    """Whether all outcomes of this call are known if its connection breaks."""
+    return step.by == "client" and step.name in CUTTABLE and not getattr(step.op, "fetch_next", False)
 
 
 @st.composite

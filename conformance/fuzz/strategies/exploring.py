@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from conformance.driver.ops import Op, flow, lifecycle, queue, worker
 from conformance.fuzz.prediction import JOB_STATES, MISSING, PredictedQueue
-from conformance.fuzz.steps import CallStep, ClockStep, CounterStep, FaultStep, Step
 from conformance.fuzz.strategies import job_steps, queue_steps
 from conformance.fuzz.strategies.context import MAIN, NO_SUCH_JOB, TOKENS, GenerationContext, OperationAndState
 from conformance.protocol.states import FETCHED_CONTAINERS
+from conformance.steps.shapes import CallStep, ClockStep, CounterStep, FaultStep, Step
 
 NO_OPTION = "-"
 """Stands for a call without any option."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from conformance.fuzz.steps import Step
 from conformance.fuzz.strategies import crossings, disturbances, exploring, job_steps, parents, queue_steps, schedules
 from conformance.fuzz.strategies.context import MAIN, OTHER, GenerationContext
 from conformance.protocol.keys import DELAYED
 from conformance.protocol.states import WAITING_CONTAINERS
+from conformance.steps.shapes import Step
 
 Steps = st.SearchStrategy[list[Step]]
 

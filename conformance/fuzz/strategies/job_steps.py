@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from conformance.driver.ops import Op, job, queue, worker
-from conformance.fuzz.steps import ClockStep, Step
 from conformance.fuzz.strategies.arguments import json_texts
 from conformance.fuzz.strategies.context import MAIN, NO_SUCH_JOB, OTHER, TOKENS, GenerationContext
 from conformance.protocol.states import FETCHED_CONTAINERS
+from conformance.steps.shapes import ClockStep, Step
 
 JobOpMaker = Callable[[st.DrawFn, GenerationContext, str], Op[Any]]
 HeldJobOpMaker = Callable[[st.DrawFn, GenerationContext, str, str], Op[Any]]

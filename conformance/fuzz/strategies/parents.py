@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from conformance.driver.ops import Op, flow, job, queue, worker
-from conformance.fuzz.steps import CallStep, ClockStep, Step
 from conformance.fuzz.strategies.arguments import FAILURES, Options, deduplicated
 from conformance.fuzz.strategies.context import MAIN, TOKENS, GenerationContext
 from conformance.fuzz.strategies.crossings import joined
 from conformance.fuzz.strategies.queue_steps import free_number, parent_in_main
+from conformance.steps.shapes import CallStep, ClockStep, Step
 
 _TOKEN = TOKENS[0]
 _NEXT: Options = {"lifo": True}

@@ -9,7 +9,6 @@ import msgspec
 from hypothesis import strategies as st
 
 from conformance.driver.ops import Op, flow, queue, worker
-from conformance.fuzz.steps import PREFIX, Step, opening
 from conformance.fuzz.strategies.arguments import (
     REFUSED_WORKER_OPTIONS,
     TEMPLATES,
@@ -20,6 +19,7 @@ from conformance.fuzz.strategies.arguments import (
     repeats,
 )
 from conformance.fuzz.strategies.context import MAIN, NO_SUCH_JOB, OTHER, GenerationContext
+from conformance.steps.shapes import PREFIX, Step, opening
 
 QueueOpMaker = Callable[[st.DrawFn, GenerationContext], Op[Any]]
 NO_SUCH_SCHEDULER = "no-such"

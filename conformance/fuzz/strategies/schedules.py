@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from conformance.driver.ops import Op, flow, job, queue, worker
-from conformance.fuzz.steps import CallStep, ClockStep, Step
 from conformance.fuzz.strategies.context import MAIN, TOKENS, GenerationContext
 from conformance.fuzz.strategies.queue_steps import scheduling
+from conformance.steps.shapes import CallStep, ClockStep, Step
 
 _MEANWHILE = st.sampled_from(("due", "due", "due", "change", "promote", "edit", "remake", "remove", "pass", "clean"))
 _AFTER_CLAIM = st.sampled_from(("complete", "complete", "fail", "change", "remove", "stall", "orphan", "hold"))

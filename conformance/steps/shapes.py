@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from conformance.driver.ops import REGISTRY, Op, flow, lifecycle, queue
 from conformance.driver.ops.lifecycle import RedisAddress
 from conformance.observe.tap.rules import TriggerPhase
-
-Mode: TypeAlias = Literal["differential", "interop", "model"]
-
-MODES: tuple[Mode, ...] = get_args(Mode)
-"""`differential`: the client against the oracle, each on its own prefix. `interop`: client and partner (the oracle, if
-nobody else is named) take turns on one prefix, compared with the oracle alone on another. `model`: the oracle against
-the model."""
 
 Caller: TypeAlias = Literal["client", "oracle"]
 Cut: TypeAlias = TriggerPhase | Literal[""]
@@ -32,26 +25,6 @@ PREFIX = "<prefix>"
 
 OWN_ARGUMENTS = frozenset({"prefix", "redis"})
 """Arguments of `open` that every participant has for itself."""
-
-CUTTABLE = frozenset(
-    {
-        "queue.add",
-        "queue.pause",
-        "queue.resume",
-        "job.updateData",
-        "job.updateProgress",
-        "job.promote",
-        "job.changeDelay",
-        "job.changePriority",
-        "job.retry",
-        "worker.moveToCompleted",
-        "worker.moveToDelayed",
-        "worker.moveToWait",
-        "worker.extendLock",
-    }
-)
-"""Operations that do all they do in one script. What a claim hands out when its reply is lost, nobody holds: such calls
-(`worker.getNextJob`, `fetch_next`) are left to scenarios and to chaos."""
 
 
 @dataclass(frozen=True)
@@ -144,11 +117,6 @@ def opening(handle: str, role: lifecycle.Role, queue: str, by: Caller = "client"
 def calls_of(steps: Iterable[Step]) -> int:
     """How many calls there are; making a client object is none."""
     return sum(isinstance(step, CallStep) and not step.opens for step in steps)
-
-
-def may_be_cut(step: CallStep) -> bool:
-    """Whether all outcomes of this call are known if its connection breaks."""
-    return step.by == "client" and step.name in CUTTABLE and not getattr(step.op, "fetch_next", False)
 
 
 def addressed(op: Op[Any], prefix: str, address: RedisAddress) -> Op[Any]:
