@@ -22,7 +22,7 @@ from conformance.pages.terminal import terminal_text
 from conformance.problems import EnvironmentProblem, Undecidable
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers import open_server
-from conformance.steps.shapes import step_line
+from conformance.steps.records import step_line
 from conformance.versions.mixed.replay import is_mixed_replay, read_mixed_replay
 from conformance.versions.mixed.session import MixedSession
 from conformance.versions.mixed.steps import step_text

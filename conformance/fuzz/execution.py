@@ -24,7 +24,7 @@ from conformance.observe.tap.rules import Cut, Trigger, TriggerPhase
 from conformance.observe.tap.tap import Tap
 from conformance.participants.clock import ParticipantClock
 from conformance.protocol.scripts import BULLMQ_VERSION
-from conformance.steps.shapes import CallStep, ClockStep, CounterStep, FaultStep, OutsideStep, Step
+from conformance.steps.shapes import CallStep, ClockStep, FaultStep, OutsideStep, Step
 
 REWIND_AFTER_S, TOO_LATE_S = 1.0, 8.0
 """Redis's clock cannot be stopped, but the passed time can be added to times to live. These are multiples of 10 s,
@@ -172,31 +172,17 @@ class SequenceRunner:
         # Before Redis is changed, because the model has its own copy of the state.
         for system in (self.expected, self.actual):
             system.endure(step)
-        match step:
-            case ClockStep():
-                # Both in the same step: clients' clocks and Redis's times to live must agree.
-                self.clock.pass_ms(step.ms)
-                self.keyspace.age(self.prefixes, step.ms)
-            case CounterStep(job=""):
-                self.keyspace.set_counter(self._keys(step.queue, step.counter), step.value)
-            case CounterStep():
-                self.keyspace.set_field(self._keys(step.queue, step.job), step.counter, step.value)
-            case FaultStep(fault="delete-lock"):
-                self.keyspace.delete(self._keys(step.queue, step.job, "lock"))
-            case FaultStep(fault="wake"):
-                self.keyspace.delete(self._keys(step.queue, "marker"))
-            case FaultStep(fault="script-flush"):
-                self.keyspace.flush_scripts()
-            case FaultStep():
-                self.kill_connections()
-                self._killed = True
-                # Every handle may have to reconnect, so each first call is undecided again.
-                self._completed_since.clear()
+        # Both in the same step: clients' clocks and Redis's times to live must agree.
+        if isinstance(step, ClockStep):
+            self.clock.pass_ms(step.clock_ms)
+        if isinstance(step, FaultStep) and step.fault == "disconnect":
+            self.kill_connections()
+            self._killed = True
+            # Every handle may have to reconnect, so each first call is undecided again.
+            self._completed_since.clear()
+        else:
+            self.keyspace.endure(self.prefixes, step)
         return []
-
-    def _keys(self, *parts: str) -> list[str]:
-        """A key in both systems."""
-        return [":".join((prefix, *parts)) for prefix in self.prefixes]
 
     def _call(self, step: CallStep) -> list[StepDifference]:
         now_ms = self.clock.call_ms()

@@ -13,6 +13,7 @@ from conformance.observe.keyspace import RawKey, assemble
 from conformance.observe.tables import Snapshot, parsed_json
 from conformance.problems import EnvironmentProblem
 from conformance.protocol.keys import glob_escaped
+from conformance.steps.shapes import ClockStep, CounterStep, FaultStep, OutsideStep
 
 # `conformance.observe.reader` walks the key space in three rounds, which is right for any server; a campaign looks at
 # two small corners of one Redis sixty times a second. This script only reads.
@@ -112,10 +113,6 @@ class RedisKeyspace:
             StateDump(prefix, reply) for prefix, reply in zip(prefixes, self._run(self._dump, prefixes), strict=True)
         ]
 
-    def age(self, prefixes: Sequence[str], ms: int) -> None:
-        """Reduce the times to live under the prefixes by this many ms, and delete the keys that expire."""
-        self._run(self._age, prefixes, ms)
-
     def rewind(self, prefixes: Sequence[str], ms: int) -> None:
         """Add the time that has really passed (ms) to all times to live, up to the next multiple of 10 s.
 
@@ -127,21 +124,20 @@ class RedisKeyspace:
         """Remove everything under the prefixes."""
         self._run(self._clear, prefixes)
 
-    def delete(self, keys: Sequence[str]) -> None:
-        """Remove keys, as an expiry would."""
-        self._redis.delete(*keys)
-
-    def set_counter(self, keys: Sequence[str], value: int) -> None:
-        """Give string keys a value."""
-        self._redis.mset(dict.fromkeys(keys, value))
-
-    def set_field(self, keys: Sequence[str], name: str, value: int) -> None:
-        """Give a field a value in those hashes that exist."""
-        self._redis.eval(_SET_FIELD, len(keys), *keys, name, value)
-
-    def flush_scripts(self) -> None:
-        """Make Redis forget all scripts."""
-        self._redis.script_flush()
+    def endure(self, prefixes: Sequence[str], step: OutsideStep) -> None:
+        """Let a step that no client takes happen to the keys under each prefix."""
+        match step:
+            case ClockStep(clock_ms=ms) if ms:
+                self._run(self._age, prefixes, ms)
+            case CounterStep(job=""):
+                self._redis.mset({f"{prefix}:{step.queue}:{step.counter}": step.value for prefix in prefixes})
+            case CounterStep():
+                keys = [f"{prefix}:{step.queue}:{step.job}" for prefix in prefixes]
+                self._redis.eval(_SET_FIELD, len(keys), *keys, step.counter, step.value)
+            case FaultStep(fault="script-flush"):
+                self._redis.script_flush()
+            case FaultStep(lost_key=str(key)) if key:
+                self._redis.delete(*(f"{prefix}:{step.queue}:{key}" for prefix in prefixes))
 
     def _run(self, script: Any, prefixes: Sequence[str], *arguments: Any) -> list[Any]:
         """One round trip; a second one when Redis has forgotten the script."""

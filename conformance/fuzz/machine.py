@@ -134,7 +134,7 @@ class QueueMachine(RuleBasedStateMachine):
     def _update_context(self, step: Step, predicted: Completion | None) -> None:
         """What the generator has to know of a step."""
         if isinstance(step, ClockStep):
-            self.context.now_ms += step.ms
+            self.context.now_ms += step.clock_ms
         elif isinstance(step, CallStep) and isinstance(step.op, lifecycle.Open):
             self.context.opened[step.handle] = step.op.options
         elif isinstance(step, CallStep) and step.handle.startswith("worker") and predicted is not None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from conformance.fuzz.comparison import Completion
-from conformance.model import Model, ModelCall, NotModelled
+from conformance.model import Model, NotModelled
 from conformance.observe.tables import Snapshot
 from conformance.protocol.states import STATE_CONTAINERS
-from conformance.steps.shapes import NOWHERE, CallStep, ClockStep, CounterStep, FaultStep, Step, addressed
+from conformance.steps.shapes import NOWHERE, CallStep, Step, addressed
 
 JobState: TypeAlias = str
 """The container that a job is in (`wait`, `paused`, `active`, ...), or `missing`."""
@@ -80,22 +80,12 @@ class SequenceModel:
         which Redis returns the members of a set.
         """
         self.certain = True
-        match step:
-            case ClockStep():
-                self._model.pass_time(step.ms)
-            case CounterStep():
-                self._model.set_counter(step.queue, step.counter, step.value, step.job)
-            case FaultStep(fault="delete-lock"):
-                self._model.delete_lock(step.queue, step.job)
-            case FaultStep(fault="wake"):
-                self._model.take_markers(step.queue)
-            case FaultStep():
-                self._model.script_flush()
-            case CallStep(cut="before-send"):
-                return Completion("info", code="connection-lost", message="Redis never saw the call")
-            case CallStep():
-                return self._call(step, now_ms)
-        return Completion("ok")
+        if not isinstance(step, CallStep):
+            self._model.endure(step)
+            return Completion("ok")
+        if step.cut == "before-send":
+            return Completion("info", code="connection-lost", message="Redis never saw the call")
+        return self._call(step, now_ms)
 
     def state(self) -> SequenceState:
         """The state after the steps so far."""
@@ -108,7 +98,7 @@ class SequenceModel:
     def _call(self, step: CallStep, now_ms: int) -> Completion | None:
         model = self._model
         try:
-            prediction = model.apply(ModelCall(step.handle, addressed(step.op, model.prefix, NOWHERE)), now_ms)
+            prediction = model.apply(replace(step, op=addressed(step.op, model.prefix, NOWHERE)), now_ms)
         except NotModelled:
             self.certain = False
             return Completion("info", message="the model says nothing about this call")

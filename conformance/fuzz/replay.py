@@ -14,7 +14,8 @@ from conformance.fuzz.comparison import DifferenceClass, KnownDifferences, StepD
 from conformance.fuzz.target import FuzzTarget, Mode
 from conformance.pages.text import escaped_surrogates
 from conformance.problems import UsageProblem
-from conformance.steps.shapes import Step, as_record, from_record
+from conformance.steps.records import as_record, from_record
+from conformance.steps.shapes import Step
 
 FORMAT = 1
 ReplayClock = Literal["frozen", "running"]

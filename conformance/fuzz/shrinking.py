@@ -151,7 +151,7 @@ def without(steps: Sequence[Step], left_out: frozenset[int]) -> list[Step]:
         rest.append(renamed)
         new_ids.update(zip(before, _job_ids(model.follow(renamed, now_ms)), strict=False))
         # The model needs the clock of each step: it decides which jobs are due.
-        now_ms += renamed.ms if isinstance(renamed, ClockStep) else 0
+        now_ms += renamed.clock_ms if isinstance(renamed, ClockStep) else 0
     return rest
 
 
@@ -160,7 +160,7 @@ def _with_ids(steps: Sequence[Step]) -> Iterator[tuple[Step, list[str]]]:
     model, now_ms = SequenceModel(), FROZEN_START_MS
     for step in steps:
         yield step, _job_ids(model.follow(step, now_ms))
-        now_ms += step.ms if isinstance(step, ClockStep) else 0
+        now_ms += step.clock_ms if isinstance(step, ClockStep) else 0
 
 
 def _job_ids(completion: Completion | None) -> list[str]:

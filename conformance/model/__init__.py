@@ -5,12 +5,11 @@ Start with `order.py`, `adding.py`, `claiming.py` and `finishing.py`; `state.py`
 
 from conformance.model import agreement, operations
 from conformance.model.agreement import NameTranslation
-from conformance.model.calls import ModelCall, ModelHandle, NotModelled, Prediction
+from conformance.model.calls import ModelHandle, NotModelled, Prediction
 from conformance.model.model import Model
 
 __all__ = [
     "Model",
-    "ModelCall",
     "ModelHandle",
     "NameTranslation",
     "NotModelled",

@@ -1,4 +1,4 @@
-"""Inputs and outputs of the model: calls, predictions, and the reasons for failed calls."""
+"""Outputs of the model and what its handles remember: predictions, and the reasons for failed calls."""
 
 from __future__ import annotations
 
@@ -7,22 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
 from conformance.driver.errors import DriverErrorCode as DriverCode
-from conformance.driver.ops import Op
 from conformance.observe.tables import Event
 from conformance.protocol.scripts import DRIVER_CODES, ErrorCode
-
-
-@dataclass(frozen=True, slots=True)
-class ModelCall:
-    """One operation of the driver protocol on one handle."""
-
-    handle: str | None
-    op: Op[Any]
-
-    @property
-    def name(self) -> str:
-        """The operation's name in the protocol, for example `queue.add`."""
-        return type(self.op).op
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

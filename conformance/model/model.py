@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from conformance.driver.ops import Op, lifecycle
-from conformance.model.calls import CallFailure, ModelCall, ModelHandle, NotModelled, Prediction
+from conformance.model.calls import CallFailure, ModelHandle, NotModelled, Prediction
 from conformance.model.dispatch import CallContext
 from conformance.model.getters import state_of
 from conformance.model.lifecycle import open_handle
@@ -32,6 +32,7 @@ from conformance.observe.tables import (
     Snapshot,
 )
 from conformance.protocol.states import LIST_CONTAINERS, QUEUE_KEYS, ZSET_CONTAINERS
+from conformance.steps.shapes import CallStep, ClockStep, CounterStep, FaultStep, OutsideStep
 
 MISSING = "missing"
 """The state of a job of which nothing is there."""
@@ -152,7 +153,7 @@ def _metrics(queue: QueueState) -> Iterator[Metrics]:
 class Model:
     """Everything under one key prefix, as real BullMQ 5.62.0 on Node would leave it.
 
-    The client's clock comes with each call; the server's clock, which only times to live obey, moves by `pass_time`.
+    The client's clock comes with each call; the server's clock, which only times to live obey, moves by `endure`.
     """
 
     def __init__(self) -> None:
@@ -163,7 +164,7 @@ class Model:
         """The prefix of the model's keys; options with a qualified queue (`parent.queue`) start with it."""
         return self._state.prefix
 
-    def apply(self, call: ModelCall, now_ms: int) -> Prediction:
+    def apply(self, call: CallStep, now_ms: int) -> Prediction:
         """Carry out a call at this time of the client's clock (Unix ms).
 
         A call that fails may still have changed something. Raises NotModelled for what the model says nothing about;
@@ -185,7 +186,7 @@ class Model:
             raise
         return self._prediction(call, value=msgspec.to_builtins(value))
 
-    def is_determined(self, call: ModelCall, now_ms: int) -> bool:
+    def is_determined(self, call: CallStep, now_ms: int) -> bool:
         """Whether the model knows this call, and its outcome does not depend on the order of members of a set."""
         try:
             return self.copy().apply(call, now_ms).determined
@@ -198,34 +199,27 @@ class Model:
         duplicate._state = self._state.copy()
         return duplicate
 
-    def pass_time(self, duration_ms: int) -> None:
-        """Let the server's clock go on (ms): locks, rate windows, deduplication and the stalled check run out."""
-        self._state.pass_time(duration_ms)
-
-    # Events other than calls.
-
-    def delete_lock(self, queue: str, job: str) -> None:
-        """The lock of a job expires, or is evicted."""
-        self._state.queue(queue).locks.pop(job, None)
-
-    def set_counter(self, queue: str, counter: Literal["id", "pc", "atm"], value: int, job: str = "") -> None:
-        """Years of use have brought a counter of the queue, or of a job if there is one, to this value."""
-        home = self._state.queue(queue)
-        match counter:
-            case "id":
-                home.id_counter = value
-            case "pc":
-                home.priority_counter = value
-            case "atm" if home.jobs.get(job):
-                home.hash(job)["atm"] = str(value)
-
-    def take_markers(self, queue: str) -> None:
-        """Idle workers wake up, and have taken all wake-up markers of the queue."""
-        self._state.queue(queue).marker.clear()
-
-    def script_flush(self) -> None:
-        """Redis forgets the scripts. Clients send them again, which only flow producers notice."""
-        self._state.scripts.clear()
+    def endure(self, step: OutsideStep) -> None:
+        """Let a step that no client takes happen. Of the clock, only the server's goes on."""
+        state = self._state
+        match step:
+            case ClockStep():
+                state.pass_time(step.clock_ms)
+            case FaultStep(fault="delete-lock"):
+                state.queue(step.queue).locks.pop(step.job, None)
+            case FaultStep(fault="wake"):
+                state.queue(step.queue).marker.clear()
+            case FaultStep(fault="delete-stalled-check"):
+                state.queue(step.queue).stalled_check = None
+            case FaultStep():
+                # Clients send the scripts again, which only flow producers notice.
+                state.scripts.clear()
+            case CounterStep(counter="id"):
+                state.queue(step.queue).id_counter = step.value
+            case CounterStep(counter="pc"):
+                state.queue(step.queue).priority_counter = step.value
+            case CounterStep() if state.queue(step.queue).jobs.get(step.job):
+                state.queue(step.queue).hash(step.job)["atm"] = str(step.value)
 
     # The state.
 
@@ -293,14 +287,14 @@ class Model:
         taken = {*self._state.queue(queue).jobs, *QUEUE_KEYS}
         return next(name for number in range(len(taken) + 1) if (name := f"custom-{number}") not in taken)
 
-    def _carry_out(self, call: ModelCall, now_ms: int) -> object:
+    def _carry_out(self, call: CallStep, now_ms: int) -> object:
         op = call.op
         if isinstance(op, lifecycle.Open):
             return open_handle(self._state, call.handle, op)
         if isinstance(op, lifecycle.Reset):
             self._state.handles.clear()
             return None
-        handle = self._state.handles.get(call.handle or "")
+        handle = self._state.handles.get(call.handle)
         carry_out = function_for(op)
         if carry_out is None:
             raise NotModelled(f"the operation {call.name}")
@@ -308,7 +302,7 @@ class Model:
             raise CallFailure("invalid-argument", "no such handle, or not for this operation")
         return carry_out(CallContext(self._state, handle, now_ms), op)
 
-    def _prediction(self, call: ModelCall, *, value: object = None, code: str | None = None) -> Prediction:
+    def _prediction(self, call: CallStep, *, value: object = None, code: str | None = None) -> Prediction:
         state = self._state
         return Prediction(
             op=call.name,

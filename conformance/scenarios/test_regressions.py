@@ -11,7 +11,8 @@ from conformance.driver.ops import lifecycle
 from conformance.fuzz.replay import Replay, read_replay
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.steps.shapes import NOWHERE, CallStep, ClockStep, CounterStep, FaultStep, Step, addressed, step_line
+from conformance.steps.records import step_line
+from conformance.steps.shapes import NOWHERE, CallStep, ClockStep, CounterStep, FaultStep, Step, addressed
 
 REGRESSIONS = Path(__file__).parent / "regressions"
 
@@ -30,17 +31,15 @@ def _scenario_of(replay: Replay) -> Callable[[Participant], None]:
 
 def _run_step(client: Participant, step: Step, handles: dict[str, str]) -> None:
     match step:
-        case ClockStep(ms):
-            client.pass_time(ms)
+        case ClockStep(clock_ms):
+            client.pass_time(clock_ms)
         case CounterStep(job=""):
             client.redis(step.queue).set_string(step.counter, str(step.value))
         case CounterStep():
             if client.redis(step.queue).exists(step.job):
                 client.redis(step.queue).set_field(step.job, step.counter, str(step.value))
-        case FaultStep(fault="delete-lock"):
-            client.redis(step.queue).delete(f"{step.job}:lock")
-        case FaultStep(fault="wake"):
-            client.redis(step.queue).delete("marker")
+        case FaultStep(lost_key=str(key)) if key:
+            client.redis(step.queue).delete(key)
         case FaultStep(fault="disconnect"):
             client.tap.disconnect()
         case CallStep(op=lifecycle.Open() as op):

@@ -1,4 +1,4 @@
-"""The steps of a sequence: calls, steps of the clock, faults, counters; one step is one line of a replay file."""
+"""Steps as values: calls, steps of the clock, faults, counters; and what only a run with any answers can decide."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from conformance.driver.ops import REGISTRY, Op, flow, lifecycle, queue
+from conformance.driver.ops import Op, flow, lifecycle, queue
 from conformance.driver.ops.lifecycle import RedisAddress
-from conformance.observe.tap.rules import TriggerPhase
 
 Caller: TypeAlias = Literal["client", "oracle"]
-Cut: TypeAlias = TriggerPhase | Literal[""]
-FaultName: TypeAlias = Literal["delete-lock", "wake", "script-flush", "disconnect"]
+Cut: TypeAlias = Literal["", "before-send", "after-execute", "mid-reply"]
+FaultName: TypeAlias = Literal["delete-lock", "wake", "delete-stalled-check", "script-flush", "disconnect"]
 CounterName: TypeAlias = Literal["id", "pc", "atm"]
+Ending: TypeAlias = Literal["complete", "fail"]
 
 NOWHERE = RedisAddress(mode="standalone", nodes=[])
 """The address in the `open` of a step: each participant fills in its own, and its own prefix."""
@@ -23,8 +23,8 @@ NOWHERE = RedisAddress(mode="standalone", nodes=[])
 PREFIX = "<prefix>"
 """Stands in a step for the participant's own prefix."""
 
-OWN_ARGUMENTS = frozenset({"prefix", "redis"})
-"""Arguments of `open` that every participant has for itself."""
+HELD = "@"
+"""Before the name of a worker: stands in a step for the id of the job that it holds."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class CallStep:
 class ClockStep:
     """Time passes: the clocks of both clients, and the times to live in Redis (ms)."""
 
-    ms: int
+    clock_ms: int
 
     @property
     def name(self) -> str:
@@ -68,8 +68,8 @@ class FaultStep:
     """A disturbance of Redis or of the connections, the same for both systems.
 
     `delete-lock`: the lock of `job` expires. `wake`: an idle worker wakes up, which takes the markers of `queue`.
-    `script-flush`: Redis forgets all scripts. `disconnect`: the connections of both clients are cut while nothing is
-    under way.
+    `delete-stalled-check`: the time in which `queue` allows one stalled check is over. `script-flush`: Redis forgets
+    all scripts. `disconnect`: the connections of both clients are cut while nothing is under way.
     """
 
     fault: FaultName
@@ -80,6 +80,12 @@ class FaultStep:
     def name(self) -> str:
         """Its name in coverage and findings."""
         return f"fault.{self.fault}"
+
+    @property
+    def lost_key(self) -> str:
+        """The key of the queue that is gone afterwards; empty if it is none."""
+        keys = {"delete-lock": f"{self.job}:lock", "wake": "marker", "delete-stalled-check": "stalled-check"}
+        return keys.get(self.fault, "")
 
 
 @dataclass(frozen=True)
@@ -101,10 +107,31 @@ class CounterStep:
         return f"counter.{self.counter}"
 
 
+@dataclass(frozen=True)
+class DrainStep:
+    """These workers take and end in turns what they get, while minutes pass."""
+
+    drain: tuple[str, ...]
+    outcome: Ending = "complete"
+
+
+@dataclass(frozen=True)
+class WaitStep:
+    """Wait until this number of jobs are finished, or until the event reader `on` delivers `event`."""
+
+    finished: int = 0
+    event: str = ""
+    on: str = ""
+
+
 OutsideStep: TypeAlias = ClockStep | FaultStep | CounterStep
 """A step that no client takes."""
 
 Step: TypeAlias = CallStep | OutsideStep
+"""A step whose effect is known before it is taken."""
+
+FeatureStep: TypeAlias = Step | DrainStep | WaitStep
+"""Also one that depends on what clients do."""
 
 
 def opening(handle: str, role: lifecycle.Role, queue: str, by: Caller = "client", **options: Any) -> CallStep:
@@ -140,71 +167,3 @@ def _with_prefix(opts: dict[str, Any], prefix: str) -> dict[str, Any]:
     if not isinstance(parent, dict):
         return opts
     return {**opts, "parent": {**parent, "queue": str(parent.get("queue", "")).replace(PREFIX, prefix)}}
-
-
-def step_line(step: Step) -> str:
-    """A step in one line, for people."""
-    if isinstance(step, ClockStep):
-        return f"{step.ms} ms pass"
-    if isinstance(step, FaultStep):
-        return " ".join(filter(None, (step.fault, step.queue, step.job)))
-    if isinstance(step, CounterStep):
-        return f"{' '.join(filter(None, (step.counter, 'of', step.queue, step.job)))} is {step.value}"
-    arguments = ", ".join(
-        f"{name}={msgspec.json.encode(value).decode()}" for name, value in _arguments(step.op).items()
-    )
-    who = " (its partner)" if step.by == "oracle" else ""
-    cut = f", cut {step.cut}" if step.cut else ""
-    return f"{step.handle}{who}: {step.name}({arguments}){cut}"
-
-
-def as_record(step: Step) -> dict[str, Any]:
-    """A step as JSON values; arguments at their defaults are left out."""
-    if isinstance(step, ClockStep):
-        return {"clock_ms": step.ms}
-    if isinstance(step, FaultStep):
-        return {"fault": step.fault} | {key: value for key in ("queue", "job") if (value := getattr(step, key))}
-    if isinstance(step, CounterStep):
-        job = {"job": step.job} if step.job else {}
-        return {"counter": step.counter, "queue": step.queue, **job, "value": step.value}
-    record: dict[str, Any] = {"call": step.name, "on": step.handle}
-    if step.by != "client":
-        record["by"] = step.by
-    if step.cut:
-        record["cut"] = step.cut
-    return record | {"args": _arguments(step.op)}
-
-
-def from_record(record: dict[str, Any]) -> Step:
-    """The step of a record. Raises ValueError (or its subclass msgspec.ValidationError) if the record is invalid."""
-    if "clock_ms" in record:
-        return ClockStep(msgspec.convert(record["clock_ms"], int))
-    if "fault" in record:
-        return msgspec.convert({key: record[key] for key in ("fault", "queue", "job") if key in record}, FaultStep)
-    if "counter" in record:
-        named = {key: record[key] for key in ("counter", "queue", "job", "value") if key in record}
-        return msgspec.convert(named, CounterStep)
-    if record.get("call") not in REGISTRY:
-        raise ValueError(f"it is not a call, clock_ms, fault or counter that this kit knows: {sorted(record)}")
-    arguments = dict(record.get("args", {}))
-    if record["call"] == "open":
-        arguments |= {"prefix": "", "redis": NOWHERE}
-    op = msgspec.convert(arguments, REGISTRY[record["call"]], from_attributes=True)
-    handle, by = msgspec.convert(record.get("on", ""), str), msgspec.convert(record.get("by", "client"), Caller)
-    return CallStep(handle, op, by, msgspec.convert(record.get("cut", ""), Cut))
-
-
-def _arguments(op: Op[Any]) -> dict[str, Any]:
-    values: dict[str, Any] = msgspec.to_builtins(op)
-    required = {field.name for field in msgspec.structs.fields(op) if field.required}
-    defaults = {field.name: _default_of(field) for field in msgspec.structs.fields(op) if not field.required}
-    kept = {name: value for name, value in values.items() if name in required or value != defaults[name]}
-    return {
-        name: value for name, value in kept.items() if not (isinstance(op, lifecycle.Open) and name in OWN_ARGUMENTS)
-    }
-
-
-def _default_of(field: msgspec.structs.FieldInfo) -> Any:
-    if field.default_factory is not msgspec.NODEFAULT:
-        return field.default_factory()
-    return field.default

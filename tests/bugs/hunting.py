@@ -21,7 +21,7 @@ from conformance.fuzz.setup import FuzzedDrivers
 from conformance.fuzz.target import FuzzTarget
 from conformance.mutants.registry import MUTANTS
 from conformance.servers import RedisInstance, open_server
-from conformance.steps.shapes import step_line
+from conformance.steps.records import step_line
 from conformance.upstream.scripts import load_scripts
 from tests.fuzz.hunting import target_for
 

@@ -26,7 +26,7 @@ from conformance.mutants.matrix import MutantDriver
 from conformance.mutants.registry import MUTANTS, Mutant
 from conformance.reference_impl.scripts.runner import official_scripts
 from conformance.servers import RedisInstance, open_server
-from conformance.steps.shapes import step_line
+from conformance.steps.records import step_line
 
 from .planted import PLANTED
 

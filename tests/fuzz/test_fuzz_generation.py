@@ -39,7 +39,8 @@ from conformance.fuzz.strategies.vocabulary import (
 from conformance.fuzz.target import FuzzTarget, Mode
 from conformance.model import operations
 from conformance.protocol.versions import SUPPORTED_ORACLES
-from conformance.steps.shapes import CallStep, CounterStep, Step, as_record, from_record, opening
+from conformance.steps.records import as_record, from_record
+from conformance.steps.shapes import CallStep, CounterStep, Step, opening
 from conformance.upstream.declarations import read_declarations
 from conformance.upstream.node import find_node
 from conformance.upstream.package import ensure_bullmq

@@ -29,18 +29,8 @@ from conformance.reference_impl.jobs import options
 from conformance.reference_impl.scripts.runner import official_scripts
 from conformance.scenarios import test_regressions
 from conformance.servers import RedisInstance
-from conformance.steps.shapes import (
-    CallStep,
-    ClockStep,
-    CounterStep,
-    FaultStep,
-    Step,
-    as_record,
-    calls_of,
-    from_record,
-    opening,
-    step_line,
-)
+from conformance.steps.records import as_record, from_record, step_line
+from conformance.steps.shapes import CallStep, ClockStep, CounterStep, FaultStep, Step, calls_of, opening
 
 from .hunting import NEWER, REPLAYS, SKEWED, SKEWS, oracle_of_this_machine, target_for
 from .planted import HEALTHY, PLANTED
@@ -163,7 +153,8 @@ def test_a_difference_in_bytes_that_are_not_utf_8_is_written(tmp_path: Path) -> 
         ('{"replay":1,"surprise":2}\n', "line 1: it is not a header"),
         ("HEADER\n{\n", "line 2:"),
         ('HEADER\n{"clock_ms":1}\n[]\n', "line 3: a line is one JSON object"),
-        ('HEADER\n{"call":"queue.fly"}\n', "line 2: it is not a call"),
+        ('HEADER\n{"call":"queue.fly"}\n', "line 2: unknown step: {'call': 'queue.fly'}"),
+        ('HEADER\n{"drain":["w"]}\n', "line 2: only a feature of `versions mixed` has this step: w complete jobs"),
         ('HEADER\n{"clock_ms":1,"differs":[{"where":5,"kind":"x"}]}\n', "line 2:"),
         ('HEADER\n{"clock_ms":1,"differs":7}\n', "line 2:"),
     ],

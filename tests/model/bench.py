@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -11,46 +11,18 @@ import msgspec
 from conformance.driver.connection import DriverConnection
 from conformance.driver.errors import OperationFailed, OperationIndeterminate
 from conformance.driver.ops import lifecycle, queue
-from conformance.driver.ops.lifecycle import RedisAddress
-from conformance.model import Model, ModelCall, NameTranslation, Prediction, agreement
+from conformance.fuzz.keyspace import RedisKeyspace
+from conformance.model import Model, NameTranslation, Prediction, agreement
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
 from conformance.servers import RedisInstance
+from conformance.steps.records import step_line
+from conformance.steps.shapes import CallStep, ClockStep, OutsideStep, Step
 
 START_MS = 1_700_000_000_000
 EVENTUAL = (queue.GetWorkers, queue.GetWorkersCount)
 """Operations whose answers follow connections, which come and go by themselves."""
 EVENTUALLY_SECONDS = 3
-
-
-@dataclass(frozen=True)
-class PassTime:
-    """The server's clock goes on by this much (ms)."""
-
-    duration_ms: int
-
-
-@dataclass(frozen=True)
-class DeleteLock:
-    """A lock is gone."""
-
-    queue: str
-    job: str
-
-
-@dataclass(frozen=True)
-class TakeMarkers:
-    """Idle workers have woken up, and taken the markers."""
-
-    queue: str
-
-
-@dataclass(frozen=True)
-class FlushScripts:
-    """Redis forgets its scripts."""
-
-
-Step = ModelCall | PassTime | DeleteLock | TakeMarkers | FlushScripts
 
 
 @dataclass
@@ -61,9 +33,7 @@ class Disagreement(Exception):
     findings: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        steps = [
-            f"{number:3} at {now_ms - START_MS:+}: {_shown(step)}" for number, (now_ms, step) in enumerate(self.history)
-        ]
+        steps = [f"at {now_ms - START_MS:+}: {step_line(step)}" for now_ms, step in self.history]
         return "\n".join([*steps, *(f"  ! {finding}" for finding in self.findings)])
 
 
@@ -86,7 +56,7 @@ class Bench:
         self.history.append((self.now_ms, step))
         findings: list[str] = []
         value = None
-        if isinstance(step, ModelCall):
+        if isinstance(step, CallStep):
             prediction = self.model.apply(step, self.now_ms)
             value = prediction.value
             findings += self._compare_answer(step, prediction)
@@ -126,7 +96,7 @@ class Bench:
         self._driver.call(lifecycle.Reset(), deadline_ms=15_000)
         self._server.remove_prefix(self.prefix)
 
-    def _compare_answer(self, call: ModelCall, prediction: Prediction) -> list[str]:
+    def _compare_answer(self, call: CallStep, prediction: Prediction) -> list[str]:
         """The differences. Redis notices a little later than the client that a connection is closed."""
         deadline = time.monotonic() + EVENTUALLY_SECONDS
         while True:
@@ -135,7 +105,7 @@ class Bench:
                 return found
             time.sleep(0.01)
 
-    def _ask(self, call: ModelCall, predicted: Any) -> tuple[str, Any, str | None]:
+    def _ask(self, call: CallStep, predicted: Any) -> tuple[str, Any, str | None]:
         op = self._names.outward(call.op)
         if isinstance(op, lifecycle.Open):
             op = msgspec.structs.replace(op, redis=self._address, prefix=self.prefix)
@@ -149,45 +119,10 @@ class Bench:
         self._names.learn(predicted, value)
         return "ok", value, None
 
-    def _disturb(self, step: Step) -> None:
-        if isinstance(step, PassTime):
-            self._pass_time(step.duration_ms)
-            self.model.pass_time(step.duration_ms)
-        elif isinstance(step, DeleteLock):
-            self._redis.delete(self._key(step.queue, f"{self._names.outward_id(step.job)}:lock"))
-            self.model.delete_lock(step.queue, step.job)
-        elif isinstance(step, TakeMarkers):
-            self._redis.delete(self._key(step.queue, "marker"))
-            self.model.take_markers(step.queue)
-        else:
-            self._redis.script_flush()
-            self.model.script_flush()
-
-    def _pass_time(self, duration_ms: int) -> None:
-        for key in self._redis.scan_iter(match=f"{self.prefix}:*", count=1000):
-            left = self._redis.pttl(key)
-            if 0 <= left <= duration_ms:
-                self._redis.delete(key)
-            elif left > 0:
-                self._redis.pexpire(key, left - duration_ms)
-
-
-NOWHERE = RedisAddress(mode="standalone", nodes=[])
-"""In place of the real address, which the oracle's side fills in."""
-
-
-def opening(role: lifecycle.Role, name: str, options: dict[str, Any] | None = None) -> lifecycle.Open:
-    """The opening of a handle; workers are manual."""
-    processor: lifecycle.Processor | None = "manual" if role == "worker" else None
-    return lifecycle.Open(role=role, queue=name, prefix="", redis=NOWHERE, processor=processor, options=options or {})
-
-
-def _shown(step: Step) -> str:
-    if not isinstance(step, ModelCall):
-        return str(step)
-    arguments = {
-        name: value
-        for name, value in msgspec.to_builtins(step.op).items()
-        if value not in (None, {}, []) and name not in {"redis", "prefix"}
-    }
-    return f"{step.handle}.{step.name} {arguments}"
+    def _disturb(self, step: OutsideStep) -> None:
+        self.model.endure(step)
+        if isinstance(step, ClockStep):
+            self.now_ms += step.clock_ms
+        elif step.job:
+            step = replace(step, job=self._names.outward_id(step.job))
+        RedisKeyspace(self._redis).endure([self.prefix], step)

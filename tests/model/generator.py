@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from conformance.driver.ops import queue
-from conformance.model import Model, ModelCall
-
-from .bench import Step, opening
+from conformance.model import Model
+from conformance.steps.shapes import CallStep, Step, opening
 
 QUEUES = ("q", "r")
 CLOCK_STEPS = (0, 0, 0, 1, 7, 100, 1_000, 10_000, 61_000, 200_000)
@@ -57,21 +56,21 @@ class Generator:
         self.rng: random.Random = random.Random(seed)
         self.opened = 0
 
-    def opening(self) -> list[ModelCall]:
+    def opening(self) -> list[CallStep]:
         """The handles that every sequence starts with."""
         return [
-            ModelCall("q1", opening("queue", "q")),
-            ModelCall("r1", opening("queue", "r", {"defaultJobOptions": {"attempts": 2, "removeOnComplete": 2}})),
-            ModelCall("w1", opening("worker", "q", self.rng.choice(WORKER_OPTIONS))),
-            ModelCall("w2", opening("worker", "q", self.rng.choice(WORKER_OPTIONS))),
-            ModelCall("w3", opening("worker", "r", self.rng.choice(WORKER_OPTIONS))),
-            ModelCall("f1", opening("flow", "")),
+            opening("q1", "queue", "q"),
+            opening("r1", "queue", "r", defaultJobOptions={"attempts": 2, "removeOnComplete": 2}),
+            opening("w1", "worker", "q", **self.rng.choice(WORKER_OPTIONS)),
+            opening("w2", "worker", "q", **self.rng.choice(WORKER_OPTIONS)),
+            opening("w3", "worker", "r", **self.rng.choice(WORKER_OPTIONS)),
+            opening("f1", "flow", ""),
         ]
 
-    def first_steps(self, model: Model) -> list[ModelCall]:
+    def first_steps(self, model: Model) -> list[CallStep]:
         """A few first jobs."""
         return [
-            ModelCall(handle, queue.Add(name="first", data_raw=self.data(), opts=self.options(model, "q")))
+            CallStep(handle, queue.Add(name="first", data_raw=self.data(), opts=self.options(model, "q")))
             for handle in self.rng.choices(("q1", "q1", "r1"), k=self.rng.randint(0, 4))
         ]
 
@@ -86,7 +85,7 @@ class Generator:
             step = make(self, model, now_ms)
             if step is None:
                 continue
-            if not isinstance(step, ModelCall) or model.is_determined(step, now_ms):
+            if not isinstance(step, CallStep) or model.is_determined(step, now_ms):
                 return step
 
     def data(self) -> str:

@@ -14,8 +14,9 @@ from collections import Counter
 
 from conformance.driver.errors import DriverBroken
 from conformance.driver.transports import ChildProcess
-from conformance.model import ModelCall, operations
+from conformance.model import operations
 from conformance.servers import open_server
+from conformance.steps.shapes import CallStep
 from conformance.upstream.node import find_node
 from conformance.upstream.package import driver_command, ensure_package
 
@@ -52,13 +53,13 @@ def run_sequence(
     for _ in range(count):
         bench.now_ms += generator.clock_step()
         chosen = generator.step(bench.model, bench.now_ms)
-        if pairs is not None and isinstance(chosen, ModelCall):
+        if pairs is not None and isinstance(chosen, CallStep):
             pairs[chosen.name, state_before(bench, chosen)] += 1
         bench.do(chosen)
     return count
 
 
-def state_before(bench: Bench, call: ModelCall) -> str:
+def state_before(bench: Bench, call: CallStep) -> str:
     """The state of the job that a call is about; empty where it is about none."""
     job = getattr(call.op, "job", None)
     if job is None or call.handle is None:

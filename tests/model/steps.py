@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from conformance.driver.ops import Op, flow, job, lifecycle, queue, worker
-from conformance.model import Model, ModelCall
+from conformance.model import Model
+from conformance.steps.shapes import CallStep, ClockStep, FaultStep, Step, opening
 
-from .bench import DeleteLock, FlushScripts, PassTime, Step, TakeMarkers, opening
 from .generator import CHILD_OPTIONS, QUEUES, WORKER_OPTIONS, Generator, StepMaker
 
 WEIGHTS: dict[StepMaker, float] = {}
@@ -29,7 +29,7 @@ def on_queue(weight: float, make: Callable[[Generator], Op[Any]]) -> None:
 
     @step(weight)
     def _make(generator: Generator, model: Model, _: int) -> Step:
-        return ModelCall(generator.queue_handle(model)[0], make(generator))
+        return CallStep(generator.queue_handle(model)[0], make(generator))
 
 
 # Time passes, locks and scripts get lost, idle workers wake up.
@@ -37,24 +37,24 @@ def on_queue(weight: float, make: Callable[[Generator], Op[Any]]) -> None:
 
 @step(2.5)
 def _pass_time(generator: Generator, _: Model, __: int) -> Step:
-    return PassTime(generator.rng.choice((10_000, 10_000, 20_000, 60_000)))
+    return ClockStep(generator.rng.choice((10_000, 10_000, 20_000, 60_000)))
 
 
 @step(1.5)
 def _delete_lock(generator: Generator, model: Model, _: int) -> Step:
     name = generator.rng.choice(QUEUES)
     active = model.jobs_by_state(name).get("active", ["1"])
-    return DeleteLock(name, generator.rng.choice(active))
+    return FaultStep("delete-lock", name, generator.rng.choice(active))
 
 
 @step(6)
 def _take_markers(generator: Generator, _: Model, __: int) -> Step:
-    return TakeMarkers(generator.rng.choice(QUEUES))
+    return FaultStep("wake", generator.rng.choice(QUEUES))
 
 
 @step(0.2)
 def _flush(_: Generator, __: Model, ___: int) -> Step:
-    return FlushScripts()
+    return FaultStep("script-flush")
 
 
 # Flows and job schedulers.
@@ -81,20 +81,18 @@ def _tree(generator: Generator, model: Model, depth: int) -> flow.FlowJob:
 
 @step(4)
 def _add_flow(generator: Generator, model: Model, _: int) -> Step:
-    return ModelCall("f1", flow.AddFlow(flow=_tree(generator, model, 2)))
+    return CallStep("f1", flow.AddFlow(flow=_tree(generator, model, 2)))
 
 
 @step(0.6)
 def _add_flows(generator: Generator, model: Model, _: int) -> Step:
-    return ModelCall(
-        "f1", flow.AddFlows(flows=[_tree(generator, model, 1) for _ in range(generator.rng.randint(0, 2))])
-    )
+    return CallStep("f1", flow.AddFlows(flows=[_tree(generator, model, 1) for _ in range(generator.rng.randint(0, 2))]))
 
 
 @step(1)
 def _get_flow(generator: Generator, model: Model, _: int) -> Step:
     name = generator.rng.choice(QUEUES)
-    return ModelCall(
+    return CallStep(
         "f1", flow.GetFlow(job=generator.any_job(model, name), queue=name, depth=generator.rng.choice((1, 2, 10)))
     )
 
@@ -132,7 +130,7 @@ def _upsert(generator: Generator, model: Model, now_ms: int) -> Step:
         data_raw=rng.choice((None, generator.data())),
         opts=rng.choice((None, options)),
     )
-    return ModelCall(generator.queue_handle(model)[0], op)
+    return CallStep(generator.queue_handle(model)[0], op)
 
 
 on_queue(1, lambda g: flow.GetJobScheduler(id=g.rng.choice((*SCHEDULERS, "a:b:5:z:p"))))
@@ -147,7 +145,7 @@ on_queue(1, lambda g: flow.RemoveJobScheduler(id=g.rng.choice(SCHEDULERS)))
 @step(12)
 def _add(generator: Generator, model: Model, _: int) -> Step:
     handle, name = generator.queue_handle(model)
-    return ModelCall(
+    return CallStep(
         handle,
         queue.Add(
             name=generator.rng.choice(("a", "b", "ü/x")), data_raw=generator.data(), opts=generator.options(model, name)
@@ -162,7 +160,7 @@ def _add_bulk(generator: Generator, model: Model, _: int) -> Step:
         queue.NewJob(name=f"n{number}", data_raw=generator.data(), opts=generator.options(model, name))
         for number in range(generator.rng.randint(0, 4))
     ]
-    return ModelCall(handle, queue.AddBulk(jobs=jobs))
+    return CallStep(handle, queue.AddBulk(jobs=jobs))
 
 
 def _on_job(weight: float, make: Callable[[Generator, str], Op[Any]], *preferred: str) -> None:
@@ -175,7 +173,7 @@ def _on_job(weight: float, make: Callable[[Generator, str], Op[Any]], *preferred
         op = make(generator, generator.rng.choice(parents) if parents else generator.any_job(model, home, preferred))
         if handles[op_handle].role == "worker" and type(op).on == "queue" and not type(op).op.startswith("job."):
             op_handle, _name = generator.queue_handle(model)
-        return ModelCall(op_handle, op)
+        return CallStep(op_handle, op)
 
 
 _on_job(2, lambda g, j: job.UpdateData(job=j, data_raw=g.data()))
@@ -278,7 +276,7 @@ def _claim(generator: Generator, model: Model, _: int) -> Step | None:
     workers = list(model.handles("worker"))
     if not workers:
         return None
-    return ModelCall(generator.rng.choice(workers), worker.GetNextJob(token=generator.rng.choice(("t1", "t2", "0"))))
+    return CallStep(generator.rng.choice(workers), worker.GetNextJob(token=generator.rng.choice(("t1", "t2", "0"))))
 
 
 def _held(generator: Generator, model: Model) -> tuple[str, str, str] | None:
@@ -300,7 +298,7 @@ def _on_held(weight: float, make: Callable[[Generator, str, str, int], Op[Any]])
     @step(weight)
     def _make(generator: Generator, model: Model, now_ms: int) -> Step | None:
         found = _held(generator, model)
-        return None if found is None else ModelCall(found[0], make(generator, found[1], found[2], now_ms))
+        return None if found is None else CallStep(found[0], make(generator, found[1], found[2], now_ms))
 
 
 _on_held(
@@ -329,7 +327,7 @@ def _on_worker(weight: float, make: Callable[[Generator], Op[Any]]) -> None:
     @step(weight)
     def _make(generator: Generator, model: Model, _: int) -> Step | None:
         workers = list(model.handles("worker"))
-        return ModelCall(generator.rng.choice(workers), make(generator)) if workers else None
+        return CallStep(generator.rng.choice(workers), make(generator)) if workers else None
 
 
 _on_worker(3, lambda _: worker.CheckStalled())
@@ -345,7 +343,7 @@ def _close(generator: Generator, model: Model, _: int) -> Step | None:
     workers = list(model.handles("worker"))
     if len(workers) < 2:
         return None
-    return ModelCall(generator.rng.choice(workers), lifecycle.Close(force=generator.maybe(0.5)))
+    return CallStep(generator.rng.choice(workers), lifecycle.Close(force=generator.maybe(0.5)))
 
 
 @step(0.8)
@@ -355,7 +353,7 @@ def _open_worker(generator: Generator, model: Model, _: int) -> Step | None:
     generator.opened += 1
     name = generator.rng.choice(QUEUES)
     if generator.maybe(0.2):
-        return ModelCall(f"q{generator.opened + 1}", opening("queue", name, {"skipMetasUpdate": generator.maybe(0.5)}))
+        return opening(f"q{generator.opened + 1}", "queue", name, skipMetasUpdate=generator.maybe(0.5))
     bad = generator.rng.choice(({"maxStalledCount": -1}, {"concurrency": 0}, {"stalledInterval": 0}))
     options = bad if generator.maybe(0.1) else generator.rng.choice(WORKER_OPTIONS)
-    return ModelCall(f"v{generator.opened}", opening("worker", name, options))
+    return opening(f"v{generator.opened}", "worker", name, **options)

@@ -12,10 +12,11 @@ import pytest
 
 from conformance.driver.ops import Op, flow, job, queue, worker
 from conformance.driver.transports import ChildProcess
-from conformance.model import ModelCall, order
+from conformance.model import order
 from conformance.servers import RedisInstance
+from conformance.steps.shapes import CallStep, ClockStep, FaultStep, opening
 
-from .bench import START_MS, Bench, DeleteLock, Disagreement, FlushScripts, PassTime, TakeMarkers, opening
+from .bench import START_MS, Bench, Disagreement
 from .soak import run_sequence
 
 SEEDS = range(100)
@@ -36,22 +37,22 @@ def test_random_sequences(server: RedisInstance, oracle: ChildProcess, first: in
 
 @pytest.fixture
 def opened(bench: Bench) -> Bench:
-    bench.do(ModelCall("q", opening("queue", "q")))
-    bench.do(ModelCall("w", opening("worker", "q", {"lockDuration": 20_000})))
+    bench.do(opening("q", "queue", "q"))
+    bench.do(opening("w", "worker", "q", lockDuration=20_000))
     return bench
 
 
 def test_time_to_live_and_lost_locks(opened: Bench) -> None:
-    opened.do(ModelCall("q", queue.AddBulk(jobs=[queue.NewJob(name="n")] * 2)))
+    opened.do(CallStep("q", queue.AddBulk(jobs=[queue.NewJob(name="n")] * 2)))
     for token in ("a", "b"):
-        opened.do(ModelCall("w", worker.GetNextJob(token=token)))
-    opened.do(DeleteLock("q", "1"))
-    opened.do(FlushScripts())
-    opened.do(ModelCall("w", worker.MoveToCompleted(job="1", token="a")))
-    opened.do(PassTime(10_000))
-    opened.do(ModelCall("w", worker.ExtendLock(job="2", token="b", duration_ms=20_000)))
-    opened.do(PassTime(10_000))
-    opened.do(ModelCall("w", worker.MoveToCompleted(job="2", token="b")))
+        opened.do(CallStep("w", worker.GetNextJob(token=token)))
+    opened.do(FaultStep("delete-lock", "q", "1"))
+    opened.do(FaultStep("script-flush"))
+    opened.do(CallStep("w", worker.MoveToCompleted(job="1", token="a")))
+    opened.do(ClockStep(10_000))
+    opened.do(CallStep("w", worker.ExtendLock(job="2", token="b", duration_ms=20_000)))
+    opened.do(ClockStep(10_000))
+    opened.do(CallStep("w", worker.MoveToCompleted(job="2", token="b")))
 
 
 def test_a_wrong_model_is_found_out(opened: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,17 +61,17 @@ def test_a_wrong_model_is_found_out(opened: Bench, monkeypatch: pytest.MonkeyPat
     def at_the_wrong_end(items: list[str], job: str, _side: str) -> None:
         items.append(job)
 
-    opened.do(ModelCall("q", queue.Add(name="n")))
+    opened.do(CallStep("q", queue.Add(name="n")))
     monkeypatch.setattr(order, "push", at_the_wrong_end)
     with pytest.raises(Disagreement, match="wrong-order"):
-        opened.do(ModelCall("q", queue.Add(name="n")))
+        opened.do(CallStep("q", queue.Add(name="n")))
 
 
 def test_a_wrong_answer_is_found_out(opened: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order, "is_paused", lambda _queue: False)
-    opened.do(ModelCall("q", queue.Pause()))
+    opened.do(CallStep("q", queue.Pause()))
     with pytest.raises(Disagreement):
-        opened.do(ModelCall("q", queue.Add(name="n")))
+        opened.do(CallStep("q", queue.Add(name="n")))
 
 
 class TwoQueues:
@@ -79,12 +80,12 @@ class TwoQueues:
     def __init__(self, bench: Bench, **worker_options: Any) -> None:
         self.bench = bench
         for name in ("q", "r"):
-            bench.do(ModelCall(name, opening("queue", name)))
-            bench.do(ModelCall(f"w{name}", opening("worker", name, worker_options)))
-        bench.do(ModelCall("f", opening("flow", "")))
+            bench.do(opening(name, "queue", name))
+            bench.do(opening(f"w{name}", "worker", name, **worker_options))
+        bench.do(opening("f", "flow", ""))
 
     def do(self, handle: str, op: Op[Any]) -> Any:
-        return self.bench.do(ModelCall(handle, op))
+        return self.bench.do(CallStep(handle, op))
 
     def add(self, name: str = "q", **opts: Any) -> str:
         return str(self.do(name, queue.Add(name="n", opts=opts))["id"])
@@ -186,7 +187,7 @@ def test_children_that_do_not_stay(queues: TwoQueues, option: dict[str, Any]) ->
 def test_all_children_of_a_parent_are_swept_away(queues: TwoQueues, home: str, way: Op[Any]) -> None:
     queues.flow((home, {"deduplication": {"id": "d"}}), (home, {}))
     queues.claim(home)
-    queues.bench.do(DeleteLock(home, "c0"))
+    queues.bench.do(FaultStep("delete-lock", home, "c0"))
     queues.do(home, way)
     queues.do(home, queue.Drain(delayed=False))
     queues.do("q", queue.GetJobCounts(types=[]))
@@ -256,9 +257,9 @@ def test_a_changed_scheduler_keeps_the_time_of_its_job(queues: TwoQueues) -> Non
 def test_deduplication(queues: TwoQueues, ttl: int, *, extend: bool, replace: bool) -> None:
     options = {"id": "d", "ttl": ttl, "extend": extend, "replace": replace}
     queues.add(delay=5, deduplication=options)
-    queues.bench.do(PassTime(10_000))
+    queues.bench.do(ClockStep(10_000))
     queues.add(delay=5, deduplication=options)
-    queues.bench.do(PassTime(10_000))
+    queues.bench.do(ClockStep(10_000))
     queues.add(delay=5, deduplication=options)
     queues.pass_ms(5)
     job_id = queues.claim()
@@ -315,7 +316,7 @@ def test_stalled_too_often(bench: Bench) -> None:
     for _ in range(3):
         queues.do("wq", worker.GetNextJob(token="t"))
         for _ in range(2):
-            bench.do(PassTime(10_000))
+            bench.do(ClockStep(10_000))
             queues.do("wq", worker.CheckStalled())
 
 
@@ -327,13 +328,13 @@ def test_limits_from_both_sides(bench: Bench) -> None:
     for _ in range(3):
         queues.do("wq", worker.GetNextJob(token="t"))
         queues.do("q", queue.GetRateLimitTtl())
-    bench.do(PassTime(20_000))
+    bench.do(ClockStep(20_000))
     queues.do("q", queue.RemoveGlobalRateLimit())
     queues.complete("1", fetch_next=True)
     queues.pass_ms(60_000)
     queues.do("wq", worker.GetNextJob(token="t"))
     queues.do("q", queue.SetGlobalConcurrency(concurrency=1))
-    bench.do(TakeMarkers("q"))
+    bench.do(FaultStep("wake", "q"))
     queues.add()
     queues.do("q", queue.IsMaxed())
     queues.complete("2", fetch_next=True)

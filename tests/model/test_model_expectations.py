@@ -10,15 +10,16 @@ import pytest
 
 from conformance.driver.ops import REGISTRY, flow, job, lifecycle, queue, worker
 from conformance.driver.ops.library import LIBRARY_OPERATIONS
-from conformance.model import Model, ModelCall, NameTranslation, NotModelled, Prediction, agreement, operations
+from conformance.model import Model, NameTranslation, NotModelled, Prediction, agreement, operations
 from conformance.model.calls import CallFailure
 from conformance.model.schedule import next_time
 from conformance.model.state import SortedSet, list_range
 from conformance.model.texts import cjson, js_number, normalised_json, number_text, parse_int
 from conformance.observe.tables import Lock
 from conformance.protocol.states import DELAY_FACTOR, PRIORITY_FACTOR
+from conformance.steps.shapes import NOWHERE, CallStep, ClockStep, opening
 
-from .bench import START_MS, opening
+from .bench import START_MS
 
 
 class ModelClient:
@@ -27,12 +28,12 @@ class ModelClient:
     def __init__(self, **worker_options: Any) -> None:
         self.model = Model()
         self.now_ms = START_MS
-        self.call("q", opening("queue", "q"))
-        self.call("w", opening("worker", "q", worker_options))
-        self.call("f", opening("flow", ""))
+        self.model.apply(opening("q", "queue", "q"), START_MS)
+        self.model.apply(opening("w", "worker", "q", **worker_options), START_MS)
+        self.model.apply(opening("f", "flow", ""), START_MS)
 
     def call(self, handle: str, op: Any) -> Prediction:
-        return self.model.apply(ModelCall(handle, op), self.now_ms)
+        return self.model.apply(CallStep(handle, op), self.now_ms)
 
     def add(self, **opts: Any) -> str:
         value = self.call("q", queue.Add(name="n", opts=opts)).value
@@ -141,7 +142,7 @@ def test_two_checks_are_needed_to_find_a_stalled_job() -> None:
     job_id = client.add()
     client.claim()
     client.call("w", worker.CheckStalled())
-    client.model.pass_time(30_000)
+    client.model.endure(ClockStep(30_000))
     assert client.state(job_id) == "active"
     found = client.call("w", worker.CheckStalled())
     assert (found.value, names(found)) == ({"ids": [job_id]}, ["waiting", "stalled"])
@@ -153,7 +154,7 @@ def test_a_renewed_lock_keeps_a_job_from_stalling() -> None:
     client.add()
     client.claim()
     client.call("w", worker.CheckStalled())
-    client.model.pass_time(30_000)
+    client.model.endure(ClockStep(30_000))
     assert client.call("w", worker.CheckStalled()).value == {"ids": []}
 
 
@@ -209,7 +210,7 @@ def test_deduplication_with_a_ttl_ends_with_time() -> None:
     client.claim()
     client.complete(job_id)
     assert client.add(deduplication={"id": "d", "ttl": 10_000}) == job_id
-    client.model.pass_time(10_000)
+    client.model.endure(ClockStep(10_000))
     assert client.add(deduplication={"id": "d", "ttl": 10_000}) != job_id
 
 
@@ -236,7 +237,7 @@ def test_a_rate_limit_holds_the_worker_back_by_both_clocks() -> None:
     second = client.add()
     assert client.claim() == "1"
     assert client.claim() is None
-    client.model.pass_time(10_000)
+    client.model.endure(ClockStep(10_000))
     assert client.claim() is None, "the worker does not even ask"
     client.now_ms += 10_000
     assert client.claim() == second
@@ -286,7 +287,7 @@ def test_a_refused_call_changes_nothing_in_the_client_but_the_server_may_have_be
 def test_what_is_not_modelled_is_said_and_changes_nothing() -> None:
     client = ModelClient()
     before = client.model.snapshot()
-    managed = lifecycle.Open(role="worker", queue="q", prefix="", redis=opening("flow", "").redis, processor="noop")
+    managed = lifecycle.Open(role="worker", queue="q", prefix="", redis=NOWHERE, processor="noop")
     for op in (
         managed,
         queue.Add(name="n", opts={"repeat": {"every": 5}}),
@@ -300,15 +301,15 @@ def test_what_is_not_modelled_is_said_and_changes_nothing() -> None:
 def test_the_order_of_a_set_is_not_known() -> None:
     client = ModelClient()
     client.flow()
-    assert client.model.is_determined(ModelCall("q", job.RemoveJob(job="a")), client.now_ms)
-    assert not client.model.is_determined(ModelCall("q", job.RemoveJob(job="p")), client.now_ms)
+    assert client.model.is_determined(CallStep("q", job.RemoveJob(job="a")), client.now_ms)
+    assert not client.model.is_determined(CallStep("q", job.RemoveJob(job="p")), client.now_ms)
 
 
 def test_what_follows_an_iteration_of_a_long_scheduler_id_is_not_known() -> None:
     for scheduler, is_known in (("a:b:c:d", True), ("a:b:c:d:e", False)):
         client = ModelClient()
         client.call("q", flow.UpsertJobScheduler(id=scheduler, repeat={"every": 20_000}))
-        claim = ModelCall("w", worker.GetNextJob(token="t"))
+        claim = CallStep("w", worker.GetNextJob(token="t"))
         assert client.model.is_determined(claim, client.now_ms) is is_known
 
 
@@ -327,7 +328,7 @@ def test_a_copy_is_independent() -> None:
     client = ModelClient()
     job_id = client.add()
     copy = client.model.copy()
-    copy.apply(ModelCall("q", job.RemoveJob(job=job_id)), client.now_ms)
+    copy.apply(CallStep("q", job.RemoveJob(job=job_id)), client.now_ms)
     assert (copy.jobs("q"), client.model.jobs("q")) == ([], [job_id])
 
 
@@ -431,8 +432,8 @@ def test_answers_agree_or_not() -> None:
 
 def test_snapshots_agree_or_not() -> None:
     model = Model()
-    model.apply(ModelCall("q", opening("queue", "q")), START_MS)
-    model.apply(ModelCall("q", queue.Add(name="n")), START_MS)
+    model.apply(opening("q", "queue", "q"), START_MS)
+    model.apply(CallStep("q", queue.Add(name="n")), START_MS)
     real = model.snapshot()
     names = NameTranslation(model.prefix)
     assert agreement.compare_snapshots(model, real, names=names) == []

@@ -26,6 +26,7 @@ from conformance.environment.drivers import RestartableDriver
 from conformance.fuzz.keyspace import RedisKeyspace, StateDump
 from conformance.observe.tables import Snapshot
 from conformance.participants.clock import FrozenClock, ParticipantClock, RunningClock
+from conformance.steps.shapes import ClockStep, FaultStep
 from conformance.versions.mixed.steps import (
     MAIN,
     Ask,
@@ -192,10 +193,10 @@ class _Run:
             case Vanish(role=role):
                 job = self.held.pop(role, None)
                 if job is not None:
-                    self.keyspace.delete([f"{self.prefix}:{MAIN}:{job}:lock"])
+                    self.keyspace.endure([self.prefix], FaultStep("delete-lock", MAIN, job))
             case StalledCheck(role=role):
                 # A check is made at most once in an interval.
-                self.keyspace.delete([f"{self.prefix}:{MAIN}:stalled-check"])
+                self.keyspace.endure([self.prefix], FaultStep("delete-stalled-check", MAIN))
                 self._call(role, "worker", worker.CheckStalled())
             case Pass(ms=ms):
                 self._pass(ms)
@@ -303,7 +304,7 @@ class _Run:
         if ms:
             self.clock.pass_ms(ms)
             if self.clock.frozen:
-                self.keyspace.age([self.prefix], ms)
+                self.keyspace.endure([self.prefix], ClockStep(ms))
 
     def _drain(self, step: WorkUntilIdle) -> None:
         for ms in DRAIN_MS:
