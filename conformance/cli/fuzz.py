@@ -25,7 +25,6 @@ from conformance.servers import open_server
 from conformance.steps.records import step_line
 from conformance.versions.mixed.replay import is_mixed_replay, read_mixed_replay
 from conformance.versions.mixed.session import MixedSession
-from conformance.versions.mixed.steps import step_text
 
 if TYPE_CHECKING:
     from conformance.fuzz.session import FuzzVerdict
@@ -90,7 +89,7 @@ def _replay_mixed(config: ReplayConfig, file: Path) -> int:
         terminal_text(f"{header.feature}: recorded as {header.word} ({header.detail})", style="bold"), soft_wrap=True
     )
     for number, step in enumerate(content.steps, start=1):
-        console.print(terminal_text(f"{number:3} {step_text(step)}"), soft_wrap=True)
+        console.print(terminal_text(f"{number:3} {step_line(step)}"), soft_wrap=True)
     for line in outcome.lines:
         console.print(terminal_text(line), soft_wrap=True)
     safe = outcome.harm.word == "nothing"

@@ -53,7 +53,7 @@ from conformance.versions.effects import (
     with_option_features,
     written_changes,
 )
-from conformance.versions.mixed.features import Feature, all_features
+from conformance.versions.mixed.features import FEATURES, Feature
 from conformance.versions.mixed.observation import observe
 from conformance.versions.mixed.probes import default_features
 from conformance.versions.mixed.record import MixedRecord
@@ -278,7 +278,7 @@ class WrittenChanges:
                 announce("no effects: two releases are only run on a single Redis")
                 return None
             session = MixedSession(launches[0], launches[1], server)
-            observed = observe(session, [*all_features(), *default_features()], names)
+            observed = observe(session, [*FEATURES, *default_features()], names)
             defaults = [read_defaults(toolchain.node, root) for root in roots]
             changes = [*declared_changes(*types), *default_changes(*defaults), *written_changes(observed)]
             changes, made = with_option_features(changes, *types)

@@ -134,11 +134,13 @@ FeatureStep: TypeAlias = Step | DrainStep | WaitStep
 """Also one that depends on what clients do."""
 
 
-def opening(handle: str, role: lifecycle.Role, queue: str, by: Caller = "client", **options: Any) -> CallStep:
-    """The step that makes a client object; workers are manual."""
-    processor: lifecycle.Processor | None = "manual" if role == "worker" else None
-    op = lifecycle.Open(role=role, queue=queue, prefix="", redis=NOWHERE, processor=processor, options=options)
-    return CallStep(handle, op, by)
+def opening(
+    handle: str, role: lifecycle.Role, queue: str, processor: lifecycle.Processor = "manual", **options: Any
+) -> CallStep:
+    """The step that makes a client object; a worker is manual unless its loop has a `processor`."""
+    chosen = processor if role == "worker" else None
+    op = lifecycle.Open(role=role, queue=queue, prefix="", redis=NOWHERE, processor=chosen, options=options)
+    return CallStep(handle, op)
 
 
 def calls_of(steps: Iterable[Step]) -> int:

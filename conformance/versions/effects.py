@@ -8,15 +8,16 @@ from typing import Any
 
 import msgspec
 
+from conformance.steps.records import as_record
+from conformance.steps.shapes import CallStep, FeatureStep
 from conformance.upstream.declarations import Declarations
 from conformance.versions.changes import Effect, EffectChange, EffectHarm, Subject
-from conformance.versions.mixed.features import Feature, all_features
+from conformance.versions.mixed.features import FEATURES, Feature
 from conformance.versions.mixed.judging import WORDS
 from conformance.versions.mixed.observation import ObservedWrites
 from conformance.versions.mixed.probes import option_feature
 from conformance.versions.mixed.record import MixedRecord, Row
 from conformance.versions.mixed.replay import replay_name
-from conformance.versions.mixed.steps import Ask, Step
 from conformance.versions.mixed.writes import Kind, Writes
 
 Defaults = Mapping[str, Mapping[str, Any]]
@@ -118,18 +119,18 @@ def _declared(subject: Subject, before: Collection[str], after: Collection[str])
 
 
 def _using(subject: str, name: str) -> Iterator[str]:
-    for feature in all_features():
+    for feature in FEATURES:
         used = _calls(feature.steps) if subject == "method" else {*_names({**feature.options}), *_given(feature.steps)}
         if name in used:
             yield feature.name
 
 
-def _calls(steps: Sequence[Step]) -> set[str]:
-    return {step.op.partition(".")[2] for step in steps if isinstance(step, Ask)}
+def _calls(steps: Sequence[FeatureStep]) -> set[str]:
+    return {step.name.partition(".")[2] for step in steps if isinstance(step, CallStep)}
 
 
-def _given(steps: Sequence[Step]) -> set[str]:
-    return {name for step in steps if isinstance(step, Ask) for name in _options_of(step.args)}
+def _given(steps: Sequence[FeatureStep]) -> set[str]:
+    return {name for step in steps for name in _options_of(as_record(step).get("args"))}
 
 
 def _options_of(value: Any) -> Iterator[str]:
@@ -170,7 +171,7 @@ def with_option_features(
 def features_needed(effects: Iterable[Effect], made: Iterable[Feature]) -> list[Feature]:
     """The features that show a change, which have to be run with both releases."""
     wanted = {name for effect in effects for name in effect.features}
-    return [feature for feature in (*all_features(), *made) if feature.name in wanted]
+    return [feature for feature in (*FEATURES, *made) if feature.name in wanted]
 
 
 # What happens on a shared queue.

@@ -13,9 +13,11 @@ from click.testing import CliRunner
 from conformance.cli import versions as verbs
 from conformance.cli.fuzz import replay
 from conformance.cli.versions import DifferenceConfig, WrittenChanges
+from conformance.driver.ops.queue import Add
 from conformance.environment.clients import Launch, Toolchain, find_toolchain
 from conformance.report.versions import render_version_page
 from conformance.servers import RedisInstance, open_server
+from conformance.steps.shapes import CallStep
 from conformance.upstream.declarations import Declarations, read_defaults
 from conformance.upstream.manifest import script_names_by_sha1
 from conformance.versions.changes import Effect, VersionDiff
@@ -34,7 +36,6 @@ from conformance.versions.mixed.observation import ObservedWrites, observe
 from conformance.versions.mixed.probes import default_features, option_feature
 from conformance.versions.mixed.record import MixedCell, MixedRecord, Row
 from conformance.versions.mixed.session import MixedSession, chosen_features
-from conformance.versions.mixed.steps import Ask
 from conformance.versions.mixed.writes import MonitorLine, parsed_line, writes_of
 
 BASE = "bc00000001:q:"
@@ -171,7 +172,8 @@ def test_an_option_that_no_feature_uses_gets_one_of_its_own() -> None:
 def test_an_option_is_given_where_its_type_belongs(option: str, kind: str, given: dict[str, object]) -> None:
     feature = option_feature(option, kind)
     assert feature is not None
-    assert [step.args["opts"] for step in feature.steps if isinstance(step, Ask)] == [given] * 4
+    added = [step.op for step in feature.steps if isinstance(step, CallStep)]
+    assert [op.opts for op in added if isinstance(op, Add)] == [given] * 4
 
 
 def test_an_option_without_a_certain_value_is_not_tried() -> None:
@@ -283,7 +285,7 @@ def test_a_release_writes_the_same_as_itself(toolchain: Toolchain, server: Redis
 def test_the_loss_of_the_last_job_is_an_effect_of_its_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     features = chosen_features(["plain jobs", "deduplication, keepLastIfActive"])
     for where in (verbs, sys.modules["conformance.versions.effects"]):
-        monkeypatch.setattr(where, "all_features", lambda: features)
+        monkeypatch.setattr(where, "FEATURES", features)
     monkeypatch.setattr(verbs, "default_features", lambda: iter(list[Feature]()))
     config = DifferenceConfig(out=str(tmp_path))
     effects = {effect.name: effect for effect in WrittenChanges(config, run=True).effects("5.62.0", "6.7.0") or ()}

@@ -14,7 +14,7 @@ from conformance.problems import EnvironmentProblem
 from conformance.servers.opening import RedisInstance
 from conformance.versions.mixed.features import Feature
 from conformance.versions.mixed.session import NEWER, OLDER, MixedSession
-from conformance.versions.mixed.steps import MAIN, roles_of
+from conformance.versions.mixed.stage import MAIN
 from conformance.versions.mixed.writes import MonitorLine, Writes, parsed_line, writes_of
 
 CAUGHT_UP_S = 10.0
@@ -47,7 +47,7 @@ def observe(session: MixedSession, features: Sequence[Feature], scripts: Mapping
         monitor = stack.enter_context(_monitor(session.server))
         for feature in features:
             for side in _SIDES:
-                cast = dict.fromkeys(roles_of(feature.steps), side)
+                cast = dict.fromkeys(feature.roles, side)
                 outcome = stage.run(feature.steps, cast, feature.options)
                 lines = monitor.taken(stage.redis)
                 if not outcome.unsupported:

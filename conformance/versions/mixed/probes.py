@@ -8,27 +8,20 @@ from typing import Any
 
 import msgspec
 
-from conformance.driver.ops import REGISTRY
+from conformance.driver.ops import REGISTRY, job
+from conformance.steps.shapes import CallStep, ClockStep, DrainStep, FeatureStep, WaitStep, opening
+from conformance.steps.words import QueueWords, WorkerWords
 from conformance.versions.mixed.features import HOUR_MS, Feature
-from conformance.versions.mixed.steps import (
-    Ask,
-    Await,
-    Claim,
-    Finish,
-    Hear,
-    Listen,
-    Loop,
-    Pass,
-    Step,
-    WorkUntilIdle,
-)
+from conformance.versions.mixed.stage import MAIN
 
 PREFIX = "option "
 """The name of the feature for an option is this and the option's name."""
 
 _LARGE = re.compile(r"([A-Z])")
 _LITERAL = re.compile(r"'([^']*)'")
-_DRAIN = WorkUntilIdle(["worker"])
+_DRAIN = DrainStep(("worker",))
+_ADDER, _LATECOMER, _HOLDER = QueueWords("adder"), QueueWords("latecomer"), WorkerWords("holder")
+_FAILS = (_HOLDER.claim(), _HOLDER.fail())
 _NOT_CALLED = frozenset({"queue.refuses", "queue.obliterate"})
 """An operation of the kit itself, and one that leaves nothing to read."""
 
@@ -46,12 +39,11 @@ def sample_value(type_text: str) -> Any:
     return "x" if "string" in words else None
 
 
-def _while_running(**opts: Any) -> tuple[Step, ...]:
+def _while_running(**opts: Any) -> tuple[FeatureStep, ...]:
     """Jobs are added before, while and after one of them runs; the first run of one fails."""
-    jobs = [Ask(role, "queue.add", {"name": name, "opts": opts}) for role, name in zip("ALAL", "1234", strict=True)]
-    roles = {"A": "adder", "L": "latecomer"}
-    first, second, third, fourth = (Ask(roles[job.role], job.op, job.args) for job in jobs)
-    return first, Claim("holder"), second, third, Finish("holder", "fail"), _DRAIN, fourth, _DRAIN
+    first, third = (_ADDER.add(name, **opts) for name in "13")
+    second, fourth = (_LATECOMER.add(name, **opts) for name in "24")
+    return first, _HOLDER.claim(), second, third, _HOLDER.fail(), _DRAIN, fourth, _DRAIN
 
 
 def _deduplicated(name: str, value: Any) -> Feature:
@@ -68,8 +60,8 @@ def _kept(name: str, value: Any) -> Feature:
 
 def _scheduled(name: str, value: Any) -> Feature:
     repeat = {"every": HOUR_MS, name: value}
-    made = Ask("scheduler", "queue.upsertJobScheduler", {"id": "s", "repeat": repeat, "name": "tick"})
-    return Feature("", (made, _DRAIN, Pass(HOUR_MS), _DRAIN, Pass(HOUR_MS), _DRAIN))
+    made = QueueWords("scheduler").schedule("s", repeat, name="tick")
+    return Feature("", (made, *(_DRAIN, ClockStep(HOUR_MS)) * 2, _DRAIN))
 
 
 def _retried(name: str, value: Any) -> Feature:
@@ -81,11 +73,10 @@ def _working(name: str, value: Any) -> Feature:
 
 
 def _retried_by_hand(name: str, value: Any) -> Feature:
-    fails = (Claim("holder"), Finish("holder", "fail"))
-    added = Ask("adder", "queue.add", {"name": "a", "opts": {"attempts": 2}})
     # An option that is given to the retry is a promise to its caller, and promises are measured by the adder.
-    retried = Ask("adder", "job.retry", {"job": "$a", _LARGE.sub(r"_\1", name).lower(): value})
-    return Feature("", (added, *fails, *fails, retried, WorkUntilIdle(["worker", "holder"], "fail")))
+    retried = _ADDER.call(msgspec.convert({"job": "1", _LARGE.sub(r"_\1", name).lower(): value}, job.Retry))
+    steps = (_ADDER.add("a", attempts=2), *_FAILS * 2, retried, DrainStep(("worker", "holder"), "fail"))
+    return Feature("", steps)
 
 
 _MAKERS: Mapping[str, Callable[[str, Any], Feature]] = {
@@ -112,14 +103,12 @@ def option_feature(option: str, type_text: str) -> Feature | None:
 
 def default_features() -> Iterator[Feature]:
     """Calls and workers without options: the release chooses all values."""
-    plain = Ask("adder", "queue.add", {"name": "a"})
-    yield Feature(
-        "worker and event reader without options",
-        (Listen("listener"), Loop("worker"), plain, Hear("listener", "completed"), Await(1)),
-    )
-    names = [name for name, op in REGISTRY.items() if name.startswith("queue.") and not _needed(op)]
-    calls = tuple(Ask("adder", name) for name in names if name not in _NOT_CALLED)
-    yield Feature("calls without options", (plain, Ask("adder", "queue.add", {"name": "b"}), *calls, _DRAIN))
+    opened = (opening("listener", "events", MAIN), opening("worker", "worker", MAIN, "noop"))
+    ended = (WaitStep(event="completed", on="listener"), WaitStep(1))
+    yield Feature("worker and event reader without options", (*opened, _ADDER.add("a"), *ended))
+    ops = [op for name, op in REGISTRY.items() if name.startswith("queue.") and name not in _NOT_CALLED]
+    calls = [CallStep("adder", op()) for op in ops if not _needed(op)]
+    yield Feature("calls without options", (_ADDER.add("a"), _ADDER.add("b"), *calls, _DRAIN))
 
 
 def _needed(op: type) -> bool:

@@ -7,7 +7,6 @@ from typing import Any, Literal
 import msgspec
 
 from conformance.versions.mixed.judging import WORDS, Word
-from conformance.versions.mixed.steps import Step
 
 FORMAT = 1
 
@@ -33,7 +32,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     feature: str
     cells: dict[Column, MixedCell] = {}
     unsupported: str = ""
-    steps: list[Step] = []
+    steps: list[dict[str, Any]] = []
     options: dict[str, Any] = {}
 
     @property

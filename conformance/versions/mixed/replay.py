@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 
 from conformance.problems import UsageProblem
+from conformance.steps.records import feature_step
+from conformance.steps.shapes import FeatureStep
 from conformance.versions.mixed.judging import Word
 from conformance.versions.mixed.record import MixedCell, MixedRecord, Row
-from conformance.versions.mixed.steps import Step
 
-FORMAT = 1
+FORMAT = 2
 HINT = "name a file that `versions mixed --out` wrote"
 
 
@@ -37,7 +38,7 @@ class MixedReplay:
     """A file's content."""
 
     header: MixedHeader
-    steps: tuple[Step, ...]
+    steps: tuple[FeatureStep, ...]
 
 
 def is_mixed_replay(path: Path) -> bool:
@@ -56,11 +57,13 @@ def read_mixed_replay(path: Path) -> MixedReplay:
     try:
         lines = path.read_text("utf-8").splitlines()
         header = msgspec.json.decode(lines[0], type=MixedHeader)
-        steps: list[Step] = []
+        steps: list[FeatureStep] = []
         for number, line in enumerate(lines[1:], start=2):  # noqa: B007 - named in the error
-            steps.append(msgspec.json.decode(line, type=Step))
+            steps.append(feature_step(msgspec.json.decode(line, type=dict[str, Any])))
     except (OSError, ValueError, IndexError) as error:
         raise UsageProblem(f"{path}, line {number}: {error}", hint=HINT) from error
+    if header.mixed != FORMAT:
+        raise UsageProblem(f"{path} has format {header.mixed}, this kit reads {FORMAT}", hint="record it again")
     if not steps:
         raise UsageProblem(f"{path} has no steps", hint=HINT)
     return MixedReplay(header, tuple(steps))

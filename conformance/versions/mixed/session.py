@@ -17,12 +17,12 @@ from conformance.environment.drivers import RestartableDriver
 from conformance.problems import UsageProblem
 from conformance.protocol.versions import in_range
 from conformance.servers.opening import RedisInstance
-from conformance.versions.mixed.features import WORKING, Feature, all_features
+from conformance.steps.records import as_record
+from conformance.versions.mixed.features import FEATURES, WORKING, Feature
 from conformance.versions.mixed.judging import Alone, Harm, judge
 from conformance.versions.mixed.record import SAFE, Column, MixedCell, MixedRecord, Row
 from conformance.versions.mixed.replay import MixedReplay
 from conformance.versions.mixed.stage import FeatureOutcome, Stage
-from conformance.versions.mixed.steps import adders, roles_of
 
 OLDER, NEWER = "older", "newer"
 Cast = Mapping[str, str]
@@ -34,12 +34,11 @@ ATTEMPTS = 2
 
 def chosen_features(select: Sequence[str]) -> list[Feature]:
     """The features whose names match a pattern. Raises UsageProblem for a pattern that matches none."""
-    every = all_features()
     for pattern in select:
-        if not any(fnmatchcase(feature.name, pattern) for feature in every):
-            names = ", ".join(feature.name for feature in every[:4])
+        if not any(fnmatchcase(feature.name, pattern) for feature in FEATURES):
+            names = ", ".join(feature.name for feature in FEATURES[:4])
             raise UsageProblem(f"no feature matches {pattern!r}", hint=f"features are: {names}, ...")
-    return [feature for feature in every if not select or any(fnmatchcase(feature.name, pattern) for pattern in select)]
+    return [item for item in FEATURES if not select or any(fnmatchcase(item.name, pattern) for pattern in select)]
 
 
 def casts(roles: Sequence[str]) -> Iterator[tuple[Column, dict[str, str]]]:
@@ -107,9 +106,8 @@ class MixedSession:
         feature = Feature(header.feature, content.steps, options=header.options)
         with ExitStack() as stack:
             runs = FeatureRuns(self.stage(stack), feature)
-            roles = roles_of(content.steps)
-            cast = {role: NEWER if role in header.roles else OLDER for role in roles}
-            alone = Alone(*(runs.run(dict.fromkeys(roles, side)) for side in (OLDER, NEWER)))
+            cast = {role: NEWER if role in header.roles else OLDER for role in feature.roles}
+            alone = runs.alone()
             shown = [
                 f"only {self.older.text}: {_summary(alone.older)}",
                 f"only {self.newer.text}: {_summary(alone.newer)}",
@@ -160,19 +158,18 @@ class FeatureRuns:
 
     def row(self) -> Row:
         """Its row of the table."""
-        roles = roles_of(self.feature.steps)
-        alone = Alone(*(self.run(dict.fromkeys(roles, side)) for side in (OLDER, NEWER)))
+        alone = self.alone()
         reason = next((outcome.unsupported for outcome in alone if outcome.unsupported), "")
         if reason:
             return Row(feature=self.feature.name, unsupported=reason)
         worst: dict[Column, tuple[Harm, dict[str, str]]] = {}
-        for column, cast in casts(roles):
+        for column, cast in casts(self.feature.roles):
             found = self.judged(cast, alone)
             if column not in worst or found.rank > worst[column][0].rank:
                 worst[column] = found, cast
         # While both sides are mixed, every pair of clients may meet.
         worst["both"] = max(worst.values(), key=lambda found: found[0].rank)
-        steps = list(self.feature.steps)
+        steps = [as_record(step) for step in self.feature.steps]
         cells = {
             column: MixedCell(
                 word=found.word, detail=found.detail, newer=[role for role in cast if cast[role] == NEWER]
@@ -191,8 +188,12 @@ class FeatureRuns:
         return found
 
     def _harm(self, cast: Cast, alone: Alone) -> Harm:
-        added_by = {job: cast[role] for job, role in adders(self.feature.steps).items()}
+        added_by = {job: cast[role] for job, role in self.feature.adders.items()}
         return judge(self.run(cast), alone, added_by)
+
+    def alone(self) -> Alone:
+        """The runs of each version alone."""
+        return Alone(*(self.run(dict.fromkeys(self.feature.roles, side)) for side in (OLDER, NEWER)))
 
     def run(self, cast: Cast) -> FeatureOutcome:
         """One run."""

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event as ThreadEvent
 from typing import Any
 
@@ -20,29 +20,28 @@ from conformance.driver.errors import (
     OperationIndeterminate,
     OperationUnsupported,
 )
-from conformance.driver.ops import REGISTRY, Op, lifecycle, worker
+from conformance.driver.ops import lifecycle, queue, worker
 from conformance.driver.ops.lifecycle import RedisAddress, Role
 from conformance.environment.drivers import RestartableDriver
 from conformance.fuzz.keyspace import RedisKeyspace, StateDump
 from conformance.observe.tables import Snapshot
 from conformance.participants.clock import FrozenClock, ParticipantClock, RunningClock
-from conformance.steps.shapes import ClockStep, FaultStep
-from conformance.versions.mixed.steps import (
-    MAIN,
-    Ask,
-    Await,
-    Claim,
-    Finish,
-    Hear,
-    Listen,
-    Loop,
-    Pass,
-    StalledCheck,
-    Step,
-    Vanish,
-    WorkUntilIdle,
+from conformance.steps.shapes import (
+    HELD,
+    CallStep,
+    ClockStep,
+    CounterStep,
+    DrainStep,
+    FaultStep,
+    FeatureStep,
+    WaitStep,
+    addressed,
+    opening,
 )
+from conformance.steps.words import WorkerWords
 
+MAIN = "q"
+"""The queue of all steps."""
 CALL_DEADLINE_MS = 10_000
 LOOP_LATE_MS = 4_000
 """A job that an idle loop starts later than this was not announced to it: BullMQ does it within milliseconds."""
@@ -54,6 +53,8 @@ PASSING = frozenset({"completed", "failed", "events", "id", "marker", "meta", "p
 """Keys that say nothing about jobs that have yet to run."""
 SCORES_PER_MS = 4096
 """The scores of `delayed` are times in ms, with 12 bits of a counter behind them."""
+LONGEST_WORK_MS, LONGEST_NEWS_MS = 12_000, 6_000
+"""The longest wait for jobs to be finished, and for an event."""
 _POLL_S = 0.05
 
 
@@ -117,15 +118,16 @@ class Stage:
     stopped: ThreadEvent
     """Set by the thread that waits for all runs, if it was interrupted."""
 
-    def run(self, steps: Sequence[Step], sides: Mapping[str, str], worker_options: Mapping[str, Any]) -> FeatureOutcome:
+    def run(
+        self, steps: Sequence[FeatureStep], sides: Mapping[str, str], worker_options: Mapping[str, Any]
+    ) -> FeatureOutcome:
         """Run the steps on a fresh prefix. `sides`: the side of each role. Raises KeyboardInterrupt if stopped."""
         if self.stopped.is_set():
             raise KeyboardInterrupt
         keyspace = RedisKeyspace(self.redis)
         cast = {role: self.drivers[side] for role, side in sides.items()}
-        clock: ParticipantClock = (
-            RunningClock() if any(isinstance(step, Loop | Listen) for step in steps) else FrozenClock()
-        )
+        # What runs by itself needs a clock that does.
+        clock: ParticipantClock = RunningClock() if any(map(_runs_by_itself, steps)) else FrozenClock()
         run = _Run(cast, self.address, self.redis, keyspace, self.fresh_prefix(), clock, dict(worker_options))
         try:
             return run.outcome(steps)
@@ -152,14 +154,13 @@ class _Run:
     refusals: list[RefusedCall] = field(default_factory=list)
     unheard: list[str] = field(default_factory=list)
     late_ms: int = 0
-    looped: bool = False
     number: int = 0
     """Of the current step."""
 
     def __post_init__(self) -> None:
         self._started = self.clock.now_ms()
 
-    def outcome(self, steps: Sequence[Step]) -> FeatureOutcome:
+    def outcome(self, steps: Sequence[FeatureStep]) -> FeatureOutcome:
         for self.number, step in enumerate(steps, start=1):
             try:
                 with self._noted(step):
@@ -172,133 +173,83 @@ class _Run:
         return self._seen(self._dump())
 
     @contextmanager
-    def _noted(self, step: Step) -> Iterator[None]:
+    def _noted(self, step: FeatureStep) -> Iterator[None]:
         """Note a call that the client does not make, and continue after the block."""
         try:
             yield
         except (OperationFailed, OperationIndeterminate) as failure:
             self._refuse(step, failure.error.message)
 
-    def _refuse(self, step: Step, message: str) -> None:
-        self.refusals.append(RefusedCall(self.number, getattr(step, "role", ""), getattr(step, "op", ""), message))
+    def _refuse(self, step: FeatureStep, message: str) -> None:
+        role, op = (step.handle, step.name) if isinstance(step, CallStep) else ("", "")
+        self.refusals.append(RefusedCall(self.number, role, op, message))
 
-    def _take(self, step: Step) -> None:  # noqa: C901 - one line each
+    def _take(self, step: FeatureStep) -> None:
         match step:
-            case Ask():
-                self._ask(step)
-            case Claim(role=role):
-                self._claim(role)
-            case Finish():
-                self._finish(step)
-            case Vanish(role=role):
-                job = self.held.pop(role, None)
-                if job is not None:
-                    self.keyspace.endure([self.prefix], FaultStep("delete-lock", MAIN, job))
-            case StalledCheck(role=role):
-                # A check is made at most once in an interval.
-                self.keyspace.endure([self.prefix], FaultStep("delete-stalled-check", MAIN))
-                self._call(role, "worker", worker.CheckStalled())
-            case Pass(ms=ms):
+            case CallStep():
+                self._perform(step)
+            case ClockStep(clock_ms=ms):
                 self._pass(ms)
-            case WorkUntilIdle():
+            case FaultStep() | CounterStep():
+                job = self._released(step.job)
+                if job is not None:
+                    self.keyspace.endure([self.prefix], replace(step, job=job))
+            case DrainStep():
                 self._drain(step)
-            case Loop(role=role, options=options):
-                self.looped = True
-                self._open(role, "worker", processor="noop", options=options)
-            case Listen(role=role):
-                self._open(role, "events")
-            case Await():
-                self._await(step)
-            case Hear():
+            case WaitStep(event=""):
+                self._await(step.finished)
+            case WaitStep():
                 self._hear(step)
 
     # Calls.
 
-    def _call(self, role: str, kind: Role, op: Op[Any]) -> Any:
-        driver = self.cast[role].living()
-        options = self.worker_options if kind == "worker" else {}
-        self._open(role, kind, processor="manual" if kind == "worker" else None, options=options)
-        return driver.call(op, handle=f"{role}-{kind}", deadline_ms=CALL_DEADLINE_MS, now_ms=self.clock.call_ms())
+    def _perform(self, step: CallStep) -> bool:
+        """Make a call, on a handle that is opened if need be, and return whether it hands out a job.
 
-    def _open(
-        self, role: str, kind: Role, *, processor: lifecycle.Processor | None = None, options: Mapping[str, Any] = {}
-    ) -> None:
-        handle = f"{role}-{kind}"
-        if handle in self.opened:
-            return
+        A call about the job that a worker holds is not made if it holds none.
+        """
+        op = step.op
+        if getattr(op, "job", "").startswith(HELD):
+            job = self._released(op.job)  # type: ignore[attr-defined]
+            if job is None:
+                return False
+            op = msgspec.structs.replace(op, job=job)
+        role: Role = op.role if isinstance(op, lifecycle.Open) else type(op).on  # type: ignore[assignment]
+        handle = f"{step.handle}-{role}"
+        if not step.opens and handle not in self.opened:
+            options = self.worker_options if role == "worker" else {}
+            self._perform(opening(step.handle, role, "" if role == "flow" else MAIN, **options))
         self.opened.add(handle)
-        op = lifecycle.Open(
-            role=kind,
-            queue="" if kind == "flow" else MAIN,
-            prefix=self.prefix,
-            redis=self.address,
-            processor=processor,
-            options=dict(options),
+        answer = (
+            self.cast[step.handle]
+            .living()
+            .call(
+                addressed(op, self.prefix, self.address),
+                handle=handle,
+                deadline_ms=CALL_DEADLINE_MS,
+                now_ms=self.clock.call_ms(),
+            )
         )
-        driver = self.cast[role].living()
-        driver.call(op, handle=handle, deadline_ms=CALL_DEADLINE_MS, now_ms=self.clock.call_ms())
+        if isinstance(op, queue.Add):
+            self.names.setdefault(answer.id, op.name)
+        claims = isinstance(op, worker.GetNextJob) or getattr(op, "fetch_next", False)
+        return claims and self._handed(step.handle, answer.job)
 
-    def _ask(self, step: Ask) -> None:
-        op_type = REGISTRY[step.op]
-        op = msgspec.convert(self._with_ids(step.args), op_type)
-        answer = self._call(step.role, "flow" if step.op.startswith("flow.") else "queue", op)
-        if step.op == "queue.add":
-            self.names.setdefault(answer.id, step.args["name"])
+    def _released(self, job: str) -> str | None:
+        """The id of a job; `@worker` is the job that the worker holds, and no longer does, or None."""
+        return self.held.pop(job.removeprefix(HELD), None) if job.startswith(HELD) else job
 
-    def _with_ids(self, value: Any) -> Any:
-        if isinstance(value, str):
-            found = {name: job for job, name in self._known().items()} if value.startswith("$") else {}
-            return found.get(value[1:], value)
-        if isinstance(value, dict):
-            return {key: self._with_ids(inner) for key, inner in value.items()}
-        return [self._with_ids(inner) for inner in value] if isinstance(value, list) else value
-
-    def _known(self) -> dict[str, str]:
-        """Names of all jobs by id, read from Redis."""
-        stored = {job.id: job.fields.get("name", job.id) for job in self._dump().snapshot.jobs}
-        self.names |= stored
-        return self.names
-
-    def _claim(self, role: str) -> bool:
-        answer = self._call(role, "worker", worker.GetNextJob(token=f"{role}-token"))
-        self._hand(role, answer.job)
-        return answer.job is not None
-
-    def _hand(self, role: str, job: Any) -> None:
+    def _handed(self, role: str, job: Any) -> bool:
         if job is None:
-            self.held.pop(role, None)
-            return
+            return False
         self.names[job.id] = job.name
         # BullMQ's own loop fails such a job without running it.
         if reason := self.redis.hget(f"{self.prefix}:{MAIN}:{job.id}", "defa"):
-            op = worker.MoveToFailed(job=job.id, token=f"{role}-token", message=reason.decode(), unrecoverable=True)
-            self._call(role, "worker", op)
-            return
-        self.held[role] = job.id
-        self.deliveries.append(Delivery(job.name, role, self.clock.now_ms() - self._started, self.number))
-
-    def _finish(self, step: Finish) -> None:
-        job = self.held.pop(step.role, None)
-        if job is None:
-            return
-        token = f"{step.role}-token"
-        match step.outcome:
-            case "complete":
-                op: Op[Any] = worker.MoveToCompleted(job=job, token=token, fetch_next=step.fetch_next)
-            case "delay":
-                op = worker.MoveToDelayed(job=job, token=token, timestamp=self.clock.now_ms() + step.ms)
-            case "wait":
-                op = worker.MoveToWait(job=job, token=token)
-            case "children":
-                op = worker.MoveToWaitingChildren(job=job, token=token)
-            case _:
-                gone = step.outcome == "unrecoverable"
-                op = worker.MoveToFailed(
-                    job=job, token=token, message="boom", unrecoverable=gone, fetch_next=step.fetch_next
-                )
-        answer = self._call(step.role, "worker", op)
-        if step.fetch_next:
-            self._hand(step.role, answer.job)
+            self._perform(WorkerWords(role).fail(job.id, reason.decode(), unrecoverable=True))
+        else:
+            self.held[role] = job.id
+            self.deliveries.append(Delivery(job.name, role, self.clock.now_ms() - self._started, self.number))
+        return True
 
     def _pass(self, ms: int) -> None:
         if ms:
@@ -306,35 +257,35 @@ class _Run:
             if self.clock.frozen:
                 self.keyspace.endure([self.prefix], ClockStep(ms))
 
-    def _drain(self, step: WorkUntilIdle) -> None:
+    def _drain(self, step: DrainStep) -> None:
         for ms in DRAIN_MS:
             self._pass(ms)
             for _ in range(LONGEST_DRAIN):
-                taken = [role for role in step.roles if self._claim(role)]
+                taken = [role for role in map(WorkerWords, step.drain) if self._perform(role.claim())]
                 for role in taken:
                     with self._noted(step):
-                        self._finish(Finish(role, step.outcome))
+                        self._perform(role.complete() if step.outcome == "complete" else role.fail())
                 if not taken:
                     break
 
     # Loops and event readers.
 
-    def _await(self, step: Await) -> None:
+    def _await(self, finished: int) -> None:
         began = time.monotonic()
         over = 0
-        while over < step.finished and (time.monotonic() - began) * 1000 < step.longest_ms:
+        while over < finished and (time.monotonic() - began) * 1000 < LONGEST_WORK_MS:
             time.sleep(_POLL_S)
             over = sum(event.name in {"completed", "failed"} for event in self._dump().snapshot.events)
         waited = round((time.monotonic() - began) * 1000)
         self.late_ms = max(self.late_ms, waited if waited > LOOP_LATE_MS else 0)
 
-    def _hear(self, step: Hear) -> None:
-        driver = self.cast[step.role].living()
+    def _hear(self, step: WaitStep) -> None:
+        driver = self.cast[step.on].living()
         try:
             driver.wait_event(
-                f"{step.role}-events",
+                f"{step.on}-events",
                 names={"queue-event"},
-                deadline_ms=step.longest_ms,
+                deadline_ms=LONGEST_NEWS_MS,
                 where=lambda event: event.args.get("name") == step.event,
             )
         except EventTimeout:
@@ -349,10 +300,8 @@ class _Run:
         snapshot = dump.snapshot
         self.names |= {job.id: job.fields.get("name", job.id) for job in snapshot.jobs}
         # Jobs of a loop are not seen in answers.
-        started = (
-            [event.job for event in snapshot.events if event.name == "active" and event.job] if self.looped else []
-        )
-        loops = [Delivery(self.names.get(job, job), "", self.late_ms) for job in started]
+        started = [event.job for event in snapshot.events if event.name == "active" and event.job]
+        loops = [Delivery(self.names.get(job, job), "", self.late_ms) for job in started if not self.clock.frozen]
         findings = check_handover(snapshot, removals=True, who="")
         return FeatureOutcome(
             deliveries=(*self.deliveries, *loops),
@@ -383,3 +332,9 @@ class _Run:
             delayed = member.container == "delayed" and float(member.score or 0) / SCORES_PER_MS > self.clock.now_ms()
             if delayed or (limited and member.container in {"wait", "prioritized"}):
                 yield self.names.get(member.job, member.job)
+
+
+def _runs_by_itself(step: FeatureStep) -> bool:
+    """Whether the step opens an event reader or a worker with a loop."""
+    op = step.op if isinstance(step, CallStep) else None
+    return isinstance(op, lifecycle.Open) and (op.role == "events" or op.processor not in {None, "manual"})
