@@ -1,14 +1,15 @@
 """The mutants by name, and the decorator that declares one.
 
-    @mutant("marker.missing", kills=("order.marker.base",))
-    def marker_missing(damage: Damage) -> None:
-        \"\"\"Nothing wakes an idle worker.\"\"\"
-        damage.commands("add*Job", 'if command[1] == "ZADD" and on(command, "marker") then return 0 end')
+    @mutant("add.long-names", kills=("add.options.short-names",))
+    def long_names(damage: Damage) -> None:
+        \"\"\"Options are stored under their long names.\"\"\"
+        damage.replace(options, "encode", dict)
 
-The function inflicts the damage; the first line of its docstring says what is broken. `kills` are ledger rows that the
-gate must find violated; if the finding comes from a scenario that does not name the row, or only from one of very
-many cases, `by` names it (`area/name`, `area/name[ARGUMENT]`). `warns` are rows that the gate only warns about,
-`missed` rows that it should find violated and does not yet.
+Those that only change the commands of scripts are rows of `defects/commands.toml`. The function inflicts the damage;
+the first line of its docstring says what is broken. `kills` are ledger rows that the gate must find violated; if the
+finding comes from a scenario that does not name the row, or only from one of very many cases, `by` names it
+(`area/name`, `area/name[ARGUMENT]`). `warns` are rows that the gate only warns about, `missed` rows that it should
+find violated and does not yet.
 """
 
 from __future__ import annotations

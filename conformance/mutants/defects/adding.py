@@ -16,56 +16,6 @@ from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts import add as scripts_add
 
 
-@mutant("add.right-end", kills=("add.plain.waits",))
-def right_end(damage: Damage) -> None:
-    """New jobs enter `wait` at the end where workers take them."""
-    damage.commands("addStandardJob", 'if command[1] == "LPUSH" then command[1] = "RPUSH" end')
-
-
-@mutant("add.duplicates-uncounted", kills=("add.id.counter",))
-def duplicates_uncounted(damage: Damage) -> None:
-    """The counter of ids does not count jobs that bring their own."""
-    damage.commands(
-        "add*Job",
-        'if command[1] == "INCR" and on(command, "id") and cmsgpack.unpack(ARGV[1])[2] ~= "" then return 0 end',
-    )
-
-
-@mutant("add.ids-by-hundred", kills=("add.id.counter",))
-def ids_by_hundred(damage: Damage) -> None:
-    """Ids are reserved by the hundred."""
-    damage.commands(
-        "add*Job", 'if command[1] == "INCR" and on(command, "id") then return send("INCRBY", command[2], 100) end'
-    )
-
-
-@mutant("add.ids-with-exponents", kills=("lifecycle.one-state",))
-def ids_with_exponents(damage: Damage) -> None:
-    """Large ids are shortened in lists and sets, such as 300000000 to `3e+08`, so that workers find no such job."""
-    damage.commands(
-        "add*Job",
-        "local id = tonumber(command[#command]) "
-        'if (command[1] == "LPUSH" or command[1] == "ZADD") and id and id >= 1e8 '
-        'then command[#command] = string.format("%.8g", id) end',
-    )
-
-
-@mutant("add.lifo-ignored", kills=("add.lifo",))
-def lifo_ignored(damage: Damage) -> None:
-    """`lifo` has no effect."""
-    damage.commands("addStandardJob", 'if command[1] == "RPUSH" then command[1] = "LPUSH" end')
-
-
-@mutant("add.delayed-also-waits", kills=("add.delayed.set",))
-def delayed_also_waits(damage: Damage) -> None:
-    """A delayed job waits as well."""
-    damage.commands(
-        "addDelayedJob",
-        'if command[1] == "ZADD" and on(command, "delayed") then'
-        ' send("LPUSH", string.gsub(command[2], "delayed$", "wait"), command[4]) end',
-    )
-
-
 @mutant("add.negative-delay-delays", kills=("add.delayed.negative",))
 def negative_delay_delays(damage: Damage) -> None:
     """Every delay but 0 makes a delayed job, negative ones included."""
@@ -167,18 +117,6 @@ def custom_id_like_marker(damage: Damage) -> None:
     damage.replace(options, "validate_explicit_id", lambda _options: None)
 
 
-@mutant("add.duplicate-overwrites", kills=("add.duplicate.ignored",))
-def duplicate_overwrites(damage: Damage) -> None:
-    """A duplicate replaces the job."""
-    damage.commands("add*Job", 'if command[1] == "EXISTS" then return 0 end')
-
-
-@mutant("add.duplicate-silent", kills=("add.duplicate.ignored",))
-def duplicate_silent(damage: Damage) -> None:
-    """A duplicate leaves no event."""
-    damage.commands("add*Job", 'if event(command) == "duplicated" then return "0-0" end')
-
-
 @mutant("add.bulk-reversed", kills=("add.bulk.order", "interop.bulk"))
 def bulk_reversed(damage: Damage) -> None:
     """A bulk is added last job first."""
@@ -231,15 +169,6 @@ def senseless_options(damage: Damage) -> None:
     """A job is added with options that contradict each other or mean nothing."""
     damage.replace(options, "_validate_exclusive", lambda _options: None)
     damage.replace(options, "_validate_jitter", lambda _chosen: None)
-
-
-@mutant("add.pause-ignored", kills=("add.paused.parks", "interop.pause", "interop.pause.mixed"))
-def pause_ignored(damage: Damage) -> None:
-    """A plain job waits, also while the queue is paused."""
-    damage.commands(
-        "addStandardJob",
-        'if command[1] == "HMGET" then local found = send(unpack(command)) found[1] = false return found end',
-    )
 
 
 @mutant(

@@ -24,8 +24,6 @@ from conformance.reference_impl.workers.locks import LockKeeper, StalledChecker
 from conformance.reference_impl.workers.worker import Worker
 
 _REST_S: Final = 0.05
-_JOB_EXISTS: Final = 'command[1] == "EXISTS" and command[2] == KEYS[12]'
-"""Lua condition: moveToFinished looks whether the job that ends has a hash."""
 
 
 @mutant("faults.nobody-checks", kills=("chaos.crash", "interop.stalled"))
@@ -36,17 +34,6 @@ def no_worker_checks(damage: Damage) -> None:
         return None
 
     damage.replace(StalledChecker, "start", nothing)
-
-
-@mutant("faults.late-result-wins", kills=("chaos.partition",))
-def late_result_wins(damage: Damage) -> None:
-    """A worker that has lost its job stores its result over that of the next owner."""
-    own_token = 'cmsgpack.unpack(ARGV[8])["token"]'
-    damage.commands(
-        "moveToFinished",
-        f'if command[1] == "GET" and on(command, "lock") then return {own_token} end '
-        'if command[1] == "LREM" then send(unpack(command)) return 1 end',
-    )
 
 
 @mutant("faults.gives-up", kills=("chaos.reconnect",))
@@ -192,15 +179,6 @@ def takes_into_memory(damage: Damage) -> None:
     damage.commands("moveToFinished", 'if command[1] == "LREM" then send(unpack(command)) return 1 end')
 
 
-@mutant("eviction.recovers-one", kills=("chaos.eviction",))
-def recovers_one(damage: Damage) -> None:
-    """A stalled check recovers one job, however many have lost their locks, and forgets the others."""
-    damage.commands(
-        "moveStalledJobsToWait",
-        "if command[1] == 'LREM' then if memory.done then return 0 end memory.done = true end",
-    )
-
-
 @mutant("eviction.remembers-the-check", kills=("eviction.throttles",))
 def remembers_the_check(damage: Damage) -> None:
     """A client keeps the interval of the stalled check in its own memory."""
@@ -220,16 +198,6 @@ def remembers_the_check(damage: Damage) -> None:
     damage.around(MoveScripts, "move_stalled_jobs_to_wait", remembering)
 
 
-@mutant("eviction.makes-up-a-name", kills=("eviction.hash.waiting",))
-def makes_up_a_name(damage: Damage) -> None:
-    """A claim gives a job without hash a name."""
-    damage.commands(
-        "moveToActive",
-        'if command[1] == "HMSET" and send("HEXISTS", command[2], "name") == 0 '
-        'then send("HSET", command[2], "name", "unknown") end',
-    )
-
-
 @mutant("eviction.skips-the-nameless", kills=("eviction.hash.waiting", "eviction.worker-goes-on"))
 def skips_the_nameless(damage: Damage) -> None:
     """A claimed job that has no name is dropped, and stays in `active`."""
@@ -242,12 +210,6 @@ def skips_the_nameless(damage: Damage) -> None:
         return move_to_active
 
     damage.around(MoveScripts, "move_to_active", dropping)
-
-
-@mutant("eviction.finishes-the-missing", kills=("eviction.hash.active", "lifecycle.complete.missing"))
-def finishes_the_missing(damage: Damage) -> None:
-    """A job whose hash is gone can still be finished."""
-    damage.commands("moveToFinished", f"if {_JOB_EXISTS} then return 1 end")
 
 
 @mutant("eviction.error-ends-worker", kills=("eviction.worker-goes-on",))
@@ -339,29 +301,6 @@ def reader_ends(damage: Damage) -> None:
     damage.around(QueueEvents, "_emit_entry", faithful)
 
 
-@mutant("eviction.finds-free-ids", kills=("eviction.counters",))
-def finds_free_ids(damage: Damage) -> None:
-    """Adding a job passes over ids that are taken, where Node does not."""
-    damage.commands(
-        "addStandardJob",
-        'if command[1] == "INCR" and on(command, "id") then local id = send(unpack(command)) '
-        'while send("EXISTS", string.sub(command[2], 1, -3) .. id) == 1 do id = send(unpack(command)) end '
-        "return id end",
-    )
-
-
-@mutant("eviction.finishes-the-lost", kills=("eviction.containers",))
-def finishes_the_lost(damage: Damage) -> None:
-    """A job that is not in `active` can still be finished."""
-    damage.commands("moveToFinished", 'if command[1] == "LREM" then send(unpack(command)) return 1 end')
-
-
-@mutant("eviction.releases-the-lost", kills=("eviction.flow",))
-def releases_the_lost(damage: Damage) -> None:
-    """A parent whose hash is gone is released by its last child."""
-    damage.commands("moveToFinished", f'if command[1] == "EXISTS" and not ({_JOB_EXISTS}) then return 1 end')
-
-
 @mutant("eviction.runs-the-last-iteration", kills=("eviction.scheduler",))
 def runs_the_last_iteration(damage: Damage) -> None:
     """An iteration is run although the next one could not be made."""
@@ -415,38 +354,3 @@ def remembers_owners(damage: Damage) -> None:
         return add_once
 
     damage.around(Queue, "add", remembering)
-
-
-@mutant("eviction.unknown-is-paused", kills=("eviction.meta",), by=("waiting/a_queue_without_meta_takes_a_job",))
-def unknown_is_paused(damage: Damage) -> None:
-    """A queue of which nothing is known any more is taken for a paused one."""
-    damage.commands(
-        "*",
-        'if command[1] == "HMGET" and on(command, "meta") and send("EXISTS", command[2]) == 0 '
-        'then return {"1", false, false, false} end',
-    )
-
-
-@mutant(
-    "eviction.counts-from-above",
-    kills=("eviction.counters",),
-    by=("eviction/a_lost_priority_counter_lets_jobs_overtake",),
-)
-def counts_from_above(damage: Damage) -> None:
-    """A producer that finds no counter of priorities makes one that is above all that went before."""
-    damage.commands(
-        "addPrioritizedJob",
-        'if command[1] == "INCR" and on(command, "pc") and send("EXISTS", command[2]) == 0 '
-        'and send("EXISTS", string.sub(command[2], 1, -3) .. "prioritized") == 1 '
-        'then send("SET", command[2], 1000) end',
-    )
-
-
-@mutant(
-    "eviction.limit-stays-away",
-    kills=("eviction.meta",),
-    by=("eviction/without_meta_whoever_tells_of_a_change_limits_the_stream",),
-)
-def limit_stays_away(damage: Damage) -> None:
-    """Changing a delay does not restore the lost limit of the event stream."""
-    damage.commands("changeDelay", 'if command[1] == "HSET" and on(command, "meta") then return 1 end')

@@ -14,9 +14,6 @@ from conformance.reference_impl.js_values import parse
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts.manage import QueueScripts, ReadScripts
 
-_BLIND = 'if command[1] == "EXISTS" then return 1 end'
-"""Lua: the script does not see that a job is missing."""
-
 
 @mutant("metrics.prometheus-unfinished-only", kills=("metrics.prometheus",))
 def prometheus_unfinished_only(damage: Damage) -> None:
@@ -54,14 +51,6 @@ def count_forgets_delayed(damage: Damage) -> None:
         return await queue.getJobCountByTypes("waiting", "paused", "prioritized")
 
     damage.replace(Queue, "count", count)
-
-
-@mutant("getters.priority-edge", kills=("getters.counts-per-priority",))
-def priority_edge(damage: Damage) -> None:
-    """A count per priority takes in the next priority as well."""
-    damage.commands(
-        "getCountsPerPriority", 'if command[1] == "ZCOUNT" then command[4] = tonumber(command[4]) + 4294967296 end'
-    )
 
 
 @mutant("getters.state-coarse", kills=("getters.state",))
@@ -127,48 +116,6 @@ def page_excludes_end(damage: Damage) -> None:
     damage.argument("getRanges", 1, lambda end: end - 1 if end > 0 else end)
 
 
-@mutant("getters.promote-keeps-delay", kills=("getters.promote",))
-def promote_keeps_delay(damage: Damage) -> None:
-    """A promoted job keeps its delay."""
-    damage.commands("promote", 'if command[1] == "HSET" then return 0 end')
-
-
-@mutant("getters.promote-runs-next", kills=("getters.promote",))
-def promote_runs_next(damage: Damage) -> None:
-    """A promoted job goes before those that wait."""
-    damage.commands("promote", 'if command[1] == "LPUSH" then command[1] = "RPUSH" end')
-
-
-@mutant("getters.promote-silent", kills=("order.marker.base",), by=("events/promoting_leaves_waiting_from_delayed",))
-def promote_silent(damage: Damage) -> None:
-    """Promoting does not wake a worker."""
-    damage.commands("promote", 'if command[1] == "ZADD" and on(command, "marker") then return 0 end')
-
-
-@mutant("getters.promote-anything", kills=("getters.promote.wrong-state",))
-def promote_anything(damage: Damage) -> None:
-    """A waiting job can be promoted."""
-    damage.commands("promote", 'if command[1] == "ZREM" then send(unpack(command)) return 1 end')
-
-
-@mutant("getters.delay-not-stored", kills=("getters.change-delay",))
-def delay_not_stored(damage: Damage) -> None:
-    """A changed delay moves the job but is not stored."""
-    damage.commands("changeDelay", 'if command[1] == "HSET" and at(command, "delay") then return 0 end')
-
-
-@mutant("getters.delay-from-added", kills=("order.delayed.score", "event.delayed"), by=("getters/changing_a_delay",))
-def delay_from_added(damage: Damage) -> None:
-    """A changed delay counts from the time of adding."""
-    damage.commands(
-        "changeDelay",
-        'if command[1] == "ZADD" and on(command, "delayed") then '
-        'command[3] = (tonumber(send("HGET", ARGV[4], "timestamp")) + tonumber(ARGV[1])) * 4096 end '
-        'if event(command) == "delayed" then change(command, "delay", '
-        'tonumber(send("HGET", ARGV[4], "timestamp")) + tonumber(ARGV[1])) end',
-    )
-
-
 @mutant("getters.delay-anything", kills=("getters.change-delay",))
 def delay_anything(damage: Damage) -> None:
     """The delay of a waiting job can be changed."""
@@ -183,51 +130,16 @@ def delay_anything(damage: Damage) -> None:
     damage.around(Job, "changeDelay", broken)
 
 
-@mutant("getters.priority-not-stored", kills=("getters.change-priority",))
-def priority_not_stored(damage: Damage) -> None:
-    """A changed priority moves the job but is not stored."""
-    damage.commands("changePriority", 'if command[1] == "HSET" then return 0 end')
-
-
-@mutant("getters.priority-not-moved", kills=("getters.change-priority",))
-def priority_not_moved(damage: Damage) -> None:
-    """A changed priority is stored but the job stays where it is."""
-    damage.commands("changePriority", 'if command[1] == "ZREM" or command[1] == "LREM" then return 0 end')
-
-
 @mutant("getters.drain-everything", kills=("getters.drain",))
 def drain_everything(damage: Damage) -> None:
     """Draining always removes delayed jobs too."""
     damage.argument("drain", 1, lambda _delayed: "1")
 
 
-@mutant("getters.drain-keeps-hashes", kills=("getters.drain",))
-def drain_keeps_hashes(damage: Damage) -> None:
-    """Draining empties the containers and leaves the jobs."""
-    damage.commands("drain", 'if command[1] == "DEL" then return 0 end')
-
-
 @mutant("getters.workers-need-a-list", kills=("getters.workers-unlisted",))
 def workers_need_a_list(damage: Damage) -> None:
     """Asking for workers fails on a Redis that does not know CLIENT LIST."""
     damage.replace(client_list, "_NO_CLIENT_LIST", re.compile("never"))
-
-
-@mutant("getters.drain-thousands-fails", kills=("getters.drain",))
-def drain_thousands_fails(damage: Damage) -> None:
-    """Draining passes all ids to one command, which Lua refuses from 8000 on."""
-    damage.commands(
-        "drain",
-        'if command[1] == "ZREM" and send("ZCARD", command[2]) >= 8000 then error("too many results to unpack") end',
-    )
-
-
-@mutant("getters.clean-takes-scores-for-times", kills=("getters.clean",))
-def clean_takes_scores_for_times(damage: Damage) -> None:
-    """With a limit, cleaning compares the scores of delayed and prioritized jobs with the time."""
-    damage.commands(
-        "cleanJobsInSet", 'if command[1] == "ZRANGEBYSCORE" and command[5] == "LIMIT" then command[4] = ARGV[2] end'
-    )
 
 
 @mutant("getters.clean-unlimited", kills=("getters.clean",))
@@ -242,22 +154,6 @@ def clean_young(damage: Damage) -> None:
     damage.argument("cleanJobsInSet", 1, lambda latest: latest + 86_400_000)
 
 
-@mutant("getters.clean-silent", kills=("getters.clean",))
-def clean_silent(damage: Damage) -> None:
-    """Cleaning leaves no event."""
-    damage.commands("cleanJobsInSet", 'if event(command) == "cleaned" then return "0-0" end')
-
-
-@mutant("getters.clean-leaves-logs", kills=("getters.clean",))
-def clean_leaves_logs(damage: Damage) -> None:
-    """Cleaning leaves the logs of the jobs."""
-    damage.commands(
-        "cleanJobsInSet",
-        'if command[1] == "DEL" then for place = #command, 2, -1 do '
-        'if string.sub(command[place], -5) == ":logs" then table.remove(command, place) end end end',
-    )
-
-
 @mutant("getters.obliterate-forced", kills=("getters.obliterate",))
 def obliterate_forced(damage: Damage) -> None:
     """Obliterating does not spare active jobs."""
@@ -269,16 +165,6 @@ def obliterate_forced(damage: Damage) -> None:
         return always
 
     damage.around(QueueScripts, "obliterate", broken)
-
-
-@mutant("getters.obliterate-leaves-meta", kills=("getters.obliterate",))
-def obliterate_leaves_meta(damage: Damage) -> None:
-    """Obliterating leaves `meta` behind."""
-    damage.commands(
-        "obliterate",
-        'if command[1] == "DEL" then for place = #command, 2, -1 do '
-        'if string.sub(command[place], -5) == ":meta" then table.remove(command, place) end end end',
-    )
 
 
 @mutant("getters.complete-only", kills=("getters.job.missing-fields",))
@@ -313,16 +199,6 @@ def numbers_only(damage: Damage) -> None:
     damage.around(Job, "from_hash", broken)
 
 
-@mutant(
-    "late.unprioritized-runs-next",
-    kills=("getters.change-priority",),
-    by=("getters/changing_a_priority",),
-)
-def unprioritized_runs_next(damage: Damage) -> None:
-    """A job that loses its priority goes before those that wait."""
-    damage.commands("changePriority", 'if command[1] == "LPUSH" then command[1] = "RPUSH" end')
-
-
 @mutant("progress.numbers-only", kills=("progress.stored",))
 def numbers_only_progress(damage: Damage) -> None:
     """Progress is a number, and nothing else is taken."""
@@ -336,18 +212,6 @@ def numbers_only_progress(damage: Damage) -> None:
         return update_progress
 
     damage.around(Queue, "updateJobProgress", broken)
-
-
-@mutant("progress.for-nobody", kills=("progress.missing-job",))
-def progress_for_missing_job(damage: Damage) -> None:
-    """Progress of a missing job makes a hash."""
-    damage.commands("updateProgress", _BLIND)
-
-
-@mutant("log.prepended", kills=("log.appended",))
-def prepended(damage: Damage) -> None:
-    """The newest log row is first."""
-    damage.commands("addLog", 'if command[1] == "RPUSH" then command[1] = "LPUSH" end')
 
 
 @mutant("log.uncounted", kills=("log.appended",))
@@ -364,22 +228,10 @@ def uncounted(damage: Damage) -> None:
     damage.replace(Job, "addJobLog", staticmethod(broken(Job.addJobLog)))
 
 
-@mutant("log.keeps-oldest", kills=("log.keep",))
-def keeps_oldest(damage: Damage) -> None:
-    """A limited log keeps its oldest rows."""
-    damage.commands("addLog", 'if command[1] == "LTRIM" then command[3], command[4] = 0, -command[3] - 1 end')
-
-
 @mutant("log.unlimited", kills=("log.keep",))
 def unlimited(damage: Damage) -> None:
     """`keepLogs` has no effect."""
     damage.argument("addLog", 2, lambda _keep: None)
-
-
-@mutant("log.for-nobody", kills=("log.missing-job",))
-def log_for_missing_job(damage: Damage) -> None:
-    """A missing job gets a log."""
-    damage.commands("addLog", _BLIND)
 
 
 @mutant("log.read-forwards", kills=("log.read",))
@@ -436,28 +288,6 @@ def update_leaves_event(damage: Damage) -> None:
         return update_data
 
     damage.around(Job, "updateData", broken)
-
-
-@mutant("data.update-lost", kills=("data.updated",))
-def update_lost(damage: Damage) -> None:
-    """Updating the data changes only the object of this process."""
-    damage.commands("updateData", 'if command[1] == "HSET" then return 0 end')
-
-
-@mutant("data.for-nobody", kills=("data.missing-job",))
-def data_for_missing_job(damage: Damage) -> None:
-    """Updating the data of a missing job makes a hash."""
-    damage.commands("updateData", _BLIND)
-
-
-@mutant(
-    "getters.promote-all-turned",
-    kills=("getters.promote",),
-    by=("moving/delayed_jobs_are_promoted_together[1000]",),
-)
-def promote_all_turned(damage: Damage) -> None:
-    """Jobs that are promoted together run in the opposite order."""
-    damage.commands("moveJobsToWait", 'if command[1] == "LPUSH" then command[1] = "RPUSH" end')
 
 
 @mutant("job.does-not-go", kills=("lifecycle.remove.waiting",), by=("getters/a_job_removes_itself",))

@@ -12,39 +12,6 @@ from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.jobs.record import JobOwner
 from conformance.reference_impl.scripts import move as scripts_move
 
-_PAUSE_UNSEEN = (
-    'if command[1] == "HMGET" and on(command, "meta") then '
-    "local found = send(unpack(command)) found[1] = false return found end"
-)
-"""Lua: the script takes a paused queue for a running one."""
-
-
-@mutant("claim.newest-first", kills=("lifecycle.claim.oldest-first",))
-def newest_first(damage: Damage) -> None:
-    """A worker takes the job that was added last."""
-    damage.commands(
-        "moveToActive",
-        'if command[1] == "RPOPLPUSH" then return send("LMOVE", command[2], command[3], "LEFT", "LEFT") end',
-    )
-
-
-@mutant("claim.least-urgent-first", kills=("lifecycle.claim.waiting-before-prioritized", "interop.prioritized"))
-def least_urgent_first(damage: Damage) -> None:
-    """Of the prioritized jobs, the one with the largest number runs first."""
-    damage.commands("moveTo*", 'if command[1] == "ZPOPMIN" then command[1] = "ZPOPMAX" end')
-
-
-@mutant("claim.early", kills=("lifecycle.claim.nothing", "order.due.promoted"))
-def early(damage: Damage) -> None:
-    """A claim promotes all delayed jobs, due or not."""
-    damage.commands("moveToActive", 'if command[1] == "ZRANGEBYSCORE" then command[4] = "+inf" end')
-
-
-@mutant("claim.pause-ignored", kills=("lifecycle.claim.paused", "pause.delayed-promoted"))
-def pause_ignored(damage: Damage) -> None:
-    """A worker does not see that the queue is paused."""
-    damage.commands("moveToActive", _PAUSE_UNSEEN)
-
 
 @mutant("claim.without-lock", kills=("lock.token",))
 def without_lock(damage: Damage) -> None:
@@ -71,36 +38,6 @@ def locked_afterwards(damage: Damage) -> None:
     damage.around(scripts_move.MoveScripts, "move_to_active", broken)
 
 
-@mutant("claim.start-uncounted", kills=("lifecycle.claim.marks-start",))
-def start_uncounted(damage: Damage) -> None:
-    """A claim does not count the attempt."""
-    damage.commands("moveToActive", 'if command[1] == "HINCRBY" and command[3] == "ats" then return 1 end')
-
-
-@mutant("claim.start-untimed", kills=("lifecycle.claim.marks-start",))
-def start_untimed(damage: Damage) -> None:
-    """A claim does not note when the job started."""
-    damage.commands(
-        "moveToActive",
-        'if at(command, "processedOn") then drop(command, "processedOn") if #command == 2 then return 0 end end',
-    )
-
-
-@mutant("complete.needs-metrics", kills=("lifecycle.complete.moves",))
-def needs_metrics(damage: Damage) -> None:
-    """A worker without the option `metrics` can finish no job, because the script meets nothing in its place."""
-    damage.commands(
-        "moveToFinished",
-        'if cmsgpack.unpack(ARGV[8])["maxMetricsSize"] == "" then error("maxDataPoints is nil") end',
-    )
-
-
-@mutant("complete.stays-active", kills=("lifecycle.complete.moves",))
-def stays_active(damage: Damage) -> None:
-    """A completed job is still in `active`."""
-    damage.commands("moveToFinished", 'if command[1] == "LREM" and on(command, "active") then return 1 end')
-
-
 @mutant("complete.nothing-refused", kills=("lifecycle.complete.value",))
 def nothing_refused(damage: Damage) -> None:
     """A job cannot complete without a result."""
@@ -120,40 +57,6 @@ def nothing_refused(damage: Damage) -> None:
 def never_fetches(damage: Damage) -> None:
     """Finishing never claims the next job."""
     damage.argument("moveToFinished", 5, lambda _fetch: 0)
-
-
-@mutant("complete.anything", kills=("lifecycle.complete.not-active",))
-def anything(damage: Damage) -> None:
-    """A job can be completed in any state, if only there is a lock."""
-    damage.commands(
-        "moveToFinished", 'if command[1] == "LREM" and on(command, "active") then send(unpack(command)) return 1 end'
-    )
-
-
-@mutant("complete.ghost", kills=("lifecycle.complete.missing",))
-def complete_ghost(damage: Damage) -> None:
-    """A job without hash can be completed."""
-    damage.commands("moveToFinished", 'if command[1] == "EXISTS" and command[2] == KEYS[12] then return 1 end')
-
-
-@mutant("fail.into-completed", kills=("lifecycle.fail.moves",))
-def into_completed(damage: Damage) -> None:
-    """A failed job is filed among the completed ones."""
-    damage.commands(
-        "moveToFinished",
-        'if command[1] == "ZADD" and on(command, "failed") then '
-        'command[2] = string.gsub(command[2], "failed$", "completed") end',
-    )
-
-
-@mutant("fail.last-reason-only", kills=("retry.succeeds-later",))
-def fails_again(damage: Damage) -> None:
-    """A job that failed once is filed among the failed ones, also when it completes."""
-    damage.commands(
-        "moveToFinished",
-        'if command[1] == "ZADD" and on(command, "completed") and send("HEXISTS", KEYS[12], "failedReason") == 1 then '
-        'command[2] = string.gsub(command[2], "completed$", "failed") end',
-    )
 
 
 @mutant(
@@ -234,55 +137,6 @@ def failed_ageless(damage: Damage) -> None:
         return keep_jobs
 
     damage.around(scripts_move, "keep_jobs", broken)
-
-
-@mutant("keep.for-an-hour", kills=("lifecycle.no-expiry",))
-def for_an_hour(damage: Damage) -> None:
-    """Finished jobs expire after an hour."""
-    damage.commands(
-        "moveToFinished",
-        'if command[1] == "XADD" and (event(command) == "completed" or event(command) == "failed") then '
-        'send("EXPIRE", KEYS[12], 3600) end',
-    )
-
-
-@mutant("fail.stays-active", kills=("lifecycle.one-state",))
-def fail_stays_active(damage: Damage) -> None:
-    """A job that is put off stays among the active ones."""
-    damage.commands("moveToDelayed", 'if command[1] == "LREM" and on(command, "active") then return 1 end')
-
-
-@mutant(
-    "keep.logs-left", kills=("lifecycle.remove-on-complete.all", "lifecycle.remove.waiting", "lifecycle.leaves-nothing")
-)
-def logs_left(damage: Damage) -> None:
-    """The log of a removed job is left."""
-    damage.commands(
-        "*",
-        'if command[1] == "DEL" then for place = #command, 2, -1 do '
-        'if string.sub(command[place], -5) == ":logs" then table.remove(command, place) end end end',
-    )
-
-
-@mutant("remove.locked-too", kills=("lifecycle.remove.locked",))
-def locked_too(damage: Damage) -> None:
-    """A job that a worker holds can be removed."""
-    damage.commands("removeJob", 'if command[1] == "GET" and on(command, "lock") then return false end')
-
-
-@mutant("remove.stays-listed", kills=("lifecycle.remove.waiting",))
-def stays_listed(damage: Damage) -> None:
-    """A removed job stays in its container."""
-    damage.commands("removeJob", 'if command[1] == "LREM" or command[1] == "ZREM" then return 1 end')
-
-
-@mutant("finish.pause-ignored", kills=("pause.running-goes-on",))
-def finish_pause_ignored(damage: Damage) -> None:
-    """Finishing with fetch-next takes a parked job of a paused queue."""
-    damage.commands(
-        "moveToFinished",
-        _PAUSE_UNSEEN + ' if command[1] == "RPOPLPUSH" and send("EXISTS", KEYS[8]) == 1 then command[2] = KEYS[8] end',
-    )
 
 
 def _edit_keep(damage: Damage, edit: Function) -> None:

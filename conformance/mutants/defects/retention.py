@@ -18,8 +18,6 @@ from conformance.reference_impl.scripts.move import MoveScripts
 from conformance.reference_impl.scripts.runner import EvalCommand
 
 KeepOption = Mapping[str, Any]
-_POINTS = 'if command[1] == "LPUSH" and on(command, "data") then {} end'
-"""Lua: around the command that stores points."""
 
 
 def _edit_keep(damage: Damage, edit: Callable[[KeepOption], KeepOption]) -> None:
@@ -47,28 +45,6 @@ def count_instead_of_age(damage: Damage) -> None:
 def age_instead_of_count(damage: Damage) -> None:
     """With an age the count has no effect."""
     _edit_keep(damage, lambda keep: {"age": keep["age"]} if "age" in keep else keep)
-
-
-@mutant("retention.limit-heeded", kills=("retention.limit-ignored",))
-def limit_applied(damage: Damage) -> None:
-    """No finish removes more old jobs than `limit` says."""
-    damage.commands(
-        "moveToFinished",
-        'if command[1] == "ZREVRANGEBYSCORE" then memory.old = send("ZREVRANGEBYSCORE", command[2], command[3], '
-        'command[4], "LIMIT", 0, 1) return memory.old end '
-        'if command[1] == "ZREMRANGEBYSCORE" then return send("ZREM", command[2], unpack(memory.old)) end',
-    )
-
-
-@mutant("retention.limit-forgets", kills=("retention.limit-ignored", "lifecycle.one-state"))
-def limit_forgets(damage: Damage) -> None:
-    """All jobs that are too old leave their set, but only as many hashes go as `limit` says."""
-    damage.commands(
-        "moveToFinished",
-        'if command[1] == "ZREVRANGEBYSCORE" then '
-        'local limit = cmsgpack.unpack(ARGV[8])["keepJobs"]["limit"] '
-        'if limit then return send("ZREVRANGEBYSCORE", command[2], command[3], command[4], "LIMIT", 0, limit) end end',
-    )
 
 
 @mutant("retention.zero-is-no-age", kills=("retention.age-zero",))
@@ -103,35 +79,6 @@ def only_itself(damage: Damage) -> None:
     _edit_keep(damage, lambda keep: keep if keep.get("count") == 0 else {"count": -1})
 
 
-@mutant("retention.both-sets", kills=("retention.last-one-decides",))
-def both_sets(damage: Damage) -> None:
-    """The rule of completed jobs also removes failed ones."""
-    damage.commands(
-        "moveToFinished",
-        'if command[1] == "ZREMRANGEBYRANK" then send("DEL", (string.gsub(command[2], "completed$", "failed"))) end',
-    )
-
-
-@mutant("retention.announced", kills=("retention.silent",))
-def announced(damage: Damage) -> None:
-    """Every job that makes room leaves an event."""
-    damage.commands(
-        "moveToFinished",
-        'if command[1] == "ZREMRANGEBYRANK" or command[1] == "ZREMRANGEBYSCORE" then '
-        'send("XADD", KEYS[4], "*", "event", "removed", "jobId", "1", "prev", "completed") end',
-    )
-
-
-@mutant("retention.logs-left", kills=("retention.silent",))
-def logs_left(damage: Damage) -> None:
-    """Logs of jobs that make room stay."""
-    damage.commands(
-        "moveToFinished",
-        'if command[1] == "DEL" then for place = #command, 2, -1 do '
-        'if string.sub(command[place], -5) == ":logs" then table.remove(command, place) end end end',
-    )
-
-
 # Logs.
 
 
@@ -145,23 +92,7 @@ def keep_logs_ignored(damage: Damage) -> None:
     damage.replace(Job, "log", log)
 
 
-@mutant("retention.keep-logs-for-all", kills=("retention.logs",))
-def keep_logs_for_all(damage: Damage) -> None:
-    """Rows added from outside are also limited by the option of the job."""
-    damage.commands(
-        "addLog",
-        'if command[1] == "RPUSH" then local length = send(unpack(command)) '
-        'if ARGV[3] == "" then send("LTRIM", command[2], -2, -1) end return length end',
-    )
-
-
 # Events.
-
-
-@mutant("retention.trims-all", kills=("retention.events.newest",))
-def trims_all(damage: Damage) -> None:
-    """Trimming empties the stream."""
-    damage.commands("*", 'if command[1] == "XTRIM" then return send("XTRIM", command[2], "MAXLEN", 0) end')
 
 
 @mutant("retention.trim-refused", kills=("retention.events.by-hand",))
@@ -224,54 +155,6 @@ def never(damage: Damage) -> None:
     _edit_size(damage, "")
 
 
-@mutant("metrics.counts-retries", kills=("metrics.counted",))
-def counts_retries(damage: Damage) -> None:
-    """A failure that is retried is counted too."""
-    damage.commands(
-        "retryJob",
-        'if event(command) == "waiting" then send("HINCRBY", ARGV[1] .. "metrics:failed", "count", 1) end',
-    )
-
-
-@mutant("metrics.kept-only", kills=("metrics.counted",))
-def kept_only(damage: Damage) -> None:
-    """Jobs that are removed when they finish are not counted."""
-    damage.commands(
-        "moveToFinished",
-        'if command[1] == "HINCRBY" and command[3] == "count" and send("EXISTS", KEYS[12]) == 0 then return 1 end',
-    )
-
-
-@mutant("metrics.no-zeros", kills=("metrics.points",))
-def no_zeros(damage: Damage) -> None:
-    """Minutes in which nothing was finished have no point."""
-    damage.commands("moveToFinished", _POINTS.format("for place = #command, 4, -1 do table.remove(command, place) end"))
-
-
-@mutant("metrics.one-early", kills=("metrics.points",))
-def one_early(damage: Damage) -> None:
-    """The first finish of a minute is counted in the minute before."""
-    damage.commands("moveToFinished", _POINTS.format("command[3] = tonumber(command[3]) + 1"))
-
-
-@mutant("metrics.oldest-first", kills=("metrics.points",))
-def oldest_first(damage: Damage) -> None:
-    """New points go behind the old ones."""
-    damage.commands("moveToFinished", _POINTS.format('command[1] = "RPUSH"'))
-
-
-@mutant("metrics.untrimmed", kills=("metrics.trimmed",))
-def untrimmed(damage: Damage) -> None:
-    """Points are never dropped."""
-    damage.commands("moveToFinished", 'if command[1] == "LTRIM" and on(command, "data") then return 0 end')
-
-
-@mutant("metrics.one-point-more", kills=("metrics.trimmed",))
-def one_point_more(damage: Damage) -> None:
-    """One point too many is kept."""
-    damage.commands("moveToFinished", 'if command[1] == "LTRIM" and on(command, "data") then command[4] = 3 end')
-
-
 @mutant("metrics.page-counted", kills=("metrics.read",))
 def page_counted(damage: Damage) -> None:
     """The returned number of points is that of the page."""
@@ -297,14 +180,3 @@ def kinds_confused(damage: Damage) -> None:
         return get_metrics
 
     damage.around(ReadScripts, "get_metrics", broken)
-
-
-@mutant("metrics.outlive-the-queue", kills=("metrics.removed",))
-def outlive_the_queue(damage: Damage) -> None:
-    """Obliterating a queue leaves its metrics."""
-    damage.commands(
-        "obliterate",
-        'if command[1] == "DEL" then for place = #command, 2, -1 do '
-        'if string.find(command[place], ":metrics:") then table.remove(command, place) end end '
-        "if #command == 1 then return 0 end end",
-    )

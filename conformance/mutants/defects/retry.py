@@ -24,22 +24,6 @@ def lifo_forgotten(damage: Damage) -> None:
     damage.argument("retryJob", 2, lambda _push: "LPUSH")
 
 
-@mutant("retry.keeps-place", kills=("retry.prioritized",))
-def keeps_place(damage: Damage) -> None:
-    """A retried job goes before the others of its priority."""
-    damage.commands(
-        "retryJob",
-        'if command[1] == "ZADD" and on(command, "prioritized") then '
-        "command[3] = command[3] - command[3] % 4294967296 end",
-    )
-
-
-@mutant("retry.priority-forgotten", kills=("retry.prioritized",))
-def priority_forgotten(damage: Damage) -> None:
-    """A retried job has no priority any more."""
-    damage.commands("retryJob", 'if command[1] == "HGET" and command[3] == "priority" then return "0" end')
-
-
 @mutant("retry.one-too-many", kills=("retry.exhausted",))
 def one_too_many(damage: Damage) -> None:
     """`attempts` counts the retries and not the tries."""
@@ -103,12 +87,6 @@ def doubles_first(damage: Damage) -> None:
     damage.around(job_attempts, "delay_before_retry", broken)
 
 
-@mutant("retry.delay-not-stored", kills=("retry.backoff.fixed",))
-def delay_not_stored(damage: Damage) -> None:
-    """A job that is put off keeps its former delay in its hash."""
-    damage.commands("moveToDelayed", 'if command[1] == "HSET" and at(command, "delay") then return 0 end')
-
-
 @mutant("retry.in-seconds", kills=("retry.backoff.fixed",))
 def in_seconds(damage: Damage) -> None:
     """The delay of a back-off is taken for seconds."""
@@ -122,22 +100,10 @@ def in_seconds(damage: Damage) -> None:
     damage.around(job_attempts, "delay_before_retry", broken)
 
 
-@mutant("retry.traces-left", kills=("retry.manual",))
-def traces_left(damage: Damage) -> None:
-    """A job retried by hand keeps the traces of its failure."""
-    damage.commands("reprocessJob", 'if command[1] == "HDEL" then return 0 end')
-
-
 @mutant("retry.result-left", kills=("retry.manual.completed",))
 def result_left(damage: Damage) -> None:
     """A completed job retried by hand keeps its result."""
     damage.argument("reprocessJob", 2, lambda _field: "failedReason")
-
-
-@mutant("retry.anything", kills=("retry.manual.wrong-state",))
-def anything(damage: Damage) -> None:
-    """A job of any state can be retried by hand."""
-    damage.commands("reprocessJob", 'if command[1] == "ZREM" then send(unpack(command)) return 1 end')
 
 
 @mutant("retry.manual-runs-next", kills=("retry.manual",))
@@ -150,12 +116,6 @@ def manual_runs_next(damage: Damage) -> None:
 def manual_lifo_forgotten(damage: Damage) -> None:
     """A lifo job retried by hand goes behind those that wait."""
     damage.argument("reprocessJob", 1, lambda _push: "LPUSH")
-
-
-@mutant("retry.manual-silent", kills=("order.marker.base",), by=("retry/a_job_retried_by_hand_goes_behind_the_others",))
-def manual_silent(damage: Damage) -> None:
-    """A job retried by hand wakes no worker."""
-    damage.commands("reprocessJob", 'if command[1] == "ZADD" and on(command, "marker") then return 0 end')
 
 
 @mutant("retry.stacktrace-unlimited", kills=("retry.stacktrace-limit",))
@@ -223,15 +183,6 @@ def jitter_lengthens(damage: Damage) -> None:
     """A jitter makes the delays longer."""
     damage.around(
         job_attempts, "spread", lambda healthy: lambda delay, jitter, chance: 2 * delay - healthy(delay, jitter, chance)
-    )
-
-
-@mutant("retry.reason-cleared", kills=("job.hash.failed-reason",), by=("retry/a_later_success_completes_the_job",))
-def reason_cleared(damage: Damage) -> None:
-    """A job that succeeds in the end forgets why it failed before."""
-    damage.commands(
-        "moveToFinished",
-        'if at(command, "returnvalue") and command[1] == "HSET" then send("HDEL", KEYS[12], "failedReason") end',
     )
 
 

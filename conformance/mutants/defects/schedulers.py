@@ -22,10 +22,6 @@ from conformance.reference_impl.scripts.manage import JobScripts
 from conformance.reference_impl.workers.fetching import ScheduleContinuation
 from conformance.reference_impl.workers.worker import Worker
 
-_RECORD = 'command[1] == "HMSET" and at(command, "ic")'
-"""Lua condition: the command that stores a scheduler."""
-_NOT_A_SCHEDULERS_JOB = 'if command[1] == "HGET" and command[3] == "rjk" then return false end'
-
 
 @mutant("scheduler.first-late", kills=("scheduler.every.first",))
 def first_late(damage: Damage) -> None:
@@ -41,31 +37,6 @@ def first_late(damage: Damage) -> None:
         return add_later
 
     damage.around(ScheduleScripts, "add_job_scheduler", broken)
-
-
-@mutant("scheduler.job-unsigned", kills=("scheduler.every.first",))
-def job_unsigned(damage: Damage) -> None:
-    """A job does not name its scheduler."""
-    damage.commands("*JobScheduler", 'if command[1] == "HMSET" and at(command, "rjk") then drop(command, "rjk") end')
-
-
-@mutant("scheduler.time-in-seconds", kills=("scheduler.record",), by=("scheduler-changes/schedulers_are_listed",))
-def time_in_seconds(damage: Damage) -> None:
-    """The sorted set of schedulers holds seconds."""
-    damage.commands(
-        "addJobScheduler",
-        'if command[1] == "ZADD" and on(command, "repeat") then command[3] = math.floor(command[3] / 1000) end',
-    )
-
-
-@mutant(
-    "scheduler.record-without-interval",
-    kills=("scheduler.record", "scheduler.list"),
-    by=("scheduler-changes/schedulers_are_listed",),
-)
-def record_without_interval(damage: Damage) -> None:
-    """The record of a scheduler lacks its interval."""
-    damage.commands("addJobScheduler", f'if {_RECORD} then drop(command, "every") end')
 
 
 @mutant("scheduler.start-ignored", kills=("scheduler.every.start",))
@@ -202,12 +173,6 @@ def stops_its_worker(damage: Damage) -> None:
     damage.around(ScheduleContinuation, "_put_off", broken)
 
 
-@mutant("scheduler.successor-unnamed", kills=("scheduler.next",))
-def successor_unnamed(damage: Damage) -> None:
-    """A fetched job does not name its successor."""
-    damage.commands("updateJobScheduler", 'if command[1] == "HSET" and command[3] == "nrjid" then return 0 end')
-
-
 @mutant("scheduler.successor-twice", kills=("scheduler.next.once",))
 def successor_twice(damage: Damage) -> None:
     """Every fetch of a scheduler's job makes one more job, a retry as well."""
@@ -304,57 +269,6 @@ def no_seconds(damage: Damage) -> None:
     damage.around(recurrence, "next_by_pattern", broken)
 
 
-@mutant("scheduler.upsert-adds", kills=("scheduler.upsert.pending",))
-def upsert_adds(damage: Damage) -> None:
-    """An upsert leaves the pending job of the old template."""
-    damage.commands(
-        "addJobScheduler",
-        'if command[1] == "EXISTS" and not memory.asked then memory.asked = true return 0 end',
-    )
-
-
-@mutant("scheduler.upsert-tells", kills=("scheduler.upsert.pending",))
-def upsert_leaves_event(damage: Damage) -> None:
-    """An upsert leaves event `removed` of the job that it replaces."""
-    damage.commands(
-        "addJobScheduler",
-        'if command[1] == "ZREM" and on(command, "delayed") then '
-        'send("XADD", KEYS[9], "*", "event", "removed", "jobId", command[3], "prev", "delayed") end',
-    )
-
-
-@mutant("scheduler.removal-leaves-job", kills=("scheduler.remove",))
-def removal_leaves_job(damage: Damage) -> None:
-    """The delayed job of a removed scheduler still runs."""
-    damage.commands("removeJobScheduler", 'if command[1] == "ZREM" and on(command, "delayed") then return 0 end')
-
-
-@mutant("scheduler.removal-leaves-record", kills=("scheduler.remove",))
-def removal_leaves_record(damage: Damage) -> None:
-    """The record of a removed scheduler stays."""
-    damage.commands(
-        "removeJobScheduler", 'if command[1] == "DEL" and command[2] == KEYS[1] .. ":" .. ARGV[1] then return 1 end'
-    )
-
-
-@mutant("scheduler.job-removable", kills=("scheduler.job-protected",))
-def job_removable(damage: Damage) -> None:
-    """The current job of a scheduler can be removed by itself."""
-    damage.commands("removeJob", _NOT_A_SCHEDULERS_JOB)
-
-
-@mutant("scheduler.job-drained", kills=("scheduler.job-protected",))
-def job_drained(damage: Damage) -> None:
-    """Draining takes the current jobs of schedulers too."""
-    damage.commands("drain", 'if command[1] == "ZRANGE" and on(command, "repeat") then return {} end')
-
-
-@mutant("scheduler.job-cleaned", kills=("scheduler.job-protected",))
-def job_cleaned(damage: Damage) -> None:
-    """Cleaning takes the current jobs of schedulers too."""
-    damage.commands("cleanJobsInSet", _NOT_A_SCHEDULERS_JOB)
-
-
 @mutant("scheduler.list-turned", kills=("scheduler.list",))
 def list_turned(damage: Damage) -> None:
     """Schedulers are listed in the other order."""
@@ -384,15 +298,6 @@ def anything_goes(damage: Damage) -> None:
     damage.replace(job_scheduler, "_validate", lambda _repeat: None)
 
 
-@mutant("scheduler.collision-unseen", kills=("scheduler.collision",))
-def collision_unseen(damage: Damage) -> None:
-    """A job that has ended is overwritten by the next one of the same time."""
-    damage.commands(
-        "addJobScheduler",
-        'if command[1] == "EXISTS" then return 0 end',
-    )
-
-
 @mutant("scheduler.legacy-ends", kills=("scheduler.legacy-repeat", "scheduler.legacy-repeat.ahead"))
 def legacy_ends(damage: Damage) -> None:
     """The option `repeat` makes one job only."""
@@ -406,16 +311,6 @@ def legacy_ends(damage: Damage) -> None:
 def legacy_key(damage: Damage) -> None:
     """The key of the option `repeat` is made in another way."""
     damage.around(Repeat, "_hash", lambda healthy: lambda made, given: healthy(made, f"{given}:"))
-
-
-@mutant(
-    "late.upsert-recounts",
-    kills=("scheduler.upsert.pending",),
-    by=("scheduler-changes/an_upsert_while_a_job_runs",),
-)
-def upsert_recounts(damage: Damage) -> None:
-    """An upsert restarts the count of iterations."""
-    damage.commands("addJobScheduler", 'if command[1] == "HGET" and command[3] == "ic" then return false end')
 
 
 @mutant(
@@ -451,11 +346,3 @@ def missing_has_a_record(damage: Damage) -> None:
         return get_job_scheduler
 
     damage.around(Queue, "getJobScheduler", broken)
-
-
-@mutant(
-    "scheduler.next-overwritten", kills=("scheduler.next.once",), by=("scheduler-next/the_next_job_is_there_already",)
-)
-def next_overwritten(damage: Damage) -> None:
-    """The next iteration takes the place of a job that is there already."""
-    damage.commands("updateJobScheduler", 'if command[1] == "EXISTS" and not on(command, "meta") then return 0 end')
