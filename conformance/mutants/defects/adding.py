@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.protocol.job_fields import PRIORITY_LIMIT
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.jobs import options
 from conformance.reference_impl.jobs.job import Job
@@ -58,12 +57,6 @@ def priority_zero_counts(damage: Damage) -> None:
 def priority_unlimited(damage: Damage) -> None:
     """There is no highest priority."""
     damage.replace(options, "PRIORITY_LIMIT", 2**40)
-
-
-@mutant("add.priority-off-by-one", kills=("add.priority.limit",))
-def priority_off_by_one(damage: Damage) -> None:
-    """The highest priority itself is refused."""
-    damage.replace(options, "PRIORITY_LIMIT", PRIORITY_LIMIT - 1)
 
 
 @mutant("add.priority-fraction", kills=("add.priority.integer", "add.bulk.all-or-nothing-validation"))
@@ -131,27 +124,6 @@ def bulk_reversed(damage: Damage) -> None:
     damage.around(Job, "createBulk", broken)
 
 
-@mutant("add.bulk-one-by-one", kills=("add.bulk.all-or-nothing-validation",))
-def bulk_one_by_one(damage: Damage) -> None:
-    """A bulk is validated job by job, when the first ones are in Redis already."""
-
-    def broken(create: Function) -> Function:
-        async def create_bulk(owner: Any, jobs: list[Mapping[str, Any]]) -> list[Job]:
-            return [(await create(owner, [job]))[0] for job in jobs]
-
-        return create_bulk
-
-    damage.around(Job, "createBulk", broken)
-
-
-@mutant("add.size-in-characters", kills=("add.size-limit",))
-def size_in_characters(damage: Damage) -> None:
-    """`sizeLimit` counts characters."""
-    damage.around(
-        options, "_validate_size", lambda healthy: lambda name, limit, text: healthy(name, limit, "x" * len(text))
-    )
-
-
 @mutant("add.size-limit-excluded", kills=("add.size-limit",))
 def size_limit_excluded(damage: Damage) -> None:
     """Data of exactly the limit is refused."""
@@ -169,21 +141,6 @@ def senseless_options(damage: Damage) -> None:
     """A job is added with options that contradict each other or mean nothing."""
     damage.replace(options, "_validate_exclusive", lambda _options: None)
     damage.replace(options, "_validate_jitter", lambda _chosen: None)
-
-
-@mutant(
-    "late.bulk-without-defaults",
-    kills=("add.default-options",),
-    by=("add/default_job_options_apply_to_a_bulk",),
-)
-def bulk_without_defaults(damage: Damage) -> None:
-    """The queue's default options do not apply to a bulk."""
-
-    async def add_bulk(queue: Queue, jobs: Sequence[Mapping[str, Any]]) -> list[Job]:
-        await queue.waitUntilReady()
-        return await Job.createBulk(queue, jobs)
-
-    damage.replace(Queue, "addBulk", add_bulk)
 
 
 @mutant("add.defaults-win", kills=("add.default-options",))

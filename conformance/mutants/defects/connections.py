@@ -14,7 +14,6 @@ from conformance.mutants.registry import mutant
 from conformance.protocol.keys import MARKER
 from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.connection import CONNECTION_LOST, Connection
-from conformance.reference_impl.connection.opening import ConnectAttempts
 from conformance.reference_impl.flow_producer import FlowProducer
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.policy import ReconnectPolicy
@@ -95,21 +94,6 @@ def close_cuts(damage: Damage) -> None:
 def gives_up_at_once(damage: Damage) -> None:
     """A call that finds no Redis raises an error at once."""
     damage.replace(Queue, "_wait_unsent_s", lambda _queue: 0.0)
-
-
-@mutant("queue.gives-up-soon", kills=("connection.call-waits",))
-def gives_up_soon(damage: Damage) -> None:
-    """A call that finds no Redis is tried for less than 100 ms."""
-    damage.replace(Queue, "_wait_unsent_s", lambda _queue: 0.09)
-
-    def quick(enter: Function) -> Function:
-        async def enter_quickly(attempts: ConnectAttempts, entrance: Any) -> Any:
-            hasty = ConnectAttempts(attempts.within_s, ReconnectPolicy(first_s=0.008, jitter=0), attempts.on_failure)
-            return await enter(hasty, entrance)
-
-        return enter_quickly
-
-    damage.around(ConnectAttempts, "enter", quick)
 
 
 @mutant("client.never-fails-fast", kills=("connection.fail-fast",))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.damage import Damage, Function
+from conformance.mutants.damage import Damage
 from conformance.mutants.registry import mutant
 from conformance.reference_impl.jobs import options
 from conformance.reference_impl.queue import Queue
@@ -19,20 +19,6 @@ def key_stays(damage: Damage) -> None:
         return 1
 
     damage.replace(Queue, "removeDeduplicationKey", pretend)
-
-
-@mutant("dedup.key-removal-uncounted", kills=("dedup.key-removal",))
-def key_removal_uncounted(damage: Damage) -> None:
-    """Freeing an id that is free is said to have worked."""
-
-    def broken(remove: Function) -> Function:
-        async def remove_key(queue: Queue, deduplication_id: str) -> int:
-            await remove(queue, deduplication_id)
-            return 1
-
-        return remove_key
-
-    damage.around(Queue, "removeDeduplicationKey", broken)
 
 
 @mutant("dedup.nameless", kills=("dedup.id-required",))

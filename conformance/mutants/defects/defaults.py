@@ -23,12 +23,6 @@ def short_locks(damage: Damage) -> None:
     _have(damage, lockDuration=10_000)
 
 
-@mutant("default.frequent-checks", kills=("stalled.interval.default",))
-def frequent_checks(damage: Damage) -> None:
-    """A stalled check counts for 5 s."""
-    _have(damage, stalledInterval=5000)
-
-
 @mutant("default.rare-checks", kills=("stalled.interval.default",))
 def rare_checks(damage: Damage) -> None:
     """A stalled check counts for two minutes."""
@@ -45,12 +39,6 @@ def no_forgiveness(damage: Damage) -> None:
 def two_at_once(damage: Damage) -> None:
     """A worker runs two jobs at a time."""
     _have(damage, concurrency=2)
-
-
-@mutant("default.long-sleep", kills=("liveness.idle-wait.default",))
-def long_sleep(damage: Damage) -> None:
-    """An idle worker looks again after a minute."""
-    _have(damage, drainDelay=60)
 
 
 @mutant("default.never-blocks", kills=("liveness.idle-wait.default", "liveness.sleeps"))

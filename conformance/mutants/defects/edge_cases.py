@@ -15,15 +15,12 @@ from conformance.protocol.keys import QueueKeys, is_queue_name
 from conformance.reference_impl import js_values, packing
 from conformance.reference_impl.connection import connection as connection_module
 from conformance.reference_impl.connection import replies
-from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.jobs import attempts as job_attempts
 from conformance.reference_impl.jobs import options
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.queue_base import QueueBase
-from conformance.reference_impl.scripts import move as scripts_move
 from conformance.reference_impl.scripts.manage import ReadScripts
-from conformance.reference_impl.scripts.move import FetchReply
 
 MEGABYTE = 1024 * 1024
 
@@ -35,30 +32,6 @@ MEGABYTE = 1024 * 1024
 def null_ends_text(damage: Damage) -> None:
     """A text in JSON ends at its first null byte, as in C."""
     damage.around(js_values, "js_string", lambda healthy: lambda text: healthy(text.partition("\0")[0]))
-
-
-@mutant("edge.basic-plane-only", kills=("edge.texts",))
-def basic_plane_only(damage: Damage) -> None:
-    """Characters beyond U+FFFF are lost."""
-    damage.around(
-        js_values, "js_string", lambda healthy: lambda text: healthy("".join(char for char in text if char <= "\uffff"))
-    )
-
-
-@mutant("edge.reason-printable", kills=("edge.texts.plain",))
-def reason_printable(damage: Damage) -> None:
-    """Only printable characters of a failure's message are stored."""
-    damage.around(
-        job_attempts,
-        "message_of",
-        lambda healthy: lambda error: "".join(char for char in healthy(error) if char.isprintable()),
-    )
-
-
-@mutant("edge.name-as-ascii", kills=("edge.texts.plain",))
-def name_as_ascii(damage: Damage) -> None:
-    """Names of jobs are packed as ASCII."""
-    damage.replace(packing, "_encoded", lambda text: text.encode("ascii", "replace"))
 
 
 @mutant("edge.reason-escaped", kills=("edge.texts.plain",))
@@ -123,21 +96,6 @@ def options_array_refused(damage: Damage) -> None:
 # Ids and names.
 
 
-@mutant("edge.ids-as-numbers", kills=("edge.ids",))
-def ids_as_numbers(damage: Damage) -> None:
-    """An id that looks like a number is read as one."""
-
-    def broken(read: Function) -> Function:
-        def read_fetched(reply: Any) -> FetchReply:
-            fetched: FetchReply = read(reply)
-            job_id = fetched.job_id or ""
-            return fetched._replace(job_id=str(int(job_id))) if job_id.strip().isdigit() else fetched
-
-        return read_fetched
-
-    damage.around(scripts_move, "read_fetched", broken)
-
-
 @mutant("edge.ids-stripped", kills=("edge.ids",))
 def ids_stripped(damage: Damage) -> None:
     """White space around an id is cut off when a job's state is asked for."""
@@ -150,21 +108,6 @@ def ids_stripped(damage: Damage) -> None:
         return get_stripped
 
     damage.around(ReadScripts, "get_state", broken)
-
-
-@mutant("edge.any-queue-name", kills=("edge.queue-names.refused",))
-def any_queue_name(damage: Damage) -> None:
-    """A queue with a bad name gets a good one."""
-
-    def broken(make: Function) -> Function:
-        def make_anyway(
-            queue: QueueBase[Any], name: str, opts: Any = None, *, scripts: Any = None, clock: Any = None
-        ) -> None:
-            make(queue, name.replace(":", "-") or "unnamed", opts, scripts=scripts, clock=clock)
-
-        return make_anyway
-
-    damage.around(QueueBase, "__init__", broken)
 
 
 @mutant("edge.unchecked-queue-name", kills=("edge.queue-names.refused", "edge.queue-names.colon"))
@@ -223,28 +166,6 @@ def large_result_lost(damage: Damage) -> None:
     damage.around(js_values, "stringify", broken)
 
 
-@mutant("edge.size-in-characters", kills=("add.size-limit",))
-def size_in_characters(damage: Damage) -> None:
-    """`sizeLimit` counts characters instead of bytes."""
-    damage.around(
-        options, "_validate_size", lambda healthy: lambda name, limit, text: healthy(name, limit, "." * len(text))
-    )
-
-
-@mutant("edge.size-limit-excluded", kills=("add.size-limit",))
-def size_limit_excluded(damage: Damage) -> None:
-    """Data of exactly the limit is refused."""
-
-    def broken(_validate: Function) -> Function:
-        def validate_size(_name: str, limit: Any, data_text: str) -> None:
-            if limit and len(data_text.encode(errors="replace")) >= limit:
-                raise InvalidArgument("The size of the job exceeds the limit")
-
-        return validate_size
-
-    damage.around(options, "_validate_size", broken)
-
-
 def _edit_data(damage: Damage, change: Callable[[Any], Any]) -> None:
     """Change the data of every job that is read."""
 
@@ -263,26 +184,6 @@ def _edit_data(damage: Damage, change: Callable[[Any], Any]) -> None:
 def empty_is_nothing(damage: Damage) -> None:
     """Data that is empty, zero or false is read as an empty object."""
     _edit_data(damage, lambda data: data or {})
-
-
-@mutant("edge.dangerous-keys-dropped", kills=("edge.json-round-trip",))
-def dangerous_keys_dropped(damage: Damage) -> None:
-    """A key that means something in JavaScript is left out."""
-    _edit_data(
-        damage,
-        lambda data: {key: data[key] for key in data if key != "__proto__"} if isinstance(data, dict) else data,
-    )
-
-
-@mutant("edge.keys-as-numbers", kills=("edge.json-round-trip",))
-def keys_as_numbers(damage: Damage) -> None:
-    """Keys that look like whole numbers are read as numbers."""
-    _edit_data(
-        damage,
-        lambda data: (
-            {str(int(key)) if key.isdigit() else key: data[key] for key in data} if isinstance(data, dict) else data
-        ),
-    )
 
 
 @mutant("edge.first-key-wins", kills=("edge.json-round-trip",))

@@ -111,21 +111,6 @@ def reads_from_now(damage: Damage) -> None:
     damage.around(QueueEvents, "_read", forgetful)
 
 
-@mutant("faults.renews-at-the-last-moment", kills=("chaos.renewal-survives",))
-def renews_at_the_last_moment(damage: Damage) -> None:
-    """A lock is renewed when nine tenths of its life are over."""
-
-    async def run_late(keeper: LockKeeper) -> None:
-        worker: Worker = vars(keeper)["_worker"]
-        while True:
-            await asyncio.sleep(worker.opts["lockDuration"] * 0.9 / 1000)
-            held = [held_job.job for held_job in vars(keeper)["_held"].values()]
-            if held:
-                await vars(LockKeeper)["_renew"](keeper, held)
-
-    damage.replace(LockKeeper, "_run", run_late)
-
-
 @mutant("faults.failed-renewal-cancels", kills=("chaos.renewal-survives",))
 def failed_renewal_cancels(damage: Damage) -> None:
     """A worker cancels its running jobs when a renewal meets a lost connection, although their locks still live."""
@@ -210,21 +195,6 @@ def skips_the_nameless(damage: Damage) -> None:
         return move_to_active
 
     damage.around(MoveScripts, "move_to_active", dropping)
-
-
-@mutant("eviction.error-ends-worker", kills=("eviction.worker-goes-on",))
-def error_ends_worker(damage: Damage) -> None:
-    """A worker stops at the first error that is not its processor's."""
-
-    def stopping(report: Function) -> Function:
-        def report_and_stop(worker: Worker, error: BaseException) -> None:
-            report(worker, error)
-            worker.lifecycle.apply("pause")
-            damage.witness.note()
-
-        return report_and_stop
-
-    damage.around(Worker, "report", stopping)
 
 
 @mutant("eviction.keeps-silent", kills=("eviction.worker-goes-on", "liveness.fetch-fails"))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,16 +15,6 @@ from conformance.reference_impl.flow_producer import FlowMapping, FlowPlan, Flow
 from conformance.reference_impl.jobs import options
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner
-
-
-@mutant("flow.parent-runs", kills=("flow.parent.waits",))
-def parent_runs(damage: Damage) -> None:
-    """A parent waits like any other job, and does not wait for its children."""
-
-    def broken(place: Function) -> Function:
-        return lambda plan, pending, spans: place(plan, _without_children(pending), spans)
-
-    damage.around(FlowPlan, "_place", broken)
 
 
 @mutant("flow.defaults-ignored", kills=("flow.defaults",))
@@ -50,20 +38,6 @@ def defaults_ignored(damage: Damage) -> None:
 def ids_from_time(damage: Damage) -> None:
     """Jobs of a flow get uuids that are made of the time."""
     damage.replace(flow_producer, "uuid", SimpleNamespace(uuid4=uuid.uuid1))
-
-
-@mutant("flow.ids-in-options", kills=("flow.ids",))
-def ids_in_options(damage: Damage) -> None:
-    """The id that a job of a flow got is stored among its options."""
-
-    def broken(place: Function) -> Function:
-        def place_named(plan: FlowPlan, pending: Any, spans: ExitStack) -> Any:
-            given = {"jobId": str(uuid.uuid4()), **(pending.flow.get("opts") or {})}
-            return place(plan, _with_flow(pending, {**pending.flow, "opts": given}), spans)
-
-        return place_named
-
-    damage.around(FlowPlan, "_place", broken)
 
 
 @mutant("flow.refused-half-way", kills=("flow.all-or-nothing-validation",))
@@ -121,38 +95,10 @@ def two_levels(damage: Damage) -> None:
     damage.around(FlowProducer, "add", broken)
 
 
-@mutant("flow.one-queue", kills=("flow.deep",))
-def one_queue(damage: Damage) -> None:
-    """A child is put into the queue of its parent."""
-
-    def broken(add: Function) -> Function:
-        async def add_flow(producer: FlowProducer, flow: FlowMapping, opts: Mapping[str, Any] | None = None) -> Any:
-            children = [{**child, "queueName": flow["queueName"]} for child in flow.get("children") or ()]
-            return await add(producer, {**flow, "children": children}, opts)
-
-        return add_flow
-
-    damage.around(FlowProducer, "add", broken)
-
-
 @mutant("flow.read-to-the-bottom", kills=("flow.get",))
 def read_to_the_bottom(damage: Damage) -> None:
     """A flow is read without regard to the depth asked for."""
     _edit_get(damage, lambda asked: {**asked, "depth": 10})
-
-
-@mutant("flow.read-pending-only", kills=("flow.get",))
-def read_pending_only(damage: Damage) -> None:
-    """A flow is read without its finished children."""
-
-    def broken(read: Function) -> Function:
-        async def dependencies(job: Job, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
-            found: dict[str, Any] = await read(job, asked)
-            return {**found, "processed": {}}
-
-        return dependencies
-
-    damage.around(Job, "getDependencies", broken)
 
 
 def _edit_get(damage: Damage, edit: Function) -> None:
@@ -166,15 +112,6 @@ def _edit_get(damage: Damage, edit: Function) -> None:
     damage.around(FlowProducer, "getFlow", broken)
 
 
-def _without_children(pending: Any) -> Any:
-    return _with_flow(pending, {**pending.flow, "children": []})
-
-
-def _with_flow(pending: Any, flow: FlowMapping) -> Any:
-    """The same place in the tree for another job."""
-    return replace(pending, flow=flow)
-
-
 @mutant(
     "flow.options-ignored",
     kills=("flow.fail.parent", "flow.fail.continue", "flow.fail.ignore", "flow.fail.remove"),
@@ -183,20 +120,6 @@ def _with_flow(pending: Any, flow: FlowMapping) -> Any:
 def options_ignored(damage: Damage) -> None:
     """The failure option of a child is not stored."""
     damage.replace(options, "PARENT_FLAG_OPTIONS", ())
-
-
-@mutant("flow.forgotten-failure-remembered", kills=("flow.fail.remove",))
-def removed_dependency_remembered(damage: Damage) -> None:
-    """With removeDependencyOnFailure a parent remembers the failure."""
-
-    def broken(stored: Function) -> Function:
-        def parent_field(given: Mapping[str, Any]) -> dict[str, Any] | None:
-            found: dict[str, Any] | None = stored(given)
-            return {("idof" if name == "rdof" else name): value for name, value in found.items()} if found else None
-
-        return parent_field
-
-    damage.around(options, "parent_field", broken)
 
 
 @mutant("flow.remove-alone", kills=("flow.remove.parent",))
@@ -219,16 +142,3 @@ def children_kept(damage: Damage) -> None:
         return None
 
     damage.replace(Job, "removeUnprocessedChildren", nothing)
-
-
-@mutant("flow.unlink-always-true", kills=("flow.unlink",))
-def unlink_always_true(damage: Damage) -> None:
-    """Unlinking a child without parent is said to have worked."""
-
-    def broken(unlink: Function) -> Function:
-        async def remove_dependency(job: Job) -> bool:
-            return bool(await unlink(job)) or True
-
-        return remove_dependency
-
-    damage.around(Job, "removeChildDependency", broken)

@@ -12,7 +12,7 @@ from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.js_values import parse
 from conformance.reference_impl.queue import Queue
-from conformance.reference_impl.scripts.manage import QueueScripts, ReadScripts
+from conformance.reference_impl.scripts.manage import ReadScripts
 
 
 @mutant("metrics.prometheus-unfinished-only", kills=("metrics.prometheus",))
@@ -53,20 +53,6 @@ def count_forgets_delayed(damage: Damage) -> None:
     damage.replace(Queue, "count", count)
 
 
-@mutant("getters.state-coarse", kills=("getters.state",))
-def state_coarse(damage: Damage) -> None:
-    """A prioritized job is said to be waiting."""
-
-    def broken(state: Function) -> Function:
-        async def get_state(scripts: ReadScripts, job_id: str) -> str:
-            found: str = await state(scripts, job_id)
-            return "waiting" if found == "prioritized" else found
-
-        return get_state
-
-    damage.around(ReadScripts, "get_state", broken)
-
-
 @mutant("getters.ghost", kills=("getters.job",))
 def ghost(damage: Damage) -> None:
     """A job that does not exist is read as an empty one."""
@@ -78,21 +64,6 @@ def ghost(damage: Damage) -> None:
         return get_job
 
     damage.around(Queue, "getJob", broken)
-
-
-@mutant("getters.job-timeless", kills=("getters.job.fields",))
-def job_timeless(damage: Damage) -> None:
-    """A job read back lacks the number of attempts made."""
-
-    def broken(read: Function) -> Function:
-        def from_hash(fields: Any, job_id: str) -> Job:
-            job: Job = read(fields, job_id)
-            job.attemptsMade = 0
-            return job
-
-        return from_hash
-
-    damage.around(Job, "from_hash", broken)
 
 
 @mutant("getters.job-resultless", kills=("getters.job.fields",))
@@ -130,12 +101,6 @@ def delay_anything(damage: Damage) -> None:
     damage.around(Job, "changeDelay", broken)
 
 
-@mutant("getters.drain-everything", kills=("getters.drain",))
-def drain_everything(damage: Damage) -> None:
-    """Draining always removes delayed jobs too."""
-    damage.argument("drain", 1, lambda _delayed: "1")
-
-
 @mutant("getters.workers-need-a-list", kills=("getters.workers-unlisted",))
 def workers_need_a_list(damage: Damage) -> None:
     """Asking for workers fails on a Redis that does not know CLIENT LIST."""
@@ -146,25 +111,6 @@ def workers_need_a_list(damage: Damage) -> None:
 def clean_unlimited(damage: Damage) -> None:
     """Cleaning ignores the limit."""
     damage.argument("cleanJobsInSet", 2, lambda _limit: 1000)
-
-
-@mutant("getters.clean-young", kills=("getters.clean",))
-def clean_young(damage: Damage) -> None:
-    """Cleaning ignores the grace period."""
-    damage.argument("cleanJobsInSet", 1, lambda latest: latest + 86_400_000)
-
-
-@mutant("getters.obliterate-forced", kills=("getters.obliterate",))
-def obliterate_forced(damage: Damage) -> None:
-    """Obliterating does not spare active jobs."""
-
-    def broken(obliterate: Function) -> Function:
-        async def always(scripts: QueueScripts, *, count: int, force: bool) -> bool:
-            return bool(await obliterate(scripts, count=count, force=force or True))
-
-        return always
-
-    damage.around(QueueScripts, "obliterate", broken)
 
 
 @mutant("getters.complete-only", kills=("getters.job.missing-fields",))
@@ -214,26 +160,6 @@ def numbers_only_progress(damage: Damage) -> None:
     damage.around(Queue, "updateJobProgress", broken)
 
 
-@mutant("log.uncounted", kills=("log.appended",))
-def uncounted(damage: Damage) -> None:
-    """The answer is not the number of rows."""
-
-    def broken(append: Function) -> Function:
-        async def add_log(owner: Any, job_id: str, row: str, keep: int | None = None) -> int:
-            await append(owner, job_id, row, keep)
-            return 1
-
-        return add_log
-
-    damage.replace(Job, "addJobLog", staticmethod(broken(Job.addJobLog)))
-
-
-@mutant("log.unlimited", kills=("log.keep",))
-def unlimited(damage: Damage) -> None:
-    """`keepLogs` has no effect."""
-    damage.argument("addLog", 2, lambda _keep: None)
-
-
 @mutant("log.read-forwards", kills=("log.read",))
 def read_forwards(damage: Damage) -> None:
     """Log rows are always read from the oldest on."""
@@ -272,22 +198,6 @@ def cleared_wholly(damage: Damage) -> None:
         return clear_logs
 
     damage.around(Job, "clearLogs", broken)
-
-
-@mutant("data.update-tells", kills=("data.updated",))
-def update_leaves_event(damage: Damage) -> None:
-    """Updating the data leaves an event."""
-
-    def broken(update: Function) -> Function:
-        async def update_data(job: Job, data: Any) -> None:
-            await update(job, data)
-            command = ("XADD", job.owner.keys.key("events"), "*", "event", "updated", "jobId", job.id)
-            await job.owner.connection.command(*command)
-            damage.witness.note()
-
-        return update_data
-
-    damage.around(Job, "updateData", broken)
 
 
 @mutant("job.does-not-go", kills=("lifecycle.remove.waiting",), by=("getters/a_job_removes_itself",))

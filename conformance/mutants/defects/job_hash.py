@@ -25,20 +25,6 @@ def data_escaped(damage: Damage) -> None:
     damage.around(job_module, "data_text", lambda healthy: lambda data: json.dumps(json.loads(healthy(data))))
 
 
-@mutant("job.data-spaced", kills=("job.hash.json-text",))
-def data_spaced(damage: Damage) -> None:
-    """JSON has spaces after its commas and colons."""
-    damage.around(
-        job_module, "data_text", lambda healthy: lambda data: json.dumps(json.loads(healthy(data)), ensure_ascii=False)
-    )
-
-
-@mutant("job.result-twice-encoded", kills=("job.hash.returnvalue",))
-def result_twice_encoded(damage: Damage) -> None:
-    """The field `returnvalue` is the JSON text of a JSON text."""
-    _finish_with(damage, lambda value: stringify(stringify(value)))
-
-
 @mutant("job.result-not-json", kills=("job.hash.returnvalue",), by=("lifecycle/completing_can_claim_the_next_job",))
 def result_not_json(damage: Damage) -> None:
     """The field `returnvalue` is what the language prints."""

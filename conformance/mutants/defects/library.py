@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,12 +52,6 @@ def accepts_any_size(damage: Damage) -> None:
     _forget(damage, options, "check_payload")
 
 
-@mutant("library.counts-data-only", kills=("library.validation.payload",))
-def counts_data_only(damage: Damage) -> None:
-    """The limit of a payload leaves the options out."""
-    damage.around(options, "check_payload", lambda check: lambda owner, data, _options: check(owner, data, {}))
-
-
 @mutant("library.refuses-without-reason", kills=("library.validation.messages",))
 def refuses_without_reason(damage: Damage) -> None:
     """A refusal says neither which option is wrong nor what is allowed."""
@@ -82,16 +75,6 @@ def waits_for_hours(damage: Damage) -> None:
     damage.replace(BackoffPolicy, "limited", lambda _policy, delay_ms, *_rest: delay_ms)
 
 
-@mutant("library.retries-in-step", kills=("library.backoff-cap",))
-def retries_in_step(damage: Damage) -> None:
-    """Exponential delays are not spread, so that jobs that failed together come back together."""
-
-    def exact(limited: Function) -> Function:
-        return lambda policy, delay_ms, backoff, *_chance: limited(policy, delay_ms, backoff, lambda: 0.5)
-
-    damage.around(BackoffPolicy, "limited", exact)
-
-
 @mutant("library.other-metric-name", kills=("library.metrics.jobs",))
 def other_metric_name(damage: Damage) -> None:
     """Finished attempts are counted under another name."""
@@ -108,12 +91,6 @@ def stalls_uncounted(damage: Damage) -> None:
 def nameless_workers(damage: Damage) -> None:
     """Workers are counted without their ids."""
     _renamed(damage, "worker_id=", "worker=")
-
-
-@mutant("library.failed-renewals-uncounted", kills=("library.metrics.workers",))
-def failed_renewals_uncounted(damage: Damage) -> None:
-    """Renewals that failed are not counted."""
-    _forget(damage, PrometheusCollector, "heartbeat_failed")
 
 
 @mutant("library.attempts-uncounted", kills=("library.metrics.connection",))
@@ -146,14 +123,6 @@ def levels_mixed_up(damage: Damage) -> None:
         return debug
 
     damage.around(journal.Journal, "debug", louder)
-
-
-@mutant("library.other-worker-id", kills=("library.worker-id",))
-def other_worker_id(damage: Damage) -> None:
-    """The id of a worker does not show its host and process."""
-    damage.around(
-        queue_base, "worker_id_of", lambda name: lambda opts: (opts.get("workerId") and name(opts)) or str(uuid.uuid4())
-    )
 
 
 @mutant("library.own-worker-id-ignored", kills=("library.worker-id",))

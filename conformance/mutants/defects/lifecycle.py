@@ -59,30 +59,10 @@ def never_fetches(damage: Damage) -> None:
     damage.argument("moveToFinished", 5, lambda _fetch: 0)
 
 
-@mutant(
-    "keep.everything",
-    kills=(
-        "lifecycle.remove-on-complete.all",
-        "lifecycle.remove-on-complete.count",
-        "lifecycle.remove-on-complete.age",
-        "lifecycle.remove-on-fail",
-    ),
-)
-def keep_everything(damage: Damage) -> None:
-    """`removeOnComplete` and `removeOnFail` have no effect."""
-    damage.replace(scripts_move, "keep_jobs", lambda *_: {"count": -1})
-
-
 @mutant("keep.one-more", kills=("lifecycle.remove-on-complete.count",))
 def one_more(damage: Damage) -> None:
     """One finished job too many is kept."""
     _edit_keep(damage, lambda keep: {**keep, "count": keep["count"] + 1} if keep.get("count", 0) > 0 else keep)
-
-
-@mutant("keep.age-in-ms", kills=("lifecycle.remove-on-complete.age",))
-def age_in_ms(damage: Damage) -> None:
-    """The age is handed on in ms, where seconds are asked for."""
-    _edit_keep(damage, lambda keep: {**keep, "age": keep["age"] * 1000} if "age" in keep else keep)
 
 
 @mutant("keep.age-of-ms", kills=("lifecycle.remove-on-complete.age",))
@@ -110,33 +90,6 @@ def worker_ignored(damage: Damage) -> None:
     damage.around(
         scripts_move, "keep_jobs", lambda healthy: lambda job_opts, _worker, option: healthy(job_opts, {}, option)
     )
-
-
-@mutant("keep.worker-wins", kills=("lifecycle.worker-keeps",))
-def worker_wins(damage: Damage) -> None:
-    """The worker's rules overrule the job's own."""
-
-    def broken(keep: Function) -> Function:
-        def keep_jobs(job_opts: Mapping[str, Any], worker_opts: Mapping[str, Any], option: str) -> Any:
-            return keep({} if option in worker_opts else job_opts, worker_opts, option)
-
-        return keep_jobs
-
-    damage.around(scripts_move, "keep_jobs", broken)
-
-
-@mutant("keep.failed-ageless", kills=("lifecycle.remove-on-fail",))
-def failed_ageless(damage: Damage) -> None:
-    """The age in `removeOnFail` has no effect."""
-
-    def broken(keep: Function) -> Function:
-        def keep_jobs(job_opts: Mapping[str, Any], worker_opts: Mapping[str, Any], option: str) -> Any:
-            chosen: Mapping[str, Any] = keep(job_opts, worker_opts, option)
-            return {name: value for name, value in chosen.items() if (option, name) != ("removeOnFail", "age")}
-
-        return keep_jobs
-
-    damage.around(scripts_move, "keep_jobs", broken)
 
 
 def _edit_keep(damage: Damage, edit: Function) -> None:

@@ -39,12 +39,6 @@ def never_asked(damage: Damage) -> None:
     _edit_fetching(damage, f"if {_ON_LIMITER % 'GET'} then return false end")
 
 
-@mutant("ratelimit.uncounted", kills=("ratelimit.inside-the-claim",))
-def uncounted(damage: Damage) -> None:
-    """Starts are not counted."""
-    _edit_fetching(damage, f"if {_ON_LIMITER % 'INCR'} then return 2 end")
-
-
 @mutant("ratelimit.prolonged", kills=("ratelimit.window",))
 def prolonged(damage: Damage) -> None:
     """Every start restarts the window."""
@@ -53,12 +47,6 @@ def prolonged(damage: Damage) -> None:
         f"if {_ON_LIMITER % 'INCR'} then local count = send('INCR', command[2]) "
         f"if count > 1 then send('PEXPIRE', command[2], {_MINUTE_MS}) end return count end",
     )
-
-
-@mutant("ratelimit.own-limit-wins", kills=("ratelimit.queue-wide",))
-def own_limit_wins(damage: Damage) -> None:
-    """The limit of the queue has no effect."""
-    _edit_fetching(damage, _with_other_settings("found[3] = false found[4] = false"))
 
 
 @mutant("ratelimit.queues-duration-wins", kills=("ratelimit.own-duration",))
@@ -70,16 +58,6 @@ def queues_duration_wins(damage: Damage) -> None:
     )
 
 
-@mutant("ratelimit.half-a-setting", kills=("ratelimit.settings",))
-def half_a_setting(damage: Damage) -> None:
-    """A limit is stored without its duration."""
-
-    async def set_max(queue: Queue, max_jobs: int, _duration: int) -> None:
-        await queue.connection.command("HSET", queue.keys.key("meta"), "max", max_jobs)
-
-    damage.replace(Queue, "setGlobalRateLimit", set_max)
-
-
 @mutant("ratelimit.not-taken-away", kills=("ratelimit.settings",))
 def not_taken_away(damage: Damage) -> None:
     """A limit that was removed is still there."""
@@ -88,16 +66,6 @@ def not_taken_away(damage: Damage) -> None:
         return None
 
     damage.replace(Queue, "removeGlobalRateLimit", nothing)
-
-
-@mutant("ratelimit.by-hand-counts-one", kills=("ratelimit.by-hand",))
-def by_hand_counts_one(damage: Damage) -> None:
-    """A limit set by hand is a single start."""
-
-    async def count_one(queue: Queue, expire_ms: int) -> None:
-        await queue.connection.command("SET", queue.keys.key("limiter"), 1, "PX", expire_ms)
-
-    damage.replace(Queue, "rateLimit", count_one)
 
 
 @mutant("ratelimit.unlimited-obeys", kills=("ratelimit.unlimited",))
@@ -122,12 +90,6 @@ def ttl_ignores_the_limit(damage: Damage) -> None:
     damage.argument("getRateLimitTtl", 0, lambda _most: "1")
 
 
-@mutant("ratelimit.windows-cut-short", kills=("ratelimit.goes-on",))
-def windows_cut_short(damage: Damage) -> None:
-    """A window ends after a third of its time."""
-    _edit_fetching(damage, f"if {_ON_LIMITER % 'PEXPIRE'} then command[3] = math.floor(command[3] / 3) end")
-
-
 @mutant("ratelimit.sleeps-on", kills=("ratelimit.goes-on",))
 def sleeps_on(damage: Damage) -> None:
     """A limited worker sleeps a hundred times too long."""
@@ -135,19 +97,6 @@ def sleeps_on(damage: Damage) -> None:
     def longer(healthy: Function) -> Function:
         def limit_for(fetcher: JobFetcher, duration_ms: float) -> Any:
             return healthy(fetcher, duration_ms * 100)
-
-        return limit_for
-
-    damage.around(JobFetcher, "limit_for", longer)
-
-
-@mutant("ratelimit.oversleeps", kills=("ratelimit.goes-on",))
-def oversleeps(damage: Damage) -> None:
-    """A limited worker sleeps for two windows more than it has to."""
-
-    def longer(healthy: Function) -> Function:
-        def limit_for(fetcher: JobFetcher, duration_ms: float) -> Any:
-            return healthy(fetcher, duration_ms * 3)
 
         return limit_for
 

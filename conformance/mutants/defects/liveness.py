@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -28,17 +27,6 @@ POLL_S = 2.5
 """Longer than any scenario lets an idle worker sleep."""
 GIVES_UP_S = 0.5
 """After this time (s) a client drops the answer to a blocking read."""
-
-
-@mutant("worker.polls", kills=("liveness.pickup", "liveness.idle-after-work"))
-def polls(damage: Damage) -> None:
-    """An idle worker looks for jobs from time to time, and no marker wakes it."""
-
-    async def sleep_through(fetcher: JobFetcher, _block_s: float) -> None:
-        worker: Worker = vars(fetcher)["_worker"]
-        await worker.rest(POLL_S)
-
-    damage.replace(JobFetcher, "_pop_marker", sleep_through)
 
 
 @mutant("worker.floods", kills=("liveness.idle-traffic",))
@@ -153,22 +141,6 @@ def close_abandons(damage: Damage) -> None:
     damage.around(Worker, "close", broken)
 
 
-@mutant("worker.close-hangs", kills=("liveness.close-ends",))
-def close_hangs(damage: Damage) -> None:
-    """Closing waits for the next job."""
-
-    def broken(close: Function) -> Function:
-        async def close_late(worker: Worker, force: bool = False) -> None:
-            while not force:
-                await worker.rest(POLL_S)
-                damage.witness.note()
-            await close(worker, force)
-
-        return close_late
-
-    damage.around(Worker, "close", broken)
-
-
 @mutant("worker.close-waits-for-poll", kills=("liveness.close-ends",))
 def close_waits_for_poll(damage: Damage) -> None:
     """Closing an idle worker waits until its poll of Redis ends."""
@@ -276,69 +248,10 @@ def reports_fetched_only(damage: Damage) -> None:
     damage.around(Worker, "emit", broken)
 
 
-@mutant("worker.one-job-too-many", kills=("liveness.concurrency",))
-def one_job_too_many(damage: Damage) -> None:
-    """A worker runs one job more than `concurrency` says."""
-
-    def concurrency(worker: Worker) -> int:
-        return int(vars(worker)["_concurrency"]) + 1
-
-    def set_concurrency(worker: Worker, value: int) -> None:
-        vars(worker)["_concurrency"] = value
-
-    damage.replace(Worker, "concurrency", property(concurrency, set_concurrency))
-
-
 @mutant("worker.one-at-a-time", kills=("liveness.concurrency",))
 def one_at_a_time(damage: Damage) -> None:
     """`concurrency` has no effect."""
     damage.replace(Worker, "concurrency", property(lambda _worker: 1, lambda _worker, _value: None))
-
-
-@mutant("worker.error-ends-loop", kills=("liveness.error-in-job",))
-def error_ends_loop(damage: Damage) -> None:
-    """A worker stops when its processor throws."""
-
-    def broken(fail: Function) -> Function:
-        async def fail_and_stop(processing: JobRunner, *args: Any) -> Job | None:
-            worker: Worker = vars(processing)["_worker"]
-            worker.lifecycle.apply("pause")
-            damage.witness.note()
-            following: Job | None = await fail(processing, *args)
-            return following
-
-        return fail_and_stop
-
-    damage.around(JobRunner, "_fail", broken)
-
-
-@mutant("worker.error-swallowed", kills=("liveness.error-in-job",))
-def error_swallowed(damage: Damage) -> None:
-    """A job whose processor throws is completed."""
-
-    def broken(call: Function) -> Function:
-        async def call_and_forgive(processing: JobRunner, job: Job) -> Any:
-            with contextlib.suppress(Exception):
-                return await call(processing, job)
-            return None
-
-        return call_and_forgive
-
-    damage.around(JobRunner, "_call", broken)
-
-
-@mutant("worker.runs-twice", kills=("interop.prioritized",))
-def runs_twice(damage: Damage) -> None:
-    """Every job is run twice."""
-
-    def broken(call: Function) -> Function:
-        async def call_twice(processing: JobRunner, job: Job) -> Any:
-            await call(processing, job)
-            return await call(processing, job)
-
-        return call_twice
-
-    damage.around(JobRunner, "_call", broken)
 
 
 @mutant("worker.nameless-jobs", kills=("interop.plain",))

@@ -92,24 +92,6 @@ def renewed_late(damage: Damage) -> None:
     damage.around(LockKeeper, "_due", broken)
 
 
-@mutant("lock.renewed-every-half", kills=("lock.renewal.in-time",))
-def renewed_every_half(damage: Damage) -> None:
-    """After the first time, a lock is renewed when half of it has passed: if one renewal fails, it is lost."""
-
-    def broken(due: Function) -> Function:
-        first = set[tuple[str, str | None]]()
-
-        def due_by_half(keeper: LockKeeper, interval_ms: float) -> Any:
-            held: dict[tuple[str, str | None], Any] = vars(keeper)["_held"]
-            renewed = due(keeper, interval_ms * 1.5 if first & held.keys() else interval_ms)
-            first.update((job.known_id, job.token) for job in renewed)
-            return renewed
-
-        return due_by_half
-
-    damage.around(LockKeeper, "_due", broken)
-
-
 @mutant("lock.lost-for-good", kills=("lock.lost.handler-goes-on",))
 def lost_after_one_failure(damage: Damage) -> None:
     """A worker that could not renew a lock once never tries again."""
@@ -120,17 +102,6 @@ def lost_after_one_failure(damage: Damage) -> None:
             del held[run]
 
     damage.replace(LockKeeper, "_emit_failure", emit_and_forget)
-
-
-@mutant("lock.lost-stops-worker", kills=("lock.lost.worker-goes-on",))
-def lost_stops_worker(damage: Damage) -> None:
-    """A worker that could not renew a lock takes no other job."""
-
-    def emit_and_stop(keeper: LockKeeper, _job_ids: list[str], _error: Exception) -> None:
-        worker: Worker = vars(keeper)["_worker"]
-        worker.lifecycle.apply("pause")
-
-    damage.replace(LockKeeper, "_emit_failure", emit_and_stop)
 
 
 @mutant("stalled.busy-unchecked", kills=("stalled.independent",))
@@ -146,22 +117,6 @@ def busy_unchecked(damage: Damage) -> None:
         return check_when_idle
 
     damage.around(StalledChecker, "check", broken)
-
-
-@mutant("stalled.checked-rarely", kills=("stalled.recovery-time",))
-def checked_rarely(damage: Damage) -> None:
-    """A worker leaves out most of its stalled checks."""
-
-    def broken(run: Function) -> Function:
-        async def run_after_a_while(checker: StalledChecker) -> None:
-            worker: Worker = vars(checker)["_worker"]
-            await asyncio.sleep(worker.opts["stalledInterval"] * 6 / 1000)
-            damage.witness.note()
-            await run(checker)
-
-        return run_after_a_while
-
-    damage.around(StalledChecker, "_run", broken)
 
 
 @mutant("stalled.check-always-fails", kills=("stalled.two-checks",))
@@ -214,23 +169,3 @@ def check_late(damage: Damage) -> None:
         return start_later
 
     damage.around(StalledChecker, "start", broken)
-
-
-@mutant("stalled.answers-nothing", kills=("stalled.two-checks",))
-def answers_nothing(damage: Damage) -> None:
-    """A check recovers jobs but does not return their ids."""
-
-    def broken(check: Function) -> Function:
-        async def move_stalled(scripts: MoveScripts) -> list[str]:
-            await check(scripts)
-            return []
-
-        return move_stalled
-
-    damage.around(MoveScripts, "move_stalled_jobs_to_wait", broken)
-
-
-@mutant("lock.never-let-go", kills=("liveness.no-errors",), by=("liveness/the_lock_of_a_finished_job_is_let_go",))
-def never_let_go(damage: Damage) -> None:
-    """A worker goes on renewing the locks of jobs that it has finished."""
-    damage.replace(LockKeeper, "release", lambda _keeper, _job: None)

@@ -15,31 +15,6 @@ _DELAYED = 'command[1] == "ZADD" and on(command, "delayed")'
 _PRIORITIZED = 'command[1] == "ZADD" and on(command, "prioritized")'
 
 
-@mutant("meta.missing", kills=("order.meta",))
-def meta_missing(damage: Damage) -> None:
-    """A queue does not write who it is."""
-
-    async def nothing(_queue: Queue) -> None:
-        return None
-
-    damage.replace(Queue, "_write_meta", nothing)
-
-
-@mutant("meta.limit-ignored", kills=("order.meta",))
-def meta_limit_ignored(damage: Damage) -> None:
-    """`meta` always holds the default event limit."""
-
-    def broken(write: Function) -> Function:
-        async def write_meta(queue: Queue) -> None:
-            await write(queue)
-            await queue.connection.at_once("HSET", queue.keys.key("meta"), "opts.maxLenEvents", 10_000)
-            damage.witness.note()
-
-        return write_meta
-
-    damage.around(Queue, "_write_meta", broken)
-
-
 @mutant("queue.cannot-be-made", kills=("order.meta",))
 def cannot_be_made(damage: Damage) -> None:
     """A queue cannot be opened, because the client's package lacks a file."""
@@ -107,19 +82,3 @@ def _edit_finish(damage: Damage, **options: Any) -> None:
         "_finish_options",
         lambda healthy: lambda scripts, state, job: {**healthy(scripts, state, job), **options},
     )
-
-
-@mutant("meta.never-left-alone", kills=("order.meta",), by=("order/a_queue_may_leave_the_settings_alone",))
-def never_left_alone(damage: Damage) -> None:
-    """Every queue writes its settings, even if its user asks it not to."""
-
-    def broken(opening: Function) -> Function:
-        def opening_of(queue: Queue) -> Any:
-            if queue.opts.get("skipMetasUpdate"):
-                damage.witness.note()
-                vars(queue)["_opts"]["skipMetasUpdate"] = False
-            return opening(queue)
-
-        return opening_of
-
-    damage.around(Queue, "_opening", broken)

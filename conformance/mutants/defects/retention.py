@@ -10,7 +10,6 @@ import msgspec
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.protocol.keys import META
-from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts import move as scripts_move
 from conformance.reference_impl.scripts.manage import ReadScripts
@@ -73,23 +72,7 @@ def failed_parents_stay(damage: Damage) -> None:
     damage.calls("moveToFinished", kept)
 
 
-@mutant("retention.only-itself", kills=("retention.last-one-decides",))
-def only_itself(damage: Damage) -> None:
-    """A job's rule makes no other job go."""
-    _edit_keep(damage, lambda keep: keep if keep.get("count") == 0 else {"count": -1})
-
-
 # Logs.
-
-
-@mutant("retention.keep-logs-ignored", kills=("retention.logs",))
-def keep_logs_ignored(damage: Damage) -> None:
-    """The option `keepLogs` has no effect."""
-
-    async def log(job: Job, row: str) -> int:
-        return await job.scripts.add_log(job.known_id, row, None)
-
-    damage.replace(Job, "log", log)
 
 
 # Events.
@@ -103,20 +86,6 @@ def trim_refused(damage: Damage) -> None:
         return int(await queue.connection.command("XTRIM", max_length, "MAXLEN", queue.keys.key("events")))
 
     damage.replace(Queue, "trimEvents", trim_events)
-
-
-@mutant("retention.trimmed-number-unknown", kills=("retention.events.by-hand",))
-def trimmed_number_unknown(damage: Damage) -> None:
-    """Trimming by hand does not return how many entries it removed."""
-
-    def broken(trim: Function) -> Function:
-        async def trim_events(queue: Queue, max_length: int) -> int:
-            await trim(queue, max_length)
-            return 0
-
-        return trim_events
-
-    damage.around(Queue, "trimEvents", broken)
 
 
 @mutant("retention.first-queue-wins", kills=("retention.events.last-queue-wins",))
@@ -153,20 +122,6 @@ def always(damage: Damage) -> None:
 def never(damage: Damage) -> None:
     """The option `metrics` has no effect."""
     _edit_size(damage, "")
-
-
-@mutant("metrics.page-counted", kills=("metrics.read",))
-def page_counted(damage: Damage) -> None:
-    """The returned number of points is that of the page."""
-
-    def broken(read: Function) -> Function:
-        async def get_metrics(scripts: ReadScripts, kind: Any, start: int, end: int) -> tuple[Any, Any, int]:
-            meta, points, _ = await read(scripts, kind, start, end)
-            return meta, points, len(points)
-
-        return get_metrics
-
-    damage.around(ReadScripts, "get_metrics", broken)
 
 
 @mutant("metrics.kinds-confused", kills=("metrics.read",))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from conformance.mutants.damage import Damage, Function
@@ -59,47 +58,6 @@ def at_once(damage: Damage) -> None:
     damage.replace(job_attempts, "delay_before_retry", no_delay)
 
 
-@mutant("retry.linear", kills=("retry.backoff.exponential",))
-def linear(damage: Damage) -> None:
-    """An exponential back-off grows by the same amount each time."""
-
-    def broken(delay: Function) -> Function:
-        async def delay_before_retry(chosen: Mapping[str, Any] | None, attempt: int, *args: Any, **more: Any) -> float:
-            if chosen and chosen["type"] == "exponential":
-                return float(chosen["delay"]) * attempt
-            return float(await delay(chosen, attempt, *args, **more))
-
-        return delay_before_retry
-
-    damage.around(job_attempts, "delay_before_retry", broken)
-
-
-@mutant("retry.doubles-first", kills=("retry.backoff.exponential",))
-def doubles_first(damage: Damage) -> None:
-    """An exponential back-off starts with twice its delay."""
-
-    def broken(delay: Function) -> Function:
-        async def delay_before_retry(chosen: Mapping[str, Any] | None, attempt: int, *args: Any, **more: Any) -> float:
-            return float(await delay(chosen, attempt + 1, *args, **more))
-
-        return delay_before_retry
-
-    damage.around(job_attempts, "delay_before_retry", broken)
-
-
-@mutant("retry.in-seconds", kills=("retry.backoff.fixed",))
-def in_seconds(damage: Damage) -> None:
-    """The delay of a back-off is taken for seconds."""
-
-    def broken(delay: Function) -> Function:
-        async def delay_before_retry(*args: Any, **more: Any) -> float:
-            return 1000 * float(await delay(*args, **more))
-
-        return delay_before_retry
-
-    damage.around(job_attempts, "delay_before_retry", broken)
-
-
 @mutant("retry.result-left", kills=("retry.manual.completed",))
 def result_left(damage: Damage) -> None:
     """A completed job retried by hand keeps its result."""
@@ -134,56 +92,10 @@ def stacktrace_unlimited(damage: Damage) -> None:
     damage.around(job_attempts, "_remember_stack", broken)
 
 
-@mutant("retry.stacktrace-oldest", kills=("retry.stacktrace-limit",))
-def stacktrace_oldest(damage: Damage) -> None:
-    """`stackTraceLimit` keeps the oldest stack traces."""
-
-    def broken(remember: Function) -> Function:
-        def remember_oldest(job: Job, error: BaseException) -> None:
-            older = job.stacktrace
-            remember(job, error)
-            job.stacktrace = [*older, job.stacktrace[-1]][: job.opts.get("stackTraceLimit")]
-            damage.witness.note()
-
-        return remember_oldest
-
-    damage.around(job_attempts, "_remember_stack", broken)
-
-
-@mutant("retry.stacktrace-newest-first", kills=("retry.stacktrace-limit",))
-def stacktrace_newest_first(damage: Damage) -> None:
-    """The newest stack trace is first."""
-
-    def broken(remember: Function) -> Function:
-        def remember_first(job: Job, error: BaseException) -> None:
-            job.stacktrace = job.stacktrace[1:] + job.stacktrace[:1]
-            remember(job, error)
-            job.stacktrace = job.stacktrace[-1:] + job.stacktrace[:-1]
-            damage.witness.note()
-
-        return remember_first
-
-    damage.around(job_attempts, "_remember_stack", broken)
-
-
 @mutant("retry.jitter-ignored", kills=("retry.backoff.jitter",))
 def jitter_ignored(damage: Damage) -> None:
     """The jitter of a back-off has no effect."""
     damage.replace(job_attempts, "spread", lambda delay, _jitter, _chance: delay)
-
-
-@mutant("retry.jitter-constant", kills=("retry.backoff.jitter",))
-def jitter_constant(damage: Damage) -> None:
-    """A jitter shortens every delay by the same amount."""
-    damage.replace(job_attempts, "spread", lambda delay, jitter, _chance: delay * (1 - jitter / 2))
-
-
-@mutant("retry.jitter-lengthens", kills=("retry.backoff.jitter",))
-def jitter_lengthens(damage: Damage) -> None:
-    """A jitter makes the delays longer."""
-    damage.around(
-        job_attempts, "spread", lambda healthy: lambda delay, jitter, chance: 2 * delay - healthy(delay, jitter, chance)
-    )
 
 
 def _edit_attempts(damage: Damage, edit: Function) -> None:

@@ -74,12 +74,6 @@ def no_reason(damage: Damage) -> None:
     damage.around(sandbox_module, "result_of", broken)
 
 
-@mutant("sandbox.uses-the-dead", kills=("sandbox.exit",))
-def uses_the_dead(damage: Damage) -> None:
-    """A worker gives its next job to a process that has ended while it was idle."""
-    damage.replace(SandboxProcess, "is_alive", property(lambda _process: True))
-
-
 @mutant("sandbox.unnoticed-end", kills=("sandbox.exit",))
 def unnoticed_end(damage: Damage) -> None:
     """A worker waits without end for a process that ends before its first message."""

@@ -12,7 +12,6 @@ from conformance.reference_impl import job_scheduler, queue_producer, recurrence
 from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.connection.connection import text
 from conformance.reference_impl.errors import BullMQError
-from conformance.reference_impl.job_scheduler import JobScheduler
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.recurrence import RepeatMapping, SchedulerRecord
@@ -21,22 +20,6 @@ from conformance.reference_impl.scripts.add import SchedulerIteration, ScheduleS
 from conformance.reference_impl.scripts.manage import JobScripts
 from conformance.reference_impl.workers.fetching import ScheduleContinuation
 from conformance.reference_impl.workers.worker import Worker
-
-
-@mutant("scheduler.first-late", kills=("scheduler.every.first",))
-def first_late(damage: Damage) -> None:
-    """The first job is made an interval after its scheduler."""
-
-    def broken(add: Function) -> Function:
-        async def add_later(
-            scripts: ScheduleScripts, first: SchedulerIteration, schedule: Mapping[str, Any], opts: Any
-        ) -> Any:
-            start = vars(scripts)["_owner"].clock.now_ms() + (schedule.get("every") or 0)
-            return await add(scripts, first, {**schedule, "startDate": schedule.get("startDate") or start}, opts)
-
-        return add_later
-
-    damage.around(ScheduleScripts, "add_job_scheduler", broken)
 
 
 @mutant("scheduler.start-ignored", kills=("scheduler.every.start",))
@@ -197,12 +180,6 @@ def unlimited(damage: Damage) -> None:
     _edit_count(damage, lambda given: {name: value for name, value in given.items() if name != "limit"})
 
 
-@mutant("scheduler.one-too-many", kills=("scheduler.limit",))
-def one_too_many(damage: Damage) -> None:
-    """A scheduler makes one job more than `limit`."""
-    _edit_count(damage, lambda given: {**given, "limit": given["limit"] + 1} if "limit" in given else given)
-
-
 @mutant("scheduler.endless", kills=("scheduler.end",))
 def endless(damage: Damage) -> None:
     """`endDate` has no effect."""
@@ -267,29 +244,6 @@ def no_seconds(damage: Damage) -> None:
         return next_by_pattern
 
     damage.around(recurrence, "next_by_pattern", broken)
-
-
-@mutant("scheduler.list-turned", kills=("scheduler.list",))
-def list_turned(damage: Damage) -> None:
-    """Schedulers are listed in the other order."""
-
-    def broken(read: Function) -> Function:
-        async def get_schedulers(schedulers: JobScheduler, start: int = 0, end: int = -1, asc: bool = False) -> Any:
-            return await read(schedulers, start, end, not asc)
-
-        return get_schedulers
-
-    damage.around(JobScheduler, "getJobSchedulers", broken)
-
-
-@mutant("scheduler.miscounted", kills=("scheduler.list",))
-def miscounted(damage: Damage) -> None:
-    """Schedulers are not counted."""
-
-    async def none(_schedulers: JobScheduler) -> int:
-        return 0
-
-    damage.replace(JobScheduler, "getSchedulersCount", none)
 
 
 @mutant("scheduler.anything-goes", kills=("scheduler.arguments",))

@@ -8,7 +8,6 @@ from typing import Any
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.protocol.keys import QueueKeys
-from conformance.reference_impl import errors
 from conformance.reference_impl.connection.connection import Connection
 from conformance.reference_impl.scripts import add as scripts_add
 from conformance.reference_impl.scripts import runner
@@ -105,17 +104,6 @@ def refusal_unheard(damage: Damage) -> None:
     """A negative number from a script counts as success."""
     for module in (runner, scripts_add):
         damage.replace(module, "is_refusal", lambda _reply: False)
-
-
-@mutant("script.one-refusal-for-all", kills=("script.refused-call",))
-def one_refusal_for_all(damage: Damage) -> None:
-    """Every refusal is reported as a missing job."""
-
-    def broken(script_error: Function) -> Function:
-        return lambda _code, **details: script_error(-1, **details)
-
-    for module in (runner, scripts_add):
-        damage.replace(module, "script_error", broken(errors.script_error))
 
 
 @mutant("cluster.untagged-key", kills=("cluster.tagged-works",), needs="cluster")
