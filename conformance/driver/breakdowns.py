@@ -1,4 +1,4 @@
-"""Operations of a driver that hang or end its process, remembered across restarts of the driver.
+"""Operations of a driver that hang, end its process or never work, remembered across restarts of the driver.
 
 The first hanging call gets its full deadline. Later calls of the operation get less, and after three hangs in a row the
 kit does not call it again. It also stops calling an operation that has ended the process three times and was never
@@ -40,6 +40,8 @@ class Breakdowns:
         self._crashed: Counter[str] = Counter()
         self._slowest: dict[str, float] = {}
         self._floods = 0
+        self._worked: set[str] = set()
+        self._failed: Counter[str] = Counter()
 
     def deadline_ms(self, op: str, asked_ms: int) -> int:
         """The deadline of the next call, at most `asked_ms`. Raises OperationGivenUp."""
@@ -76,6 +78,19 @@ class Breakdowns:
         """Record that the driver ended by itself while this was its only call."""
         with self._counting:
             self._crashed[op] += 1
+
+    def worked(self, op: str) -> None:
+        """Record a call that was answered with `ok`."""
+        self._worked.add(op)
+
+    def failed(self, op: str) -> None:
+        """Record a call that was answered with an error."""
+        with self._counting:
+            self._failed[op] += 1
+
+    def always_failed(self, op: str, *, least: int) -> bool:
+        """Whether at least this many calls of the operation were answered, all of them with an error."""
+        return op not in self._worked and self._failed[op] >= least
 
     @contextmanager
     def answering(self, op: str) -> Iterator[None]:

@@ -64,6 +64,9 @@ Found = TypeVar("Found")
 class DriverConnection(Protocol):
     """A driver, as the gate, the probe and the checks use it."""
 
+    breakdowns: Breakdowns
+    """How its calls have ended, including those before a restart of the driver."""
+
     @property
     def ready(self) -> Ready:
         """The driver's declaration in the handshake."""
@@ -140,7 +143,6 @@ class DriverSession(ABC):
         self.label = label
         """The driver's name in messages."""
         self.breakdowns = breakdowns or Breakdowns()
-        """Operations that hung or crashed, including those before a restart of the driver."""
         self.seed = seed
         """The seed of the driver's random numbers."""
         self._mailbox = Mailbox(seed)
@@ -308,10 +310,12 @@ class DriverSession(ABC):
         if result.status == "unsupported":
             raise OperationUnsupported(name, result.reason or "the driver gives no reason")
         if result.status != "ok":
+            self.breakdowns.failed(name)
             error = result.error or DriverError(message="the driver gives no reason")
             if result.status == "info" or not error.definite:
                 raise OperationIndeterminate(name, error)
             raise OperationFailed(name, error)
+        self.breakdowns.worked(name)
         wanted = type(op).answer
         if result.no_answer and wanted is not Nothing:
             raise OperationUnanswered(name)

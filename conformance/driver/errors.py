@@ -34,6 +34,7 @@ DriverErrorCode = Literal[
 ]
 
 TOO_LONG: DriverErrorCode = "too-long"
+OTHER: DriverErrorCode = "other"
 
 MAY_BE_THE_MACHINE: tuple[DriverErrorCode, ...] = ("connection-lost", "timeout")
 """Codes that a starved machine can cause. Any other code is a decision of the client or of Redis."""

@@ -107,8 +107,8 @@ class Attribution:
     def of_loss(self, op: str) -> str:
         """Return the requirement that an operation without effect counts against: its own row.
 
-        The loss of an undisturbed connection, or a loop that does nothing with an outcome, shows nothing about the
-        scenario's requirements, which are not reached.
+        The loss of an undisturbed connection, a loop that does nothing with an outcome, or an operation that always
+        fails shows nothing about the scenario's requirements, which are not reached.
         """
         return self.operations.row_of(op)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from conformance.driver.errors import (
     MAY_BE_THE_MACHINE,
+    OTHER,
     DriverBroken,
     OperationFailed,
     OperationGivenUp,
@@ -27,6 +28,7 @@ from conformance.participants.caller import Role
 from conformance.participants.cancellation import Cancelled
 from conformance.participants.clock import MinuteEnded
 from conformance.participants.expect import Mismatch
+from conformance.participants.loop_worker import WITHOUT_EFFECT
 from conformance.participants.participant import Participant
 from conformance.participants.stand_in import StandInBroken
 from conformance.participants.tap import TapMissing
@@ -45,6 +47,8 @@ class Endings:
         """Where the client's steps stopped, if the state of its queue is known there; None at their end."""
         self.waited_in_vain = False
         """Whether they stopped because a wait ran out: what did not come may be on its way."""
+        self.half_done = ""
+        """The operation that stopped them with an unknown error, and that may have changed something before."""
         self._stopped_alike = False
 
     @property
@@ -98,6 +102,7 @@ class Endings:
                 self.cut_short = True  # the call may have happened, or may still be running
             case OperationFailed() | OperationIndeterminate():
                 self._result.findings.append(self._judge.failed(failure))
+                self.half_done = failure.op * (failure.error.code == OTHER and failure.error.message != WITHOUT_EFFECT)
             # The limit is generous enough that only hanging exceeds it, so it counts even on a slow machine.
             case TimeLimitExceeded():
                 self._result.findings.append(self._judge.not_ended(str(failure), failure.limit_s))

@@ -16,6 +16,7 @@ from conformance.gate.execution import Execution
 from conformance.gate.judge import ORACLE_HEALTH, READABLE_BY_NODE, Judge
 from conformance.gate.trial_result import TrialResult
 from conformance.gate.version_change import change_text, not_also
+from conformance.ledger.operations import load_operations
 from conformance.observe.tables import Snapshot
 from conformance.participants.clock import RunningClock
 from conformance.participants.key_translation import equally_trimmed
@@ -137,8 +138,8 @@ class Inspection:
         return oracle
 
     def _is_reported(self, finding: Finding) -> bool:
-        """Whether the failure that stopped the client shows this already."""
-        return any(
+        """Whether the failure that stopped the client shows this already, or may be its reason."""
+        return finding.requirement in load_operations().rows_about.get(self._endings.half_done, ()) or any(
             other.requirement == finding.requirement
             or (_bare(other.expected), _bare(other.actual)) == (_bare(finding.expected), _bare(finding.actual))
             for other in self._result.findings

@@ -16,6 +16,7 @@ from conformance.checkers.snapshot_checks import check_snapshot
 from conformance.driver.errors import (
     INVALID,
     MAY_BE_THE_MACHINE,
+    OTHER,
     TOO_LONG,
     DriverBroken,
     DriverHung,
@@ -23,7 +24,7 @@ from conformance.driver.errors import (
     OperationIndeterminate,
 )
 from conformance.driver.messages import Ready
-from conformance.driver.ops import lifecycle, queue
+from conformance.driver.ops import REGISTRY, lifecycle, queue
 from conformance.driver.ops.base import left_out
 from conformance.findings import NOBODY_BLAMED, Finding, Timing
 from conformance.gate.attribution import Attribution, culprits_now
@@ -190,12 +191,20 @@ class Judge:
         own = [call for call in self.client.transcript.all_calls if (call.op, call.outcome) == ending]
         # A call with an unknown outcome is not in the transcript.
         requirement = self.attribution.of_operation(failure.op) if isinstance(failure, OperationIndeterminate) else ""
-        if failure.error.message == WITHOUT_EFFECT:
+        if failure.error.message == WITHOUT_EFFECT or self._never_works(failure):
             requirement = self.attribution.of_loss(failure.op)
         finding = self._broken("operation-failed", str(failure), own[-1] if own else None, requirement, op=failure.op)
         if failure.error.code in MAY_BE_THE_MACHINE:
             return msgspec.structs.replace(finding, timing=self._soon)
         return finding if failure.error.code == INVALID else self.with_timing(finding)
+
+    def _never_works(self, failure: OperationFailed | OperationIndeterminate) -> bool:
+        """Whether the client reports an unknown error at each call of the operation, whatever the scenario.
+
+        A single call is enough if the operation has no arguments whose values could be the reason.
+        """
+        least = 2 if any(field.required for field in msgspec.structs.fields(REGISTRY[failure.op])) else 1
+        return failure.error.code == OTHER and self.client.driver.breakdowns.always_failed(failure.op, least=least)
 
     def lost(self, failure: OperationIndeterminate) -> Finding:
         """Return the finding of a call during which the client lost an undisturbed connection, or stopped waiting."""

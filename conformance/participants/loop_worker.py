@@ -23,6 +23,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from conformance.driver.errors import (
+    OTHER,
     DriverError,
     DriverHung,
     EventTimeout,
@@ -75,7 +76,6 @@ CLAIMABLE = tuple(
 )
 """Keys of the jobs that a worker can claim, now or as soon as they are due."""
 
-OTHER = "other"
 REFUSED = "the job is still active"
 WITHOUT_EFFECT = f"{REFUSED}, and nothing that the keys show forbids its end"
 HANDS_OVER = "the worker's loop passes the job to its processor"

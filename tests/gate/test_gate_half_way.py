@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conformance.driver.ops import queue as ops
-from conformance.driver.serve import Handler, Json
+from conformance.driver.serve import Handler, Json, OpError
 from conformance.gate.judge import ORACLE_HEALTH
 from conformance.gate.known_failures import KnownFailure
 from conformance.gate.options import RunConfig
@@ -240,6 +240,31 @@ def test_steps_without_a_fixed_order_are_not_compared_half_way(
     client = mini(ops=adding(server, Defect(counts=answers(count=2)), SECOND["a name"]))
     result = tried(of(test_hurts), bench_of(mini(ops=adding(server)), client))
     assert [finding.source for finding in result.findings] == ["assertion"]
+
+
+def adds_and_pauses(client: Participant) -> None:
+    """A job is added to a queue that is then paused."""
+    steps(client)
+    client.queue().call(ops.Pause())
+
+
+@pytest.mark.parametrize(("worked", "row"), [(False, "pause.moves-wait"), (True, "pause.marker")])
+def test_an_operation_that_always_fails_is_at_fault_itself_also_for_what_it_has_changed(
+    worked: bool, row: str, mini: MiniatureDrivers, bench_of: BenchOf, server: RedisInstance
+) -> None:
+    ops_of_client = adding(server, SECOND["a field"])
+    pause = ops_of_client["queue.pause"]
+
+    async def failing(handle: str | None, args: Json) -> Json:
+        assert pause is not None
+        await pause(handle, args)
+        raise OpError("other", "redis: nil")
+
+    client = mini(ops=ops_of_client | {"queue.pause": failing})
+    if worked:
+        client.breakdowns.worked("queue.pause")
+    result = tried(of(adds_and_pauses, "pause.marker"), bench_of(mini(ops=adding(server)), client))
+    assert {finding.requirement for finding in result.findings} == {row, "job.hash.priority"}
 
 
 # Keys that only the kit wrote.

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pytest
 
-from conformance.driver.errors import OperationFailed, OperationUnsupported
+from conformance.driver.errors import OTHER, OperationFailed, OperationUnsupported
 from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import Mismatch, value_text
 from conformance.participants.handles import QueueHandle, WorkerHandle
@@ -72,10 +72,12 @@ def interleave(client: Participant, interleaving: str, **contenders: Contender) 
 
 
 def outcome_of(call: Callable[[], Any]) -> Any:
-    """The result of a call, or the code of its error."""
+    """The result of a call, or the code of its error. An unknown error is the operation's own: it is raised."""
     try:
         return call()
     except OperationFailed as failure:
+        if failure.error.code == OTHER:
+            raise
         return failure.error.code
 
 
