@@ -243,6 +243,9 @@ class LoopWorker(WorkerHandle):
                 self._resolve(loop, ending, held_back=True)
                 # Before the close, which would wait for the other job.
                 self._check_held_back(loop, within_ms=QUIET_MS if claim.has_claimed() else 0)
+                # On a shared queue, another client may have taken it.
+                if self.caller.wait_limits.sides and claim.has_lost():
+                    raise LoopNotHeldBack(f"its worker {loop.handle} took another job and did not pass it on")
                 self._let_go(loop)
         # After the loop has ended, so that the keys show the outcome and not a moment before it.
         self._check_moved(type(op).op, loop)
@@ -399,4 +402,11 @@ class ClaimWatch:
 
     def has_claimed(self) -> bool:
         """Whether a job is active that was not."""
-        return bool(set(self._redis.elements("active")) - self._before)
+        return bool(self._claimed())
+
+    def has_lost(self) -> bool:
+        """Whether a job is active that was not, and that no loop has passed to its processor."""
+        return not all(map(self._caller.tokens.has, self._claimed()))
+
+    def _claimed(self) -> set[str]:
+        return set(self._redis.elements("active")) - self._before

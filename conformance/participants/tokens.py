@@ -15,6 +15,10 @@ class TokenNames:
         self._real[job, name] = token
         self._names[token] = name
 
+    def has(self, job: str) -> bool:
+        """Whether a loop has passed this job to the scenario."""
+        return any(job == known for known, _ in self._real)
+
     def real(self, job: str, name: str) -> str:
         """The token that locks the job when the scenario says `name`."""
         return self._real.get((job, name), name)

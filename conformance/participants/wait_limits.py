@@ -162,7 +162,7 @@ class WaitLimits:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.history = history or WaitHistory()
-        self._sides = sides
+        self.sides = sides
         self._is_disturbed = is_disturbed
         self.now = now
         self._started: Counter[tuple[Waiter, str]] = Counter()
@@ -187,7 +187,7 @@ class WaitLimits:
             yield wait
         except Mismatch:
             # Only a full wait counts: a shortened one would confirm itself.
-            if wait.spent_ms >= within_ms - ROUNDING_MS and (who == "client" or not self._sides):
+            if wait.spent_ms >= within_ms - ROUNDING_MS and (who == "client" or not self.sides):
                 self.history.spent_in_vain(within_ms)
             raise
         self.history.held(who, sentence, wait.spent_ms, self.oracle_ms(wait))
@@ -197,12 +197,12 @@ class WaitLimits:
     def enough_ms(self, wait: Wait) -> float | None:
         """The time (ms) after which the wait is hopeless; None if it needs its whole deadline."""
         if wait.who == "oracle":
-            return None if self._sides else self._enough_of_the_partner_ms(wait)
+            return None if self.sides else self._enough_of_the_partner_ms(wait)
         oracle_ms = self.oracle_ms(wait)
         if oracle_ms is None:
             # Without the oracle's time there is no measure of "much longer", so the wait gets its whole deadline while
             # the client has not wasted too many of them. If the oracle's own wait goes on, it may still hold.
-            shortened = self.history.is_budget_used and not self._sides
+            shortened = self.history.is_budget_used and not self.sides
             return max(LEAST_MS, wait.within_ms / SHARE_OF_DEADLINE) if shortened else None
         # The largest of the three: shortening may save time, but must never change a verdict.
         later_ms = oracle_ms + min(SLEEP_MS, LATER_THAN_BEFORE * self.history.latest_ms(wait.sentence))
@@ -223,7 +223,7 @@ class WaitLimits:
 
     def oracle_ms(self, wait: Wait) -> float | None:
         """The time (ms) until the oracle's wait held; None if it did not."""
-        if not self._sides:
+        if not self.sides:
             return self.history.slowest_of_oracle_ms(wait.sentence)
         # The n-th wait of the client is compared with the n-th of the oracle: the first often includes a start-up.
         return self._twins.get((wait.sentence, wait.number))

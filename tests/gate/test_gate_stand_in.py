@@ -277,6 +277,16 @@ def retries(client: Participant) -> None:
 
 
 @made(COMPLETE)
+def completes_of_two(client: Participant) -> None:
+    """One job ends while another waits."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("first")
+    queue.add("second")
+    worker.complete(worker.claim_one().id)
+    equal(queue.redis.elements("wait"), ["2"], "the other one waits")
+
+
+@made(COMPLETE)
 def drains(client: Participant) -> None:
     """The last job of a queue leaves `drained`, completed or failed permanently, and after a retry too."""
     queue, worker = client.queue(), client.worker()
@@ -340,6 +350,16 @@ def test_nor_does_one_that_takes_its_job_at_the_moment_of_the_close(
 
     monkeypatch.setattr(LoopWorker, "_check_held_back", too_early)
     test_a_loop_that_cannot_be_held_back_decides_nothing(limited)
+
+
+def test_nor_does_one_that_takes_a_job_and_does_not_pass_it_on(
+    limited: LimitedBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LoopWorker, "_check_held_back", lambda *_, **__: None)
+    ignores = ("--only", "queue.add,resolve,worker.pause", *WORKS[2:], "--ignore", "worker.pause")
+    evidence = tried(completes_of_two, limited(*ignores))
+    assert said(evidence) == ([], "", frozenset())
+    assert "did not pass it on" in evidence.given_up
 
 
 # Workers that report nothing.
