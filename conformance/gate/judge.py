@@ -40,7 +40,7 @@ from conformance.gate.timing import (
 from conformance.ledger.loader import Ledger, Requirement
 from conformance.ledger.operations import WORKER_RUN, load_operations
 from conformance.observe.canonical import ALL_RULES, DEFAULT_RULES, FROZEN_CLOCK_RULES, without
-from conformance.observe.canonical_rules import WORKER_TRACES, CanonicalContext, CanonicalRule
+from conformance.observe.canonical_rules import STALLED_MARKS, WORKER_TRACES, CanonicalContext, CanonicalRule
 from conformance.observe.compare_jobs import unreadable_places
 from conformance.observe.diff import compare
 from conformance.observe.differences import ABOUT_TOLERANCE_MS, Difference, same_reading
@@ -436,11 +436,12 @@ def chosen_rules(*, frozen: bool, managed: bool, off: Collection[str] = ()) -> t
     """Return the rules of a comparison, without those that are switched off.
 
     `frozen`: the kit set both clocks, so times are compared exactly. `managed`: a worker's loop ran, so the order of
-    independent events and the remaining wake-up marker depend on timing; an invariant checks the marker.
+    independent events, marks of active jobs and the remaining wake-up marker depend on timing; an invariant checks the
+    marker.
     """
     # A frozen clock makes times equal on both sides, so that they can be compared exactly.
     rules = FROZEN_CLOCK_RULES if frozen else DEFAULT_RULES
-    rules = (INDEPENDENT_EVENTS, *rules, WORKER_TRACES) if managed else rules
+    rules = (INDEPENDENT_EVENTS, *rules, WORKER_TRACES, STALLED_MARKS) if managed else rules
     return tuple(rule for rule in rules if rule.name not in off)
 
 

@@ -348,3 +348,17 @@ WORKER_TRACES = CanonicalRule(
     "the stalled check is intermittent; another invariant checks that the marker exists while work waits.",
     transform=_no_traces,
 )
+
+
+def _without_marks(snapshot: Snapshot, _: CanonicalContext) -> Snapshot:
+    active = {(row.queue, row.job) for row in snapshot.memberships if row.container == "active"}
+    members = [row for row in snapshot.memberships if row.container != "stalled" or (row.queue, row.job) not in active]
+    return replace(snapshot, memberships=tuple(members))
+
+
+STALLED_MARKS = CanonicalRule(
+    name="stalled-marks",
+    reason="A worker's loop checks for stalled jobs before or after its claims, and marks what is active then. Only "
+    "scenarios need this rule: in a store, a mark is data like any other.",
+    transform=_without_marks,
+)

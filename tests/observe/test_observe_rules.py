@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from conformance.gate.judge import chosen_rules
 from conformance.observe.canonical import (
     ALL_RULES,
     DEFAULT_RULES,
@@ -16,7 +17,7 @@ from conformance.observe.canonical import (
     rules_table,
     without,
 )
-from conformance.observe.canonical_rules import CanonicalContext
+from conformance.observe.canonical_rules import STALLED_MARKS, CanonicalContext
 from conformance.observe.diff import diff
 from conformance.observe.tables import Snapshot
 from conformance.observe.worker_clock import ITERATION_IDS, WORKER_CLOCK
@@ -207,6 +208,17 @@ def test_worker_traces_are_markers_and_the_throttle_and_nothing_else() -> None:
     assert given.markers
     assert given.stalled_checks
     assert applied("worker-traces", given) == replace(given, markers=(), stalled_checks=())
+
+
+def test_marks_of_active_jobs_are_masked_in_runs_and_reported_of_stores() -> None:
+    given = busy()
+    active = {(row.queue, row.job) for row in given.memberships if row.container == "active"}
+    marks = {row for row in given.memberships if row.container == "stalled" and (row.queue, row.job) in active}
+    rest = tuple(row for row in given.memberships if row not in marks)
+    assert marks
+    assert STALLED_MARKS.transform(given, CanonicalContext()) == replace(given, memberships=rest)
+    assert STALLED_MARKS in chosen_rules(frozen=False, managed=True)
+    assert STALLED_MARKS not in (*chosen_rules(frozen=False, managed=False), *ALL_RULES)
 
 
 DUE = "<timestamp + delay, or later>"
