@@ -22,6 +22,7 @@ from typing import Any
 from conformance.findings import Finding
 from conformance.ledger.loader import Ledger, Requirement
 from conformance.ledger.operations import EVENTS_READ, WORKER_RUN, OperationTable
+from conformance.participants.expect import ROW
 from conformance.participants.transcript import RecordedCall
 
 BY_DOING = ("job", "membership.state", "answer", "answer.*", "driver", "scenario")
@@ -33,6 +34,9 @@ KEPT_ALONG = frozenset(
     for field in ("ats", "atm", "delay", "failedReason", "finishedOn", "pb", "priority", "processedOn", "returnvalue")
 ) | {"job.stc", "job.timestamp", "event.active"}
 """Locators of fields and events that scripts write along with their work, which shows in other places as well."""
+
+SCHEDULES = ("scheduler", "invariant.schedulers")
+"""Starts of locators of schedules."""
 
 KEY_NAMES = frozenset({"identity.prefix", "traffic.one-slot.*"})
 """Locators of rows about the names of keys."""
@@ -64,18 +68,27 @@ class Attribution:
         # First, because the acceptance explains the state completely: no row promises what an invalid call leaves.
         if finding.source == "invariant" and self._was_left_by_an_acceptance(finding.key):
             return self.of_call(self.not_refused)
-        owner = self._owner(finding.where) or self._owner(finding.place)
+        owner = self._owner(finding.where) or self._owner(finding.place) or self._owner_of_successor(finding)
         if owner is None and finding.kind == "extra-field":
             # A client that has nothing to do with the field must not write it, like any other.
             owner = self._owner(f"{finding.where.rpartition('.')[0]}.*")
         return owner.id if owner else self._answering(culprits_at(finding.where, finding.key, self.calls))
 
+    def _owner_of_successor(self, finding: Finding) -> Requirement | None:
+        """Return the row about a job's successor for what a client that makes no schedules leaves of them."""
+        is_job = finding.where == "job" and ":repeat:" in finding.key
+        made = self._answers_for("scheduler.record") or not (is_job or finding.where.startswith(SCHEDULES))
+        return None if made else self._owner("job.nrjid")
+
     def of_mismatch(self, where: str, *, missing: bool = False) -> str:
         """Return the requirement that a failed assertion of the scenario counts against.
 
         An assertion is about the scenario's own requirements, so an owner outside of them is the last choice, unless
-        the field that the assertion reads is `missing`: then nothing shows whether they hold.
+        it names another (`row.ID`), or the field that it reads is `missing`: then nothing shows whether they hold.
         """
+        named = where.removeprefix(ROW)
+        if named != where and self._answers_for(self.ledger.row(named).id):
+            return named
         own = self._owner(where, among=self.requirements) if where else None
         if missing and where in KEPT_ALONG:
             own = own or self._owner(where)

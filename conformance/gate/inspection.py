@@ -13,10 +13,11 @@ from conformance.findings import Finding
 from conformance.gate.endings import Endings
 from conformance.gate.evidence import RedisLook, steps_in_order, steps_side_by_side
 from conformance.gate.execution import Execution
-from conformance.gate.judge import ORACLE_HEALTH, READABLE_BY_NODE, Judge
+from conformance.gate.judge import NOTHING, ORACLE_HEALTH, READABLE_BY_NODE, Judge
 from conformance.gate.trial_result import TrialResult
 from conformance.gate.version_change import change_text, not_also
 from conformance.ledger.operations import load_operations
+from conformance.observe.differences import ABSENT
 from conformance.observe.tables import Snapshot
 from conformance.participants.clock import RunningClock
 from conformance.participants.key_translation import equally_trimmed
@@ -139,8 +140,15 @@ class Inspection:
 
     def _is_reported(self, finding: Finding) -> bool:
         """Whether the failure that stopped the client shows this already, or may be its reason."""
-        return finding.requirement in load_operations().rows_about.get(self._endings.half_done, ()) or any(
+        if finding.requirement in load_operations().rows_about.get(self._endings.half_done, ()):
+            return True
+        # What the last call did not find, or found too much, is what the assertion after it is about.
+        last = f"call {len(self._judge.client.transcript.calls)}, "
+        is_last = finding.message.startswith(last) and NOTHING in (finding.expected, finding.actual)
+        return any(
             other.requirement == finding.requirement
+            or (is_last and other.source == "assertion")
+            or other.where == finding.where
             or (_bare(other.expected), _bare(other.actual)) == (_bare(finding.expected), _bare(finding.actual))
             for other in self._result.findings
             if other.source in ("assertion", "protocol")
@@ -237,5 +245,5 @@ class Inspection:
 
 
 def _bare(text: str) -> str:
-    """A value as text, whether or not it is quoted as JSON."""
-    return text.strip('"')
+    """A value as text, whether or not it is quoted as JSON, or absent."""
+    return NOTHING if text == ABSENT else text.strip('"')

@@ -48,7 +48,7 @@ from conformance.observe.event_order import INDEPENDENT_EVENTS
 from conformance.observe.moves import apart_from_moves
 from conformance.observe.tables import Snapshot
 from conformance.observe.tap.recording import CommandRecord
-from conformance.participants.expect import Mismatch, value_text
+from conformance.participants.expect import ROW, Mismatch, value_text
 from conformance.participants.loop_worker import WITHOUT_EFFECT
 from conformance.participants.marks import Scenario
 from conformance.participants.names import Names
@@ -173,7 +173,7 @@ class Judge:
             source="assertion",
             kind="assertion",
             severity="wrong-behaviour",
-            where=mismatch.where or "scenario",
+            where="scenario" if not mismatch.where or mismatch.where.startswith(ROW) else mismatch.where,
             key="",
             expected=mismatch.expected,
             actual=mismatch.actual,

@@ -14,6 +14,8 @@ Value = TypeVar("Value")
 
 _RECORD: ContextVar[list[str] | None] = ContextVar("_RECORD", default=None)
 _ON_CHECK: ContextVar[Callable[[], None] | None] = ContextVar("_ON_CHECK", default=None)
+ROW = "row."
+"""Start of a locator that names a requirement: of an assertion about something on which the scenario only builds."""
 LONGEST_RECORDED = 300
 """Characters of a value that a record keeps."""
 
@@ -21,9 +23,9 @@ LONGEST_RECORDED = 300
 class Mismatch(AssertionError):
     """A scenario's statement does not hold.
 
-    `what` is the statement; `where` is the locator that it is about ('' if none). `timing`: how late a process has to
-    be to cause it, if the statement is about time. `certain`: time cannot change it, even if short times take part in
-    the scenario. With neither, it is timed if short times take part (`gate/timing.py`).
+    `what` is the statement; `where` is the locator that it is about ('' if none), or `row.ID`. `timing`: how late a
+    process has to be to cause it, if the statement is about time. `certain`: time cannot change it, even if short times
+    take part in the scenario. With neither, it is timed if short times take part (`gate/timing.py`).
     """
 
     def __init__(

@@ -172,9 +172,15 @@ class Participant(Caller):
         raise Mismatch(what, expected=f"refused with {code}", actual="accepted", where="answer", certain=certain)
 
     def eventually(
-        self, probe: Callable[[], Value], until: Callable[[Value], object], what: str, *, within_ms: int = 5000
+        self,
+        probe: Callable[[], Value],
+        until: Callable[[Value], object],
+        what: str,
+        *,
+        within_ms: int = 5000,
+        where: str = "",
     ) -> Value:
-        """Poll until it holds. Raises Mismatch with the last value seen when `within_ms` have passed."""
+        """Poll until it holds. Raises Mismatch (about `where`) with the last value when `within_ms` have passed."""
         self.transcript.record_act("wait", what)
         started = time.monotonic()
         with self.waiting(what, within_ms) as wait, self.transcript.silent():
@@ -189,7 +195,7 @@ class Participant(Caller):
                 before = seen
                 # After the probe, so that the last poll comes at the end of the wait.
                 if wait.left_ms <= 0:
-                    raise wait.mismatch(what, f"last seen: {value_text(value)}")
+                    raise wait.mismatch(what, f"last seen: {value_text(value)}", where=where)
                 self.cancellation.sleep(_poll_delay_s(time.monotonic() - started))
         # After the wait: a check inside it would count as often as the wait polls.
         record_check(what, value)

@@ -128,12 +128,13 @@ class Wait:
         """Whether it has lasted much longer than the oracle's."""
         return self.spent_ms >= max(LEAST_MS, SLOWER_THAN_ORACLE * (self.limits.oracle_ms(self) or 0.0))
 
-    def mismatch(self, what: str, seen: str) -> Mismatch:
+    def mismatch(self, what: str, seen: str, *, where: str = "") -> Mismatch:
         """The failure to raise at the limit. It is the same finding for a shortened wait, with a note of the time."""
         spent_ms = self.spent_ms
         less = f" (gave up after {spent_ms:.0f} ms)" if spent_ms < self.within_ms else ""
         timing = self._timing(round(min(spent_ms, self.within_ms)))
-        return Mismatch(what, expected=f"within {self.within_ms} ms", actual=f"{seen}{less}", timing=timing)
+        expected = f"within {self.within_ms} ms"
+        return Mismatch(what, expected=expected, actual=f"{seen}{less}", where=where, timing=timing)
 
     def _timing(self, waited_ms: int) -> Timing:
         """How much of the wait the machine must have taken for the client to have had too little time.

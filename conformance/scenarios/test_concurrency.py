@@ -16,6 +16,8 @@ from conformance.scenarios.support.steps import fill, let_stall, most_at_once, w
 
 NEVER_WAITS_S = 1.0
 """Seconds after which a worker certainly waits to be woken."""
+QUEUE_WIDE = "row.concurrency.queue-wide"
+"""If a full queue hands out a job, nothing else about it is shown."""
 
 
 def _limit(queue: QueueHandle, most: int) -> None:
@@ -124,7 +126,7 @@ def test_due_jobs_of_a_full_queue_are_promoted(client: Participant) -> None:
     worker.claim_one("token-1")
     queue.add("due", {}, delay=20)
     client.pass_time(50)
-    equal(worker.claim("token-2"), None, "nothing is handed out")
+    equal(worker.claim("token-2"), None, "nothing is handed out", where=QUEUE_WIDE)
     equal(queue.redis.state("2"), ["wait"], "the due job waits")
 
 
@@ -166,7 +168,7 @@ def test_a_pause_and_a_limit_hold_both(client: Participant) -> None:
     equal(worker.claim("token-2"), None, "a paused queue hands out no job")
     queue.resume()
     equal(worker.claim_one("token-3").id, "2", "after the resume there is room for one")
-    equal(worker.claim("token-4"), None, "and for no more")
+    equal(worker.claim("token-4"), None, "and for no more", where=QUEUE_WIDE)
 
 
 @scenario("concurrency.rate-limited")
@@ -177,7 +179,7 @@ def test_a_full_queue_counts_no_starts(client: Participant) -> None:
     queue.call(queue_ops.SetGlobalRateLimit(max=2, duration_ms=60_000))
     fill(queue, 3)
     worker.claim_one("token-1")
-    equal(worker.claim("token-2"), None, "the queue is full")
+    equal(worker.claim("token-2"), None, "the queue is full", where=QUEUE_WIDE)
     equal(queue.redis.string("limiter"), "1", "one start was counted")
     following = worker.complete("1", token="token-1", fetch_next=True)
     equal(following.id if following else None, "2", "there is room, and the window has one start left")
@@ -207,8 +209,8 @@ def test_a_worker_of_a_full_queue_goes_on(client: Participant) -> None:
     worker = client.worker("ask", concurrency=3, drainDelay=1)
     for number in range(1, 5):
         equal(worker.next_job().job.id, str(number), "one job after the other is handed out")
-        equal(queue.redis.elements("active"), [str(number)], "it is the only one")
         _let_it_be_refused(client, queue)
+        equal(queue.redis.elements("active"), [str(number)], "it is the only one", where=QUEUE_WIDE)
         worker.resolve(str(number))
     wait_for_all_completed(client, 4)
     worker.close()

@@ -16,7 +16,7 @@ from conformance.participants.expect import equal
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.steps import HOUR_MS, START_MS, claim_current_job
+from conformance.scenarios.support.steps import HOUR_MS, START_MS, claim_with_successor
 
 PLACES = 4096
 """So many scores belong to each ms."""
@@ -54,7 +54,7 @@ def _schedule(_: Participant, queue: QueueHandle, due: int) -> str:
 
 def _schedule_again(client: Participant, queue: QueueHandle, due: int) -> str:
     queue.schedule("s", {"every": HOUR_MS, "startDate": due - HOUR_MS})
-    claim_current_job(queue, client.worker())
+    claim_with_successor(queue, client.worker())
     return f"repeat:s:{due}"
 
 

@@ -17,7 +17,7 @@ from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario, shared
 from conformance.participants.own_redis import own_redis
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.steps import ran_once
+from conformance.scenarios.support.steps import lives_for, ran_once
 
 # Short times, because the defaults would make each recovery wait for half a minute.
 IMPATIENT: Final[dict[str, Any]] = {"lockDuration": 1000, "stalledInterval": 200, "drainDelay": 1, "runRetryDelay": 200}
@@ -65,6 +65,7 @@ def test_a_worker_that_is_cut_off_loses_its_job(client: Participant, oracle: Par
     queue.add("contested")
     mine = client.worker("ask", **IMPATIENT)
     mine.next_job()
+    lives_for(queue.redis, "1", IMPATIENT["lockDuration"])
     with client.tap.silence():
         # Short, so that the two checks after the lost lock come soon.
         other = oracle.worker("ask", stalledInterval=200)
@@ -201,6 +202,7 @@ def test_short_trouble_costs_no_lock(client: Participant, oracle: Participant, t
     queue.add("long")
     worker = client.worker("ask", lockDuration=life_ms, stalledInterval=100, runRetryDelay=200)
     worker.next_job()
+    lives_for(queue.redis, "1", life_ms)
     rival = oracle.worker("noop", stalledInterval=100)
     # After a renewal, so that the trouble starts with a fresh lock.
     _await_renewal(client, queue, life_ms)
@@ -229,6 +231,7 @@ def test_a_renewal_that_loses_its_connection_costs_no_lock(client: Participant, 
     queue.add("long")
     worker = client.worker("ask", lockDuration=life_ms, runRetryDelay=200)
     worker.next_job()
+    lives_for(queue.redis, "1", life_ms)
     # Clients renew their locks one by one, or all of a worker in one call.
     with client.tap.cut(reset=True, where=_renews_a_lock) as barrier:
         barrier.wait()

@@ -12,7 +12,7 @@ from conformance.participants.expect import equal, holds
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import handover, scenario, shared
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.steps import HOUR_MS, ran_once, wait_for_finished
+from conformance.scenarios.support.steps import HOUR_MS, lives_for, ran_once, wait_for_finished
 
 
 @handover("interop.plain", tier="smoke")
@@ -93,8 +93,9 @@ def test_a_failing_job_is_retried_by_its_options(producer: Participant, consumer
     queue.add("doomed", {}, attempts=2)
     # Twice: the job with three attempts then succeeds, and the one with two fails.
     worker = consumer.worker("fail", processor_args={"times": 2, "message": "not yet"})
-    wait_for_finished(consumer, 1)
+    # The failure first: a worker whose jobs do not fail retries none either.
     wait_for_finished(consumer, 1, state="failed")
+    wait_for_finished(consumer, 1)
     # Closed before the counters are read, so that no further attempt can change them.
     worker.close()
     for job, attempts in (("1", "3"), ("2", "2")):
@@ -200,6 +201,7 @@ def test_a_lost_job_is_finished_by_the_other(adder: Participant, holder: Partici
     queue, lost = adder.queue(), holder.worker(lockDuration=300)
     queue.add("orphan")
     lost.claim_one("token-lost")
+    lives_for(queue.redis, "1", 300)
     # A life of 2 s, so that its own jobs do not stall.
     running = recoverer.worker("noop", stalledInterval=200, lockDuration=2000)
     wait_for_finished(recoverer, 1)

@@ -13,7 +13,7 @@ from conformance.participants.expect import Mismatch, between, equal, holds
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.steps import let_stall, node, wait_for_finished
+from conformance.scenarios.support.steps import FAILING, let_stall, node, wait_for_finished
 
 
 @scenario("liveness.pickup", clock="real", tier="smoke")
@@ -375,7 +375,8 @@ def test_an_error_fails_one_job_only(client: Participant) -> None:
     worker.resolve(worker.next_job().job.id, "fail", message="thrown")
     worker.resolve(worker.next_job().job.id, "complete", value_raw='"fine"')
     worker.wait_local("completed", "2")
-    equal((queue.redis.state("1"), queue.redis.state("2")), (["failed"], ["completed"]), "only one job failed")
+    states = (queue.redis.state("1"), queue.redis.state("2"))
+    equal(states, (["failed"], ["completed"]), "only one job failed", where=FAILING)
     equal(queue.redis.field("1", "failedReason"), "thrown", "the reason is what was thrown", where="job.failedReason")
     worker.close()
 

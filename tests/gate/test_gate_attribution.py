@@ -183,6 +183,21 @@ def test_a_missing_field_counts_against_its_own_row() -> None:
     assert runs.of_mismatch("job.ats") == "liveness.pickup"
 
 
+def test_an_assertion_can_name_the_row_on_which_its_scenario_builds() -> None:
+    full = "row.concurrency.queue-wide"
+    assert blame("concurrency.promotes", calls=(CLAIM,)).of_mismatch(full) == "concurrency.queue-wide"
+    adds = blame("add.plain.waits", calls=(ADD,), declared=frozenset({"queue.add"}))
+    assert adds.of_mismatch(full) == "add.plain.waits"
+
+
+@pytest.mark.parametrize("where", ["scheduler.next", "invariant.schedulers", "job"])
+def test_a_schedule_of_who_makes_none_is_what_its_claims_leave(where: str) -> None:
+    seen = found(where, "q:repeat:s:1700000000000")
+    claims = blame("stalled.limit", calls=(CLAIM,), declared=frozenset({"worker.getNextJob"}))
+    assert claims.of_finding(seen) == "scheduler.next"
+    assert blame("stalled.limit", calls=(CLAIM,)).of_finding(seen) != "scheduler.next"
+
+
 def test_a_located_statement_counts_against_the_owner_that_the_scenario_names() -> None:
     delays = ("retry.backoff.fixed", "job.hash.delay")
     failed = RecordedCall("worker.moveToFailed", "ok", {"job": None}, {"job": "1"})

@@ -123,6 +123,26 @@ def test_who_only_adds_fails_where_the_adding_is_wrong(tried: Tried, damage: str
     assert set(failures) == {row}, failures
 
 
+NO_LIMIT = """
+    if command[1] == "HMGET" and on(command, "meta") then
+        local found = send(unpack(command)) found[2] = false return found
+    end
+"""
+"""Lua: a claim does not see the limit of active jobs."""
+ENDLESS = 'if command[1] == "SET" and on(command, "lock") then drop(command, "PX") end'
+
+
+@pytest.mark.parametrize(
+    ("start", "damage", "row"),
+    [("concurrency/", NO_LIMIT, "concurrency.queue-wide"), ("faults/short_trouble", ENDLESS, "lock.duration")],
+    ids=["limit", "lock"],
+)
+def test_what_builds_on_a_limit_does_not_fail_without_it(tried: Tried, start: str, damage: str, row: str) -> None:
+    limited = [case for case in all_cases() if case.id.startswith(start)]
+    failures = tried(limited, [], ("moveToActive", damage)).get("fail", {})
+    assert set(failures) == {row}, failures
+
+
 def test_nothing_passes_behind_a_claim_that_never_ends(tried: Tried) -> None:
     """Only the claim is at fault, and later steps are not checked."""
     events = [case for case in cases("events") if "event.drained" in case.scenario.requirements]

@@ -242,6 +242,27 @@ def test_steps_without_a_fixed_order_are_not_compared_half_way(
     assert [finding.source for finding in result.findings] == ["assertion"]
 
 
+def finds_no_other(client: Participant) -> None:
+    """There is one job; and this is only a step of a scenario about its score."""
+    steps(client)
+    found = client.queue().call(ops.GetJob(job="2")).job
+    equal(found, None, "there is no other job", where="row.getters.job")
+
+
+def test_an_answer_that_an_assertion_reads_is_one_finding(
+    mini: MiniatureDrivers, bench_of: BenchOf, server: RedisInstance
+) -> None:
+    async def any_job(_handle: str | None, args: Json) -> Json:
+        return {"job": {"id": args["job"], "name": "n", "data_raw": "{}"}}
+
+    async def one_job(handle: str | None, args: Json) -> Json:
+        return await any_job(handle, args) if args["job"] == "1" else {"job": None}
+
+    oracle, client = (mini(ops=adding(server) | {"queue.getJob": getter}) for getter in (one_job, any_job))
+    result = tried(of(finds_no_other, "order.delayed.score"), bench_of(oracle, client))
+    assert [finding.requirement for finding in result.findings] == ["getters.job"]
+
+
 def adds_and_pauses(client: Participant) -> None:
     """A job is added to a queue that is then paused."""
     steps(client)

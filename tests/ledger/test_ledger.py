@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance import scenarios
 from conformance.gate.selection import all_scenarios, scenarios_by_requirement
 from conformance.ledger import loader
 from conformance.ledger.loader import Ledger, Requirement, Status, load_claims, load_ledger
@@ -232,6 +233,13 @@ def test_a_stale_excuse_would_be_noticed() -> None:
 
 def test_every_requirement_of_a_scenario_is_in_the_ledger() -> None:
     assert unknown_requirements(load_ledger(), scenarios_by_requirement()) == {}
+
+
+def test_every_row_that_an_assertion_names_is_in_the_ledger() -> None:
+    texts = (path.read_text("utf-8") for path in Path(scenarios.__file__).parent.rglob("*.py"))
+    named = {row for text in texts for row in re.findall(r'"row\.([^"]+)"', text)}
+    assert named
+    assert named - set(load_ledger()) == set()
 
 
 def test_a_scenario_with_an_unknown_requirement_would_be_noticed() -> None:

@@ -21,6 +21,8 @@ from conformance.participants.redis_view import RedisView
 
 ENDINGS = ("completed", "failed")
 """Events of jobs that leave `active` finally."""
+FAILING = "row.lifecycle.fail.moves"
+"""The requirement that fails if nothing is shown because a job does not fail."""
 
 
 def fill(queue: QueueHandle, jobs: int) -> None:
@@ -58,6 +60,7 @@ def wait_for_finished(
             partial(le, quarter),
             f"{jobs} jobs are {state}",
             within_ms=within_ms,
+            where=FAILING if state == "failed" else "",
         )
     return view
 
@@ -73,6 +76,14 @@ def ran_once(queue: QueueHandle, *jobs: str) -> None:
     """No job was handed out again. Without an event `active` it was not either: that is a requirement of its own."""
     again = [job for job in jobs if queue.redis.runs(job) > 1]
     equal(again, [], "no job ran again")
+
+
+def lives_for(redis: RedisView, job: str, duration_ms: int) -> None:
+    """The lock of the job ends in time: else no other worker gets the job of one that is gone."""
+    left_ms = redis.ttl_ms(f"{job}:lock")
+    # -2 of a lock that has expired meanwhile; -1 of one that never does.
+    in_time = left_ms == -2 or 0 <= left_ms <= duration_ms
+    holds(in_time, f"the lock lives for {duration_ms} ms", seen=left_ms, where="row.lock.duration")
 
 
 def most_at_once(redis: RedisView) -> int:
@@ -173,6 +184,14 @@ def claim_current_job(queue: QueueHandle, worker: WorkerHandle, scheduler: str =
     if queue.redis.state(job) == ["delayed"]:
         queue.promote(job)
     equal(worker.claim_one().id, job, "the scheduler's job is the next to run")
+    return job
+
+
+def claim_with_successor(queue: QueueHandle, worker: WorkerHandle) -> str:
+    """Claim the scheduler's next job like `claim_current_job`; the claim makes the one after it."""
+    job = claim_current_job(queue, worker)
+    successor = current_job(queue)
+    holds(successor != job, "there is a next job", seen=successor, where="row.scheduler.next")
     return job
 
 
