@@ -35,6 +35,7 @@ from conformance.driver.errors import (
 from conformance.driver.ops import Op, lifecycle, worker
 from conformance.driver.ops.base import Flag, JobView, MaybeJob, Nothing
 from conformance.driver.ops.lifecycle import JobEvent
+from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.caller import Caller
 from conformance.participants.expect import Mismatch
 from conformance.participants.handles import WorkerHandle
@@ -305,7 +306,10 @@ class LoopWorker(WorkerHandle):
         self.caller.call(ending, handle=loop.handle)
         try:
             with self.caller.waiting("the worker's loop ends its job", HAND_OVER_MS, prompt=True) as wait:
-                while self._is_active(loop, held_back=held_back) and not self._was_refused(loop, mark):
+                # Another client may have put the job back, while the call that ends it is still under way.
+                while self._is_under_way(loop, mark) or (
+                    self._is_active(loop, held_back=held_back) and not self._was_refused(loop, mark)
+                ):
                     if wait.left_ms <= 0:
                         raise wait.mismatch("the worker's loop ends its job", "it is still active")
                     self.caller.cancellation.sleep(LOOK_EVERY_MS / 1000)
@@ -328,9 +332,16 @@ class LoopWorker(WorkerHandle):
 
     def _was_refused(self, loop: JobLoop, mark: int) -> bool:
         """Whether Redis has replied to a script that ends the job, which is still active."""
+        return any(call.reply is not None for call in self._endings_since(loop, mark))
+
+    def _is_under_way(self, loop: JobLoop, mark: int) -> bool:
+        return any(call.reply is None for call in self._endings_since(loop, mark))
+
+    def _endings_since(self, loop: JobLoop, mark: int) -> list[CommandRecord]:
+        """The calls of scripts that end the job."""
         key = self.redis.key_in_redis(loop.job).encode()
-        ended = (call for call in self.caller.script_calls_since(mark, ENDS_JOBS) if call.reply is not None)
-        return any(key in (*call.keys, *call.argv) for call in ended)
+        sent = self.caller.script_calls_since(mark, ENDS_JOBS)
+        return [call for call in sent if key in (*call.keys, *call.argv)]
 
     def _check_moved(self, op: str, loop: JobLoop) -> None:
         """Raise the error that Redis returned to the loop, as read from its keys: a loop does not report errors."""

@@ -16,6 +16,7 @@ from conformance.gate.bench import Bench
 from conformance.gate.decidability import can_count_against, is_decided, why_never_decided, why_undecided
 from conformance.gate.trial_result import TrialResult
 from conformance.ledger.operations import WORKER_RUN
+from conformance.mutants.matrix import all_cases
 from conformance.participants.expect import equal
 from conformance.participants.loop_worker import JobLoop, LoopWorker
 from conformance.participants.marks import ASSIGNMENT, Scenario, handover, scenario
@@ -360,6 +361,16 @@ def test_nor_does_one_that_takes_a_job_and_does_not_pass_it_on(
     evidence = tried(completes_of_two, limited(*ignores))
     assert said(evidence) == ([], "", frozenset())
     assert "did not pass it on" in evidence.given_up
+
+
+def test_a_loop_whose_job_was_put_back_is_refused(hasty: LimitedBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That its job has left `active` shows nothing about a call that is still under way."""
+    # As for a client that never blocks.
+    monkeypatch.setattr(LoopWorker, "_wait_for_rest", lambda *_: None)
+    overtaken = next(case for case in all_cases() if case.id == "races-locks/a_completion_meets_the_next_owner")
+    evidence = tried(overtaken.scenario, hasty("--without", "worker.pause"), **overtaken.arguments)
+    assert said(evidence) == ([], "", frozenset())
+    assert evidence.reached_end, evidence.unsupported
 
 
 # Workers that report nothing.
