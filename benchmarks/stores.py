@@ -140,7 +140,8 @@ class _LiveQueue:
             self.client.zadd(f"{self.base}failed", {job: finished})
 
     def _later(self, delayed: str, prioritized: str) -> None:
-        self._job(delayed, delay=HOUR_MS, event="delayed", fields={"delay": self.added_ms + HOUR_MS})
+        opts = json.dumps({**json.loads(OPTS), "delay": HOUR_MS})
+        self._job(delayed, delay=HOUR_MS, opts=opts, event="delayed", fields={"delay": self.added_ms + HOUR_MS})
         self.client.zadd(f"{self.base}delayed", {delayed: (self.added_ms + HOUR_MS) * 4096})
         self._job(prioritized, priority=3)
         self.client.zadd(f"{self.base}prioritized", {prioritized: 3 * 2**32 + 1})
