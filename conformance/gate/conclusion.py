@@ -463,9 +463,13 @@ def _the_others(evidence: RunEvidence) -> list[str]:
 
 
 def _declares_any(status: ProfileStatus, evidence: RunEvidence) -> bool:
-    """Whether the driver declares a part of what a profile needs, and the sentence does not name it otherwise."""
-    needed = evidence.profiles[status.name].missing(frozenset())
-    return len(status.missing) < len(needed) and status.name not in evidence.demanded
+    """Whether the driver declares something of a profile that no profile needs which it declares whole.
+
+    Whoever only adds jobs has no part in `pause`, which needs jobs too. A profile that is asked for is named otherwise.
+    """
+    needs = {name: set(profile.missing(frozenset())) for name, profile in evidence.profiles.items()}
+    shared = set().union(*(needs[other.name] for other in evidence.statuses if not other.missing))
+    return bool(needs[status.name] - shared - set(status.missing)) and status.name not in evidence.demanded
 
 
 # Advice.

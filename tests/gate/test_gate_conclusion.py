@@ -27,7 +27,7 @@ PROFILES = ProfileTable(
         Profile(name="wire", title="everybody", rows=("wire.*",)),
         Profile(name="producer", title="adds", operations=("queue.add",), rows=("add.*",)),
         Profile(name="worker", title="runs", capabilities=("managed-worker",), rows=("run.*",)),
-        Profile(name="flows", title="families", operations=("flow.add", "flow.get"), rows=("flow.*",)),
+        Profile(name="flows", title="families", operations=("queue.add", "flow.add", "flow.get"), rows=("flow.*",)),
         Profile(name="cluster", title="slots", capabilities=("cluster",), needs="cluster", rows=("cluster.*",)),
     ]
 )
