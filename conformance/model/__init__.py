@@ -3,17 +3,14 @@
 Start with `order.py`, `adding.py`, `claiming.py` and `finishing.py`; `state.py` lists all that there is.
 """
 
-from conformance.model import agreement, operations
-from conformance.model.agreement import NameTranslation
+from conformance.model import operations
 from conformance.model.calls import ModelHandle, NotModelled, Prediction
 from conformance.model.model import Model
 
 __all__ = [
     "Model",
     "ModelHandle",
-    "NameTranslation",
     "NotModelled",
     "Prediction",
-    "agreement",
     "operations",
 ]

@@ -31,7 +31,7 @@ from conformance.observe.tables import (
     Scheduler,
     Snapshot,
 )
-from conformance.protocol.states import LIST_CONTAINERS, QUEUE_KEYS, ZSET_CONTAINERS
+from conformance.protocol.states import LIST_CONTAINERS, ZSET_CONTAINERS
 from conformance.steps.shapes import CallStep, ClockStep, CounterStep, FaultStep, OutsideStep
 
 MISSING = "missing"
@@ -281,11 +281,6 @@ class Model:
     def key(self, queue: str, job: str) -> str:
         """The full key of a job under the model's prefix."""
         return self._state.queue(queue).key(job)
-
-    def free_id(self, queue: str) -> str:
-        """An unused custom id."""
-        taken = {*self._state.queue(queue).jobs, *QUEUE_KEYS}
-        return next(name for number in range(len(taken) + 1) if (name := f"custom-{number}") not in taken)
 
     def _carry_out(self, call: CallStep, now_ms: int) -> object:
         op = call.op

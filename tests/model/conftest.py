@@ -6,32 +6,26 @@ from collections.abc import Iterator
 
 import pytest
 
-from conformance.driver.transports import ChildProcess
-from conformance.servers import RedisInstance, open_server
-from conformance.upstream.node import find_node
-from conformance.upstream.package import driver_command, ensure_package
+from conformance.environment.clients import find_toolchain
+from conformance.environment.drivers import RestartableDriver
+from conformance.fuzz.setup import FuzzedDrivers
+from conformance.fuzz.target import FuzzTarget
+from conformance.servers import open_server
 
 from .bench import Bench
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[RedisInstance]:
-    with open_server(None, announce=print) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="session")
-def oracle() -> Iterator[ChildProcess]:
-    node = find_node(None)
-    command, environment = driver_command(node, ensure_package(node, announce=print))
-    driver = ChildProcess.start(command, seed=1, env=environment)
-    yield driver
-    driver.close()
+def target() -> Iterator[FuzzTarget]:
+    oracle = RestartableDriver(find_toolchain("", print).oracle, 0)
+    with open_server(None, announce=print) as server:
+        found = FuzzTarget(FuzzedDrivers(server, oracle, None), "model")
+        yield found
+        found.close()
 
 
 @pytest.fixture
-def bench(server: RedisInstance, oracle: ChildProcess) -> Iterator[Bench]:
-    with server.connect() as redis:
-        bench = Bench(oracle, server, redis)
-        yield bench
-        bench.leave()
+def bench(target: FuzzTarget) -> Iterator[Bench]:
+    bench = Bench(target)
+    yield bench
+    target.end(bench.runner)

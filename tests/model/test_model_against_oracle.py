@@ -1,7 +1,7 @@
 """The model says what the oracle does, in random sequences and, step by step, in corners that these seldom reach.
 
 Nothing is stated here but the way there: the bench compares results and everything in Redis after each step. More
-random sequences: `python -m tests.model.soak FIRST_SEED COUNT`.
+random sequences: `bullmq-conformance fuzz --mode model`.
 """
 
 from __future__ import annotations
@@ -10,111 +10,72 @@ from typing import Any
 
 import pytest
 
-from conformance.driver.ops import Op, flow, job, queue, worker
-from conformance.driver.transports import ChildProcess
+from conformance.driver.ops import Op, flow, job, lifecycle, queue, worker
+from conformance.fuzz.campaign import Campaign, CampaignOptions
+from conformance.fuzz.target import FuzzTarget
 from conformance.model import order
-from conformance.servers import RedisInstance
-from conformance.steps.shapes import CallStep, ClockStep, FaultStep, opening
+from conformance.participants.clock import FROZEN_START_MS
+from conformance.steps.shapes import ClockStep, FaultStep, opening
+from conformance.steps.words import FlowWords, QueueWords, WorkerWords
 
-from .bench import START_MS, Bench, Disagreement
-from .soak import run_sequence
+from .bench import Bench, Disagreement
 
-SEEDS = range(100)
-SEEDS_PER_TEST = 10
+SEQUENCES, ROUNDS = 12, 8
+"""Each round aims at what those before have not tried."""
+Q, R, WQ, WR = QueueWords("q"), QueueWords("r"), WorkerWords("wq"), WorkerWords("wr")
+NEXT_Q, NEXT_R = (WQ.claim(), WQ.complete()), (WR.claim(), WR.complete(value={"x": 1}))
 
 
-@pytest.mark.parametrize("first", SEEDS[::SEEDS_PER_TEST])
 @pytest.mark.slow
-def test_random_sequences(server: RedisInstance, oracle: ChildProcess, first: int) -> None:
-    with server.connect() as redis:
-        for seed in range(first, first + SEEDS_PER_TEST):
-            bench = Bench(oracle, server, redis)
-            try:
-                run_sequence(bench, seed)
-            finally:
-                bench.leave()
+def test_random_sequences(target: FuzzTarget) -> None:
+    campaign = Campaign(target, CampaignOptions(600.0, 11, sequences_per_round=SEQUENCES, most_rounds=ROUNDS))
+    assert [str(finding.differences[0]) for finding in campaign.run()] == []
 
 
 @pytest.fixture
-def opened(bench: Bench) -> Bench:
-    bench.do(opening("q", "queue", "q"))
-    bench.do(opening("w", "worker", "q", lockDuration=20_000))
+def queues(bench: Bench) -> Bench:
+    bench.open()
     return bench
 
 
-def test_time_to_live_and_lost_locks(opened: Bench) -> None:
-    opened.do(CallStep("q", queue.AddBulk(jobs=[queue.NewJob(name="n")] * 2)))
-    for token in ("a", "b"):
-        opened.do(CallStep("w", worker.GetNextJob(token=token)))
-    opened.do(FaultStep("delete-lock", "q", "1"))
-    opened.do(FaultStep("script-flush"))
-    opened.do(CallStep("w", worker.MoveToCompleted(job="1", token="a")))
-    opened.do(ClockStep(10_000))
-    opened.do(CallStep("w", worker.ExtendLock(job="2", token="b", duration_ms=20_000)))
-    opened.do(ClockStep(10_000))
-    opened.do(CallStep("w", worker.MoveToCompleted(job="2", token="b")))
+def test_time_to_live_and_lost_locks(bench: Bench) -> None:
+    bench.take(opening("q", "queue", "q"), opening("wq", "worker", "q", lockDuration=20_000), Q.add(), Q.add())
+    bench.take(WQ.claim(), WQ.claim(), FaultStep("delete-lock", "q", "1"), FaultStep("script-flush"))
+    bench.take(WQ.complete("1"), ClockStep(10_000))
+    bench.do("wq", worker.ExtendLock(job="2", token=WQ.token, duration_ms=20_000))
+    bench.take(ClockStep(10_000), WQ.complete("2"))
 
 
-def test_a_wrong_model_is_found_out(opened: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_model_is_found_out(queues: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison can fail: a model that lets new jobs overtake is caught by the next one that waits."""
 
     def at_the_wrong_end(items: list[str], job: str, _side: str) -> None:
         items.append(job)
 
-    opened.do(CallStep("q", queue.Add(name="n")))
+    queues.take(Q.add())
     monkeypatch.setattr(order, "push", at_the_wrong_end)
     with pytest.raises(Disagreement, match="wrong-order"):
-        opened.do(CallStep("q", queue.Add(name="n")))
+        queues.take(Q.add())
 
 
-def test_a_wrong_answer_is_found_out(opened: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_answer_is_found_out(queues: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order, "is_paused", lambda _queue: False)
-    opened.do(CallStep("q", queue.Pause()))
+    queues.take(Q.pause())
     with pytest.raises(Disagreement):
-        opened.do(CallStep("q", queue.Add(name="n")))
+        queues.take(Q.add())
 
 
-class TwoQueues:
-    """Two queues `q` and `r` with a worker each, and a flow producer."""
-
-    def __init__(self, bench: Bench, **worker_options: Any) -> None:
-        self.bench = bench
-        for name in ("q", "r"):
-            bench.do(opening(name, "queue", name))
-            bench.do(opening(f"w{name}", "worker", name, **worker_options))
-        bench.do(opening("f", "flow", ""))
-
-    def do(self, handle: str, op: Op[Any]) -> Any:
-        return self.bench.do(CallStep(handle, op))
-
-    def add(self, name: str = "q", **opts: Any) -> str:
-        return str(self.do(name, queue.Add(name="n", opts=opts))["id"])
-
-    def claim(self, name: str = "q") -> str:
-        return str(self.do(f"w{name}", worker.GetNextJob(token="t"))["job"]["id"])
-
-    def complete(self, job_id: str, name: str = "q", **more: Any) -> None:
-        self.do(f"w{name}", worker.MoveToCompleted(job=job_id, token="t", value_raw='{"x":1}', **more))
-
-    def fail(self, job_id: str, name: str = "q", **more: Any) -> None:
-        self.do(f"w{name}", worker.MoveToFailed(job=job_id, token="t", message="boom", **more))
-
-    def flow(self, *children: tuple[str, dict[str, Any]], **parent_opts: Any) -> None:
-        """A parent `p` in `q` with children c0, c1, … in the queues given."""
-        nodes = [
-            flow.FlowJob(name="c", queue=home, opts={"jobId": f"c{number}", **opts})
-            for number, (home, opts) in enumerate(children)
-        ]
-        root = flow.FlowJob(name="p", queue="q", opts={"jobId": "p", **parent_opts}, children=nodes)
-        self.do("f", flow.AddFlow(flow=root))
-
-    def pass_ms(self, duration_ms: int) -> None:
-        self.bench.now_ms += duration_ms
+def _flow(*children: tuple[str, dict[str, Any]], **parent_opts: Any) -> Any:
+    """A parent `p` in `q` with children c0, c1, … in the queues given."""
+    nodes = [
+        {"name": "c", "queue": home, "opts": {"jobId": f"c{number}", **opts}}
+        for number, (home, opts) in enumerate(children)
+    ]
+    return FlowWords("f").add({"name": "p", "queue": "q", "opts": {"jobId": "p", **parent_opts}, "children": nodes})
 
 
-@pytest.fixture
-def queues(bench: Bench) -> TwoQueues:
-    return TwoQueues(bench)
+def _link(parent: str) -> dict[str, str]:
+    return {"id": parent, "queue": "<prefix>:q"}
 
 
 FLAGS = [
@@ -127,48 +88,38 @@ FLAGS = [
 
 
 @pytest.mark.parametrize("flag", FLAGS)
-def test_a_child_fails_and_is_retried(queues: TwoQueues, flag: str) -> None:
-    queues.flow(("r", {flag: True}), ("r", {}))
-    child = queues.claim("r")
-    queues.fail(child, "r")
-    queues.do("r", job.Retry(job=child, state="failed"))
+def test_a_child_fails_and_is_retried(queues: Bench, flag: str) -> None:
+    queues.take(_flow(("r", {flag: True}), ("r", {})))
+    child = queues.take(WR.claim())["job"]["id"]
+    queues.take(WR.fail(), R.retry(child))
     queues.do("q", job.GetDependencies(job="p"))
-    queues.complete(queues.claim("r"), "r")
+    queues.take(*NEXT_R)
     queues.do("r", job.Retry(job=child, state="completed"))
     queues.do("f", flow.GetFlow(job="p", queue="q"))
 
 
 @pytest.mark.parametrize("flag", FLAGS)
-def test_a_child_fails_while_its_parent_is_delayed_or_active(queues: TwoQueues, flag: str) -> None:
-    queues.flow(("r", {flag: True}), ("r", {}), delay=1_000, priority=2)
-    queues.complete(queues.claim("r"), "r")
-    queues.fail(queues.claim("r"), "r")
-    queues.pass_ms(1_000)
-    queues.do("wq", worker.GetNextJob(token="t"))
-    queues.complete("p")
+def test_a_child_fails_while_its_parent_is_delayed_or_active(queues: Bench, flag: str) -> None:
+    queues.take(_flow(("r", {flag: True}), ("r", {}), delay=1_000, priority=2))
+    queues.take(*NEXT_R, WR.claim(), WR.fail())
+    queues.runner.clock.pass_ms(1_000)
+    queues.take(WQ.claim(), WQ.complete("p"))
 
 
 @pytest.mark.parametrize("flag", FLAGS)
-def test_an_active_parent_of_failing_children(queues: TwoQueues, flag: str) -> None:
-    parent = queues.add()
-    queues.claim()
-    link = {"id": parent, "queue": "the-model:q"}
-    for _ in range(2):
-        queues.add("r", parent=link, **{flag: True})
-    queues.complete(parent)
-    queues.fail(queues.claim("r"), "r")
-    queues.do("wq", worker.MoveToWaitingChildren(job=parent, token="t"))
-    queues.complete(queues.claim("r"), "r")
-    queues.do("q", job.GetDependenciesCount(job=parent))
-    queues.complete(parent)
-    queues.do("wq", worker.GetNextJob(token="t"))
+def test_an_active_parent_of_failing_children(queues: Bench, flag: str) -> None:
+    options: dict[str, Any] = {"parent": _link("1"), flag: True}
+    child = R.add(**options)
+    queues.take(Q.add(), WQ.claim(), child, child, WQ.complete("1"), WR.claim(), WR.fail())
+    queues.take(WQ.wait_for_children(), *NEXT_R, Q.call(job.GetDependenciesCount(job="1")))
+    queues.take(WQ.complete("1"), WQ.claim())
 
 
 @pytest.mark.parametrize("option", [{"removeOnComplete": True}, {"removeOnFail": True}, {"removeOnComplete": 1}])
-def test_children_that_do_not_stay(queues: TwoQueues, option: dict[str, Any]) -> None:
-    queues.flow(("r", option), ("r", option))
-    queues.complete(queues.claim("r"), "r")
-    queues.fail(queues.claim("r"), "r")
+def test_children_that_do_not_stay(queues: Bench, option: dict[str, Any]) -> None:
+    queues.take(_flow(("r", option), ("r", option)))
+    queues.take(*NEXT_R)
+    queues.take(WR.claim(), WR.fail())
     queues.do("q", job.GetChildrenValues(job="p"))
 
 
@@ -184,39 +135,38 @@ def test_children_that_do_not_stay(queues: TwoQueues, option: dict[str, Any]) ->
     ids=["drain", "clean-wait", "clean-active", "obliterate-force", "obliterate"],
 )
 @pytest.mark.parametrize("home", ["q", "r"])
-def test_all_children_of_a_parent_are_swept_away(queues: TwoQueues, home: str, way: Op[Any]) -> None:
-    queues.flow((home, {"deduplication": {"id": "d"}}), (home, {}))
-    queues.claim(home)
-    queues.bench.do(FaultStep("delete-lock", home, "c0"))
+def test_all_children_of_a_parent_are_swept_away(queues: Bench, home: str, way: Op[Any]) -> None:
+    queues.take(_flow((home, {"deduplication": {"id": "d"}}), (home, {})))
+    queues.take(WorkerWords(f"w{home}").claim(), FaultStep("delete-lock", home, "c0"))
     queues.do(home, way)
     queues.do(home, queue.Drain(delayed=False))
     queues.do("q", queue.GetJobCounts(types=[]))
 
 
-def test_drain_cuts_the_wrong_end_of_a_list_with_an_iteration(queues: TwoQueues) -> None:
-    queues.add()
+def test_drain_cuts_the_wrong_end_of_a_list_with_an_iteration(queues: Bench) -> None:
+    queues.take(Q.add())
     queues.do("q", flow.UpsertJobScheduler(id="s", repeat={"every": 1_000}))
-    queues.add()
+    queues.take(Q.add())
     queues.do("q", queue.Drain(delayed=False))
-    queues.do("wq", worker.GetNextJob(token="t"))
+    queues.take(WQ.claim())
 
 
-def test_taken_slots_of_a_scheduler(queues: TwoQueues) -> None:
+def test_taken_slots_of_a_scheduler(queues: Bench) -> None:
     """The next slot is used where the first has a job, and an error is answered where both have."""
     for wait_ms in (0, 1_000):
         queues.do("q", flow.UpsertJobScheduler(id="s", repeat={"every": 1_000}))
-        queues.pass_ms(wait_ms)
-        queues.complete(queues.claim())
+        queues.runner.clock.pass_ms(wait_ms)
+        queues.take(*NEXT_Q)
         queues.do("q", flow.RemoveJobScheduler(id="s"))
-    queues.bench.now_ms = START_MS
+    queues.runner.clock.pass_ms(-1_000)
     assert queues.do("q", flow.UpsertJobScheduler(id="s", repeat={"every": 1_000})) is None
 
 
-def test_a_taken_time_of_a_pattern(queues: TwoQueues) -> None:
+def test_a_taken_time_of_a_pattern(queues: Bench) -> None:
     repeat = {"pattern": "*/10 * * * * *", "immediately": True}
     for _ in range(3):
         queues.do("q", flow.UpsertJobScheduler(id="s", repeat=repeat))
-        queues.do("wq", worker.GetNextJob(token="t"))
+        queues.take(WQ.claim())
         queues.do("q", flow.RemoveJobScheduler(id="s"))
 
 
@@ -224,29 +174,29 @@ def test_a_taken_time_of_a_pattern(queues: TwoQueues) -> None:
     "repeat",
     [
         {"every": 1_000, "limit": 2},
-        {"every": 1_000, "endDate": START_MS + 1_500},
-        {"every": 7_000, "startDate": START_MS + 3_000},
+        {"every": 1_000, "endDate": FROZEN_START_MS + 1_500},
+        {"every": 7_000, "startDate": FROZEN_START_MS + 3_000},
         {"pattern": "*/5 * * * * *", "limit": 2},
-        {"pattern": "0 */3 * * *", "startDate": START_MS + 86_400_000},
-        {"pattern": "*/5 * * * * *", "endDate": START_MS + 7_000},
+        {"pattern": "0 */3 * * *", "startDate": FROZEN_START_MS + 86_400_000},
+        {"pattern": "*/5 * * * * *", "endDate": FROZEN_START_MS + 7_000},
     ],
 )
-def test_a_scheduler_until_it_ends(queues: TwoQueues, repeat: dict[str, Any]) -> None:
+def test_a_scheduler_until_it_ends(queues: Bench, repeat: dict[str, Any]) -> None:
     op = flow.UpsertJobScheduler(id="s", repeat=repeat, name="tick", data_raw='{"a":1.0}', opts={"priority": 1})
     queues.do("q", op)
     for wait_ms in (0, 3_000, 5_000, 86_400_000):
-        queues.pass_ms(wait_ms)
-        queues.do("wq", worker.GetNextJob(token="t"))
+        queues.runner.clock.pass_ms(wait_ms)
+        queues.take(WQ.claim())
         queues.do("q", flow.GetJobScheduler(id="s"))
     queues.do("q", queue.Clean(grace_ms=-1_000_000, limit=0, type="delayed"))
 
 
-def test_a_changed_scheduler_keeps_the_time_of_its_job(queues: TwoQueues) -> None:
+def test_a_changed_scheduler_keeps_the_time_of_its_job(queues: Bench) -> None:
     for repeat in ({"every": 5_000}, {"every": 9_000}, {"pattern": "* * * * *"}, {"every": 5_000}):
         queues.do("q", flow.UpsertJobScheduler(id="s", repeat=repeat, opts={"delay": 3, "attempts": 2}))
-        queues.pass_ms(700)
-    queues.complete(queues.claim(), fetch_next=True)
-    queues.pass_ms(60_000)
+        queues.runner.clock.pass_ms(700)
+    queues.take(WQ.claim(), WQ.complete(fetch_next=True))
+    queues.runner.clock.pass_ms(60_000)
     queues.do("q", flow.UpsertJobScheduler(id="s", repeat={"every": 5_000}))
     queues.do("q", flow.GetJobSchedulers())
 
@@ -254,90 +204,66 @@ def test_a_changed_scheduler_keeps_the_time_of_its_job(queues: TwoQueues) -> Non
 @pytest.mark.parametrize("ttl", [0, 20_000])
 @pytest.mark.parametrize("extend", [True, False])
 @pytest.mark.parametrize("replace", [True, False])
-def test_deduplication(queues: TwoQueues, ttl: int, *, extend: bool, replace: bool) -> None:
+def test_deduplication(queues: Bench, ttl: int, *, extend: bool, replace: bool) -> None:
     options = {"id": "d", "ttl": ttl, "extend": extend, "replace": replace}
-    queues.add(delay=5, deduplication=options)
-    queues.bench.do(ClockStep(10_000))
-    queues.add(delay=5, deduplication=options)
-    queues.bench.do(ClockStep(10_000))
-    queues.add(delay=5, deduplication=options)
-    queues.pass_ms(5)
-    job_id = queues.claim()
-    queues.add(deduplication=options)
-    queues.complete(job_id)
-    queues.add(deduplication=options)
+    added, postponed = Q.add(deduplication=options), Q.add(delay=5, deduplication=options)
+    queues.take(postponed, ClockStep(10_000), postponed, ClockStep(10_000), postponed)
+    queues.runner.clock.pass_ms(5)
+    queues.take(WQ.claim(), added, WQ.complete(), added)
 
 
-def test_an_id_counter_that_restarts(queues: TwoQueues) -> None:
+def test_an_id_counter_that_restarts(queues: Bench) -> None:
     """Obliterate leaves jobs that wait for children; a new job of the same id writes over the old hash."""
-    parent = queues.add(attempts=3)
-    queues.fail(queues.claim())
-    queues.claim()
-    queues.add("r", parent={"id": parent, "queue": "the-model:q"})
-    queues.do("wq", worker.MoveToWaitingChildren(job=parent, token="t"))
-    queues.do("q", queue.Obliterate())
-    queues.add()
-    queues.do("q", queue.GetJob(job=parent))
-    queues.complete(queues.claim("r"), "r")
+    queues.take(Q.add(attempts=3), WQ.claim(), WQ.fail(), WQ.claim(), R.add(parent=_link("1")))
+    queues.take(WQ.wait_for_children(), Q.call(queue.Obliterate()), Q.add(), Q.call(queue.GetJob(job="1")), *NEXT_R)
 
 
-def test_a_job_that_exists_gets_a_parent(queues: TwoQueues) -> None:
-    first, second = queues.add(), queues.add()
-    done = queues.add("r", jobId="done")
-    queues.complete(queues.claim("r"), "r")
-    for parent in (first, second, "nobody"):
-        link = {"id": parent, "queue": "the-model:q"}
-        for options in ({"jobId": done}, {"jobId": "open", "failParentOnFailure": True}):
-            queues.do("r", queue.Add(name="n", opts={**options, "parent": link}))
+def test_a_job_that_exists_gets_a_parent(queues: Bench) -> None:
+    queues.take(Q.add(), Q.add(), R.add(jobId="done"), *NEXT_R)
+    for parent in ("1", "2", "nobody"):
+        queues.take(R.add(jobId="done", parent=_link(parent)))
+        queues.take(R.add(jobId="open", failParentOnFailure=True, parent=_link(parent)))
     queues.do("r", job.RemoveChildDependency(job="open"))
     queues.do("r", job.RemoveChildDependency(job="open"))
 
 
-def test_a_job_that_is_its_own_ancestor(queues: TwoQueues) -> None:
-    queues.flow(("q", {}))
-    queues.add(jobId="p", parent={"id": "c0", "queue": "the-model:q"})
+def test_a_job_that_is_its_own_ancestor(queues: Bench) -> None:
+    queues.take(_flow(("q", {})), Q.add(jobId="p", parent=_link("c0")))
     queues.do("q", queue.Remove(job="p"))
     queues.do("f", flow.GetFlow(job="p", queue="q", depth=4))
     queues.do("q", queue.Remove(job="p", remove_children=False))
 
 
-def test_finished_jobs_that_are_each_others_children(queues: TwoQueues) -> None:
-    queues.flow(("q", {}))
-    queues.complete(queues.claim())
-    queues.add(jobId="p", parent={"id": "c0", "queue": "the-model:q"})
-    queues.complete(queues.claim())
+def test_finished_jobs_that_are_each_others_children(queues: Bench) -> None:
+    queues.take(_flow(("q", {})), *NEXT_Q, Q.add(jobId="p", parent=_link("c0")), *NEXT_Q)
     queues.do("q", job.GetDependencies(job="c0"))
     assert queues.do("q", queue.Remove(job="p")) is None
 
 
 def test_stalled_too_often(bench: Bench) -> None:
-    queues = TwoQueues(bench, maxStalledCount=1, stalledInterval=10_000, lockDuration=10_000)
-    queues.add(priority=3)
+    bench.open(maxStalledCount=1, stalledInterval=10_000, lockDuration=10_000)
+    bench.take(Q.add(priority=3))
     for _ in range(3):
-        queues.do("wq", worker.GetNextJob(token="t"))
-        for _ in range(2):
-            bench.do(ClockStep(10_000))
-            queues.do("wq", worker.CheckStalled())
+        bench.take(WQ.claim())
+        bench.take(*(ClockStep(10_000), WQ.check_stalled()) * 2)
 
 
 def test_limits_from_both_sides(bench: Bench) -> None:
-    queues = TwoQueues(bench, limiter={"max": 1, "duration": 20_000})
+    bench.open(limiter={"max": 1, "duration": 20_000})
     for _ in range(4):
-        queues.add()
-    queues.do("q", queue.SetGlobalRateLimit(max=2, duration_ms=50_000))
+        bench.take(Q.add())
+    bench.do("q", queue.SetGlobalRateLimit(max=2, duration_ms=50_000))
     for _ in range(3):
-        queues.do("wq", worker.GetNextJob(token="t"))
-        queues.do("q", queue.GetRateLimitTtl())
-    bench.do(ClockStep(20_000))
-    queues.do("q", queue.RemoveGlobalRateLimit())
-    queues.complete("1", fetch_next=True)
-    queues.pass_ms(60_000)
-    queues.do("wq", worker.GetNextJob(token="t"))
-    queues.do("q", queue.SetGlobalConcurrency(concurrency=1))
-    bench.do(FaultStep("wake", "q"))
-    queues.add()
-    queues.do("q", queue.IsMaxed())
-    queues.complete("2", fetch_next=True)
+        bench.take(WQ.claim())
+        bench.do("q", queue.GetRateLimitTtl())
+    bench.take(ClockStep(20_000))
+    bench.do("q", queue.RemoveGlobalRateLimit())
+    bench.take(WQ.complete("1", fetch_next=True))
+    bench.runner.clock.pass_ms(60_000)
+    bench.take(WQ.claim())
+    bench.do("q", queue.SetGlobalConcurrency(concurrency=1))
+    bench.take(FaultStep("wake", "q"), Q.add(), Q.call(queue.IsMaxed()))
+    bench.take(WQ.complete("2", fetch_next=True))
 
 
 @pytest.mark.parametrize(
@@ -346,24 +272,29 @@ def test_limits_from_both_sides(bench: Bench) -> None:
 @pytest.mark.parametrize("option", ["removeOnComplete", "removeOnFail"])
 def test_what_is_kept(bench: Bench, option: str, rule: Any) -> None:
     as_worker_option = {option: rule} if isinstance(rule, dict) else {}
-    queues = TwoQueues(bench, **as_worker_option)
+    bench.open(**as_worker_option)
     for number in range(4):
-        queues.add(**({option: rule} if not as_worker_option or number % 2 else {}))
-        queues.pass_ms(600)
-        job_id = queues.claim()
-        queues.complete(job_id) if option == "removeOnComplete" else queues.fail(job_id)
+        bench.take(Q.add(**({option: rule} if not as_worker_option or number % 2 else {})))
+        bench.runner.clock.pass_ms(600)
+        bench.take(WQ.claim(), WQ.complete() if option == "removeOnComplete" else WQ.fail())
 
 
 def test_metrics_over_minutes(bench: Bench) -> None:
-    queues = TwoQueues(bench, metrics={"maxDataPoints": 3})
-    for minute in (0, 0, 1, 1, 3, 12, 13):
-        bench.now_ms = START_MS + minute * 60_000
-        queues.add()
-        queues.complete(queues.claim())
-        queues.do("q", queue.GetMetrics(type="completed"))
+    bench.open(metrics={"maxDataPoints": 3})
+    for minutes in (0, 0, 1, 0, 2, 9, 1):
+        bench.runner.clock.pass_ms(minutes * 60_000)
+        bench.take(Q.add(), *NEXT_Q, Q.call(queue.GetMetrics(type="completed")))
 
 
-def test_odd_values_of_options(queues: TwoQueues) -> None:
+def test_workers_are_listed_paused_and_closed(queues: Bench) -> None:
+    queues.take(Q.add(), Q.add(), Q.call(queue.GetWorkers()), Q.call(queue.GetWorkersCount()))
+    states = [WQ.call(op) for op in (worker.IsWorkerPaused(), worker.IsWorkerRunning())]
+    for change in (worker.PauseWorker(do_not_wait_active=True), worker.ResumeWorker(), worker.PauseWorker()):
+        queues.take(WQ.call(change), *states, *NEXT_Q)
+    queues.take(WQ.call(lifecycle.Close(force=True)), WQ.claim())
+
+
+def test_odd_values_of_options(queues: Bench) -> None:
     for options in (
         {"lifo": 0},
         {"delay": "5"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,16 +9,14 @@ import pytest
 
 from conformance.driver.ops import REGISTRY, flow, job, lifecycle, queue, worker
 from conformance.driver.ops.library import LIBRARY_OPERATIONS
-from conformance.model import Model, NameTranslation, NotModelled, Prediction, agreement, operations
+from conformance.model import Model, NotModelled, Prediction, operations
 from conformance.model.calls import CallFailure
 from conformance.model.schedule import next_time
 from conformance.model.state import SortedSet, list_range
 from conformance.model.texts import cjson, js_number, normalised_json, number_text, parse_int
-from conformance.observe.tables import Lock
+from conformance.participants.clock import FROZEN_START_MS as START_MS
 from conformance.protocol.states import DELAY_FACTOR, PRIORITY_FACTOR
 from conformance.steps.shapes import NOWHERE, CallStep, ClockStep, opening
-
-from .bench import START_MS
 
 
 class ModelClient:
@@ -409,35 +406,3 @@ def test_the_next_time_of_a_cron_pattern(pattern: str, expected: str) -> None:
 def test_patterns_that_are_not_modelled(pattern: str) -> None:
     with pytest.raises(NotModelled):
         next_time(pattern, START_MS)
-
-
-def test_names_translate_prefix_and_random_ids() -> None:
-    ours, theirs = "00000000-0000-4000-8000-000000000001", "6f1c2c64-9e0c-4f0e-8d0a-6f5d5c2f2e11"
-    names = NameTranslation("bc12")
-    names.learn({"id": ours, "children": []}, {"id": theirs, "children": []})
-    sent = names.outward(queue.Remove(job=ours))
-    assert (sent.job, names.inward({"k": f"bc12:q:{theirs}"})) == (theirs, {"k": f"the-model:q:{ours}"})
-
-
-def ok(value: dict[str, object]) -> Prediction:
-    return Prediction(op="queue.getRateLimitTtl", status="ok", value=value)
-
-
-def test_answers_agree_or_not() -> None:
-    assert agreement.compare_answers(ok({"count": 10_000}), "ok", {"count": 9_970}) == []
-    assert agreement.compare_answers(ok({"count": 10_000}), "ok", {"count": 10}) != []
-    assert agreement.compare_answers(ok({"count": 1}), "fail", None, "missing-job") != []
-    assert agreement.compare_answers(replace(ok({}), status="fail", code="other"), "fail", None, "other") == []
-
-
-def test_snapshots_agree_or_not() -> None:
-    model = Model()
-    model.apply(opening("q", "queue", "q"), START_MS)
-    model.apply(CallStep("q", queue.Add(name="n")), START_MS)
-    real = model.snapshot()
-    names = NameTranslation(model.prefix)
-    assert agreement.compare_snapshots(model, real, names=names) == []
-    lock = Lock(queue="q", job="1", token="t", ttl_ms=5)
-    for wrong in (replace(real, jobs=()), replace(real, events=real.events[1:]), replace(real, locks=(lock,))):
-        assert agreement.compare_snapshots(model, wrong, names=names) != []
-        assert agreement.compare_snapshots(model, wrong) != []
