@@ -52,6 +52,13 @@ local redis = (function(real)
     end
   end
   local function on(command, name) return string.sub(command[2], -#name - 1) == ":" .. name end
+  local function is(command, word, name) return command[1] == word and on(command, name) end
+  local function dedup(command) return string.find(command[2], ":de:", 1, true) end
+  local function without(command, place)
+    local found = send(unpack(command))
+    found[place] = false
+    return found
+  end
   local function event(command) return command[1] == "XADD" and command[at(command, "event")] or nil end
   local function change(command, word, value)
     local place = at(command, word)
@@ -104,11 +111,13 @@ class FilteredScript:
 def filtered(script: ScriptText, body: str, note: str = "") -> FilteredScript:
     """Send the script's commands through a Lua function body.
 
-    The body sees `command`, a table of the name and the arguments. Its result replaces the reply
-    of the server; without a result the command is sent, with its changes. It may use `send(...)` (the real
-    redis.call), `memory` (a table that lives as long as the call), `on(command, name)` (whether the key ends with
-    `:name`), `event(command)` (name of the event that XADD adds), `at(command, word)` (position of the value after a
-    word), `change(command, word, value)` and `drop(command, word)` (the word and its value), KEYS and ARGV.
+    The body sees `command`, a table of the name and the arguments. Its result replaces the reply of the server; without
+    a result the command is sent, with its changes. It may use `send(...)` (the real redis.call), `memory` (a table that
+    lives as long as the call), `on(command, name)` (whether the key ends with `:name`), `is(command, word, name)` (the
+    same, of the command `word`), `dedup(command)` (whether the key is that of a deduplication id), `without(command,
+    place)` (the reply, with one value absent), `event(command)` (name of the event that XADD adds), `at(command, word)`
+    (position of the value after a word), `change(command, word, value)` and `drop(command, word)` (the word and its
+    value), KEYS and ARGV.
 
     With a `note`, a key with this prefix shows in Redis that some command was changed, left out, added or answered
     differently. It ends with `{...}`, the slot of the script's keys, so that a cluster lets scripts write it.
