@@ -19,7 +19,7 @@ def main(arguments: Sequence[str]) -> int:
         if len(arguments) != 1:
             raise UsageProblem("the name of one mutant is needed", hint="python -m chaos.mutants.driver NAME")
         found = CHAOS_MUTANTS.find(arguments[0])
-        sick = Mutant(found.name, found.what, (found.kills,), (), (), (), found.inflict)
+        sick = Mutant(found.name, found.what, (found.kills,), found.inflict)
         mutant_server(sick, Damage(found.name), official_scripts()).run()
     except Problem as problem:
         print(problem, file=sys.stderr)

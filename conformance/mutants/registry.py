@@ -8,8 +8,7 @@
 Those that only change the commands of scripts are rows of `defects/commands.toml`. The function inflicts the damage;
 the first line of its docstring says what is broken. `kills` are ledger rows that the gate must find violated; if the
 finding comes from a scenario that does not name the row, or only from one of very many cases, `by` names it
-(`area/name`, `area/name[ARGUMENT]`). `warns` are rows that the gate only warns about, `missed` rows that it should
-find violated and does not yet.
+(`area/name`, `area/name[ARGUMENT]`). `warns` are rows that the gate only warns about.
 """
 
 from __future__ import annotations
@@ -30,24 +29,22 @@ class Mutant:
     """A way to break the reference client.
 
     `kills`: rows that must fail, or warn if they are not MUST. `warns`: MUST rows that only warn, because what others
-    see differs merely in its looks. `missed`: rows whose scenarios do not notice: holes of the gate, kept until it has
-    closed them. `by`: scenarios (`area/name`, one case as `area/name[ARGUMENT]`) that are asked first, and that need
-    not name the rows. `needs`: what Redis has to be for the scenarios that notice.
+    see differs merely in its looks. `by`: scenarios (`area/name`, one case as `area/name[ARGUMENT]`) that are asked
+    first, and that need not name the rows. `needs`: what Redis has to be for the scenarios that notice.
     """
 
     name: str
     what: str
     kills: tuple[str, ...]
-    warns: tuple[str, ...]
-    missed: tuple[str, ...]
-    by: tuple[str, ...]
     inflict: Inflict
+    warns: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()
     needs: Need = ""
 
     @property
     def rows(self) -> tuple[str, ...]:
         """Every row that the mutant violates."""
-        return self.kills + self.warns + self.missed
+        return self.kills + self.warns
 
 
 MUTANTS: Registry[Mutant] = Registry("mutant", package="conformance.mutants.defects")
@@ -59,7 +56,6 @@ def mutant(
     *,
     kills: tuple[str, ...] = (),
     warns: tuple[str, ...] = (),
-    missed: tuple[str, ...] = (),
     by: tuple[str, ...] = (),
     needs: Need = "",
 ) -> Callable[[Inflict], Inflict]:
@@ -67,9 +63,9 @@ def mutant(
 
     def declare(inflict: Inflict) -> Inflict:
         what = (inspect.getdoc(inflict) or "").partition("\n")[0]
-        if not kills + warns + missed or not what:
+        if not kills + warns or not what:
             raise ValueError(f"mutant {name}: it needs rows to kill and a docstring")
-        MUTANTS.add(name, Mutant(name, what, kills, warns, missed, by, inflict, needs))
+        MUTANTS.add(name, Mutant(name, what, kills, inflict, warns, by, needs))
         return inflict
 
     return declare

@@ -25,7 +25,7 @@ PLANTED: dict[str, Mutant] = {}
 def planted(inflict: Callable[[Damage], None]) -> Callable[[Damage], None]:
     """Note a defect under the name of its function."""
     name = inflict.__name__.replace("_", "-")
-    PLANTED[name] = Mutant(name, inflict.__doc__ or "", (), (), (), (), inflict)
+    PLANTED[name] = Mutant(name, inflict.__doc__ or "", (), inflict)
     return inflict
 
 
@@ -297,7 +297,7 @@ def _nothing(_damage: Damage) -> None:
     """Break nothing."""
 
 
-HEALTHY = Mutant("healthy", "Nothing is broken.", (), (), (), (), _nothing)
+HEALTHY = Mutant("healthy", "Nothing is broken.", (), _nothing)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -130,7 +130,7 @@ def test_a_client_that_dies_is_a_finding(server: RedisInstance, oracle: Launch) 
         """Promoting a job takes longer than any deadline."""
         damage.commands("addStandardJob", 'if command[1] == "LPUSH" then error("it is broken") end')
 
-    with target_for(HEALTHY.__class__("dies", "", (), (), (), (), dies), server, oracle) as target:
+    with target_for(HEALTHY.__class__("dies", "", (), dies), server, oracle) as target:
         finding, _ = hunt(target, seed=1, budget_s=300.0)
     assert finding is not None
     assert finding.group.kind.startswith("outcome ok, not")

@@ -341,7 +341,7 @@ def test_a_client_with_the_mistake_fails_the_file(server: RedisInstance, oracle:
         damage.replace(options, "encode", dict)
 
     replay = read_replay(test_regressions.REGRESSIONS / "telemetry-options.jsonl")
-    mutant = Mutant("long-names", "Options keep their long names.", (), (), (), (), long_names)
+    mutant = Mutant("long-names", "Options keep their long names.", (), long_names)
     with target_for(mutant, server, oracle) as target:
         outcome = run_replay(target, replay)
     assert outcome.shows(replay)

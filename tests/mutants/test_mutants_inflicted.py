@@ -178,7 +178,7 @@ def _other_script(damage: Damage) -> None:
 
 @pytest.mark.parametrize("inflict", [_never_called, _as_before, _other_script])
 def test_a_damage_that_inflicts_nothing_is_an_error_of_the_mutant(runner: MutantRunner, inflict: Any) -> None:
-    dead = Mutant("dead", "Nothing breaks.", ("add.lifo",), warns=(), missed=(), by=(), inflict=inflict)
+    dead = Mutant("dead", "Nothing breaks.", ("add.lifo",), inflict)
     [result] = runner.results(dead)
     assert not result.killed
     assert [error for error in result.errors if error.startswith("never reached: none of its cases")]

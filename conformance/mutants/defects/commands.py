@@ -22,7 +22,8 @@ class _Row(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 def _filtering(scripts: str, body: str) -> Inflict:
     def inflict(damage: Damage) -> None:
-        damage.commands(scripts, body)
+        for pattern in scripts.split():
+            damage.commands(pattern, body)
 
     return inflict
 
@@ -32,7 +33,7 @@ def _register(table: bytes) -> None:
         for name, row in rows.items():
             kills, by = tuple(row.kills.split()), tuple(row.by.split())
             inflict = _filtering(scripts, row.commands)
-            MUTANTS.add(name, Mutant(name, row.what, kills, warns=(), missed=(), by=by, inflict=inflict))
+            MUTANTS.add(name, Mutant(name, row.what, kills, inflict, by=by))
 
 
 _register((files("conformance.mutants.defects") / "commands.toml").read_bytes())
