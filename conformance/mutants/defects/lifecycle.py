@@ -13,16 +13,10 @@ from conformance.reference_impl.jobs.record import JobOwner
 from conformance.reference_impl.scripts import move as scripts_move
 
 
-@mutant("claim.without-lock", kills=("lock.token",))
-def without_lock(damage: Damage) -> None:
-    """A claim sets no lock."""
-    damage.commands("moveToActive", 'if command[1] == "SET" and on(command, "lock") then return 0 end')
-
-
 @mutant("claim.locked-afterwards", kills=("lifecycle.claim.atomic",))
 def locked_afterwards(damage: Damage) -> None:
     """A claim takes the job, and locks it with a second command."""
-    without_lock(damage)
+    damage.commands("moveToActive", 'if command[1] == "SET" and on(command, "lock") then return 0 end')
 
     def broken(fetch: Function) -> Function:
         async def fetch_and_lock(scripts: scripts_move.MoveScripts, token: str) -> scripts_move.FetchReply:

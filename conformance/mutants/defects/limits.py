@@ -11,51 +11,9 @@ from conformance.reference_impl.workers.fetching import JobFetcher
 from conformance.reference_impl.workers.locks import StalledChecker
 from conformance.reference_impl.workers.worker import Worker
 
-_ON_LIMITER: Final = 'command[1] == "%s" and on(command, "limiter")'
-_FETCHING: Final = ("moveToActive", "moveToFinished")
-"""The scripts that hand out jobs."""
-_MINUTE_MS: Final = 60_000
 PATIENCE_S: Final = 60
 """Longer than any scenario waits."""
 _COUNTS_ACTIVE: Final = 'command[1] == "LLEN" and on(command, "active")'
-
-
-def _edit_fetching(damage: Damage, body: str) -> None:
-    for script in _FETCHING:
-        damage.commands(script, body)
-
-
-def _with_other_settings(change: str) -> str:
-    """Lua: what the script reads from `meta` (paused, concurrency, max, duration), changed."""
-    return (
-        'if command[1] == "HMGET" and on(command, "meta") then '
-        f"local found = send(unpack(command)) {change} return found end"
-    )
-
-
-@mutant("ratelimit.never-asked", kills=("ratelimit.inside-the-claim", "ratelimit.queue-wide", "ratelimit.by-hand"))
-def never_asked(damage: Damage) -> None:
-    """A claim does not read the counter."""
-    _edit_fetching(damage, f"if {_ON_LIMITER % 'GET'} then return false end")
-
-
-@mutant("ratelimit.prolonged", kills=("ratelimit.window",))
-def prolonged(damage: Damage) -> None:
-    """Every start restarts the window."""
-    _edit_fetching(
-        damage,
-        f"if {_ON_LIMITER % 'INCR'} then local count = send('INCR', command[2]) "
-        f"if count > 1 then send('PEXPIRE', command[2], {_MINUTE_MS}) end return count end",
-    )
-
-
-@mutant("ratelimit.queues-duration-wins", kills=("ratelimit.own-duration",))
-def queues_duration_wins(damage: Damage) -> None:
-    """The duration in `meta` is taken before the worker's own."""
-    _edit_fetching(
-        damage,
-        f"if {_ON_LIMITER % 'PEXPIRE'} then command[3] = send('HGET', KEYS[9], 'duration') or command[3] end",
-    )
 
 
 @mutant("ratelimit.not-taken-away", kills=("ratelimit.settings",))
@@ -66,12 +24,6 @@ def not_taken_away(damage: Damage) -> None:
         return None
 
     damage.replace(Queue, "removeGlobalRateLimit", nothing)
-
-
-@mutant("ratelimit.unlimited-obeys", kills=("ratelimit.unlimited",))
-def unlimited_obeys(damage: Damage) -> None:
-    """A worker without limit still obeys the counter."""
-    _edit_fetching(damage, _with_other_settings("found[3] = found[3] or '1000000' found[4] = found[4] or '1'"))
 
 
 @mutant("ratelimit.key-stays", kills=("ratelimit.remove-key",))

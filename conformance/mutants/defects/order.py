@@ -34,20 +34,6 @@ def braces(damage: Damage) -> None:
     damage.replace(queue_base, "QueueKeys", lambda prefix, queue: QueueKeys(prefix, f"{{{queue}}}"))
 
 
-@mutant("keys.other-types", kills=("interop.same-state",))
-def other_types(damage: Damage) -> None:
-    """Waiting jobs are in a sorted set `waiting`, and active ones in a set."""
-    damage.commands(
-        "*",
-        'if string.sub(command[1], 2) == "PUSH" and on(command, "wait") then '
-        'local waiting = command[2] .. "ing" return send("ZADD", waiting, send("ZCARD", waiting), command[3]) end '
-        'if command[1] == "RPOPLPUSH" and on(command, "wait") then '
-        'local first = send("ZPOPMIN", command[2] .. "ing")[1] '
-        'if first then send("SADD", command[3], first) end return first or false end '
-        'if command[1] == "LREM" and on(command, "active") then return send("SREM", command[2], command[4]) end',
-    )
-
-
 @mutant("keys.own-index", kills=("interop.same-state",), warns=("order.no-other-keys",))
 def own_index(damage: Damage) -> None:
     """The client keeps an index of its own in Redis."""
