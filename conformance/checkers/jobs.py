@@ -188,7 +188,9 @@ def _attempts(view: SnapshotView) -> Iterator[ViolationDetail]:
     for key, job in _jobs(view):
         made, started = job.number("atm") or 0, job.number("ats") or 0
         if made > started:
-            yield ViolationDetail(where="job.atm", key=key, message=f"{made:.0f} attempts made, {started:.0f} started")
+            # Without `ats`, it is the start that was not counted.
+            where = "job.atm" if started else "job.ats"
+            yield ViolationDetail(where=where, key=key, message=f"{made:.0f} attempts made, {started:.0f} started")
 
 
 def _json_texts(view: SnapshotView) -> Iterator[ViolationDetail]:

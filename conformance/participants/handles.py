@@ -314,10 +314,10 @@ class WorkerHandle(ParticipantHandle):
             (lambda event: event.args.get("job") == job_id) if job_id else None,
         )
 
-    def wait_for_error(self) -> None:
-        """Wait for the worker's `error` event. Returns immediately if the client's workers report nothing."""
+    def wait_for_error(self, *others: str) -> None:
+        """Wait for the worker's event `error`, or one of `others`. Returns at once if its workers report nothing."""
         if self.reports_events:
-            self.wait_local("error")
+            self._wait({"error", *others}, f"the worker reports {' or '.join(('error', *others))}", 8000)
 
     def _wait_in_redis(self, name: str, job_id: str | None, within_ms: int) -> DriverEvent:
         if job_id is None or name not in IN_STREAM:

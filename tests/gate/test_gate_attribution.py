@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
+from conformance.checkers.snapshot_checks import check_snapshot
 from conformance.driver.ops import REGISTRY
 from conformance.findings import Finding
 from conformance.gate.attribution import (
@@ -21,6 +22,7 @@ from conformance.gate.attribution import (
 from conformance.ledger.loader import load_ledger
 from conformance.ledger.operations import WORKER_RUN, load_operations
 from conformance.participants.transcript import RecordedCall, Transcript
+from tests.observe.snapshot_builders import job, snapshot
 
 EVERYTHING = frozenset({*REGISTRY, WORKER_RUN})
 
@@ -188,6 +190,19 @@ def test_an_assertion_can_name_the_row_on_which_its_scenario_builds() -> None:
     assert blame("concurrency.promotes", calls=(CLAIM,)).of_mismatch(full) == "concurrency.queue-wide"
     adds = blame("add.plain.waits", calls=(ADD,), declared=frozenset({"queue.add"}))
     assert adds.of_mismatch(full) == "add.plain.waits"
+
+
+@pytest.mark.parametrize(
+    ("fields", "row"),
+    [
+        ({"atm": "1"}, "job.hash.attempts-started"),
+        ({"atm": "2", "ats": "1"}, "job.hash.attempts-made"),
+    ],
+)
+def test_more_attempts_than_starts_count_against_what_was_not_counted(fields: dict[str, str], row: str) -> None:
+    left = snapshot({"q:1": job(**fields)})
+    [broken] = [finding for finding in check_snapshot(left, {}) if finding.where == "invariant.attempts"]
+    assert blame("lock.token", calls=(CLAIM,)).of_finding(broken) == row
 
 
 @pytest.mark.parametrize("where", ["scheduler.next", "invariant.schedulers", "job"])

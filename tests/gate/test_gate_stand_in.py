@@ -373,6 +373,19 @@ def test_a_loop_whose_job_was_put_back_is_refused(hasty: LimitedBench, monkeypat
     assert evidence.reached_end, evidence.unsupported
 
 
+@made(COMPLETE)
+def waits_for_a_failure(client: Participant) -> None:
+    """A worker reports that its job has failed, and no error."""
+    client.queue().add("doomed")
+    worker = client.worker("throw", processor_args={"message": "boom"})
+    worker.wait_for_error("failed")
+    worker.close()
+
+
+def test_a_failure_is_as_good_as_an_error_where_the_scenario_says_so(limited: LimitedBench) -> None:
+    assert said(tried(waits_for_a_failure, limited())) == ([], "", frozenset())
+
+
 # Workers that report nothing.
 
 
