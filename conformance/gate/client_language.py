@@ -20,6 +20,9 @@ FILE = "reproduction.toml"
 FOLDERS_ABOVE = 3
 """Folders above that of the driver in which the file may be: `target/release/driver` is two below its own."""
 
+ANY = "*"
+"""Key of the template of all other operations, or roles."""
+
 LARGEST = 100_000
 """Characters of a file; its text is in every run file."""
 
@@ -61,7 +64,7 @@ def read_language(text: str) -> ClientLanguage:
     except msgspec.ValidationError as error:
         # Ours is a sentence about the file; msgspec's type would say nothing to its author.
         raise ValueError(str(error)) from error
-    unknown = sorted(set(language.calls) - set(REGISTRY))
+    unknown = sorted(set(language.calls) - {ANY, *REGISTRY})
     if unknown:
         raise ValueError(f"`calls` has the unknown operation {unknown[0]!r}")
     return language

@@ -74,7 +74,8 @@ def _how(reproduction: Reproduction) -> Iterator[str]:
         yield f"No script: {_sentence(reproduction.obstacle)}. These are the calls, and commands that read Redis."
         yield _fenced(reproduction.language, reproduction.script)
         return
-    yield "In an empty folder, with a Redis on 127.0.0.1:6379:"
+    redis = "ith a Redis on 127.0.0.1:6379:"
+    yield f"In an empty folder, w{redis}" if reproduction.prepare else f"W{redis}"
     if reproduction.prepare:
         yield _fenced("sh", "\n".join(reproduction.prepare))
     yield f"Save this as `{reproduction.file}` and run `{reproduction.run}`:"

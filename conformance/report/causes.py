@@ -252,11 +252,14 @@ def _verdict(finding: Finding, scenario: ScenarioRecord, rows: Mapping[str, Leve
     return "warn" if level == "SHOULD" or finding.severity == "cosmetic" else "fail"
 
 
-def _difficulty(met: Met) -> tuple[bool, bool, int]:
-    """Sort key for how hard a finding is to reproduce: worst without steps, then with a second client or a stand-in."""
-    _, scenario = met
+def _difficulty(met: Met) -> tuple[bool, bool, bool, int]:
+    """Sort key for how hard a finding is to reproduce: worst without steps, then with a second client or a stand-in.
+
+    Then comes one that shows nothing in Redis: a scenario with many findings does not read Redis for all of them.
+    """
+    finding, scenario = met
     steps = steps_of_client(scenario)
-    return (not steps, not scenario.alone, len(steps))
+    return (not steps, not scenario.alone, not finding.redis, len(steps))
 
 
 # Titles.

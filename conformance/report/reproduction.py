@@ -1,7 +1,7 @@
 """Reproduction of a finding without the kit: a script in the client's language, or its calls and redis-cli commands.
 
-The client's `reproduction.toml` (`conformance.gate.client_language`) has a template for each operation. Clients
-without it, and scenarios that need more than one client, get the calls as text.
+The client's `reproduction.toml` (`conformance.gate.client_language`) has a template for each operation. What it cannot
+show is shown by a program that sends the calls to the client's driver; scenarios with a second client get words.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from conformance.findings import PREFIX, Finding, RedisReading
 from conformance.gate.calls import calls_of_loops, defaults_of
-from conformance.gate.client_language import FILE, ClientLanguage, read_language
+from conformance.gate.client_language import ANY, FILE, ClientLanguage, read_language
 from conformance.gate.records import RunHeader, StepRecord
+from conformance.pages.page import asset
 from conformance.pages.text import visible
 from conformance.report.causes import Cause
 from conformance.report.literals import LITERALS, NotWritable
@@ -34,6 +35,9 @@ LONGEST_WAIT_MS = 60_000
 
 SETTLE_SECONDS = 2
 """How long a script lets a worker run if the scenario waited for something."""
+
+_ID = re.compile(r'"id": "([^"]+)"')
+"""An id in a recorded answer."""
 
 _ITERATION_ID = re.compile(r'"id": ?"(?P<id>repeat:[^"]+:\d{12,14})"')
 """The id of a scheduler's job in a recorded answer. It contains the time of the run, so it differs each time."""
@@ -64,15 +68,14 @@ class _IdOfAnswer:
 
 def reproduction_of(cause: Cause, header: RunHeader) -> Reproduction:
     """Return how to reproduce a cause without the kit."""
-    if not header.reproduction:
-        return in_words(cause, header, f"the client has no `{FILE}`")
-    try:
-        return _in_language(cause, header, _language_in(header.reproduction))
-    except NotWritable as obstacle:
-        return in_words(cause, header, str(obstacle))
-    # The run has checked the file, but a run file may come from another version of the kit.
-    except ValueError:
-        return in_words(cause, header, f"this version of the kit cannot read the client's `{FILE}`")
+    why = ""
+    for templates in filter(None, (header.reproduction, asset("conformance.report", "driver.toml"))):
+        try:
+            return _in_language(cause, header, _language_in(templates))
+        # The run has checked the file, but a run file may come from another version of the kit.
+        except (NotWritable, ValueError) as obstacle:
+            why = str(obstacle)
+    return in_words(cause, header, why)
 
 
 _language_in = lru_cache(maxsize=8)(read_language)
@@ -93,7 +96,13 @@ def _in_language(cause: Cause, header: RunHeader, language: ClientLanguage) -> R
         steps.append(writer.pause(writer.settling_ms() / 1000))
     client = header.client
     operations = [step.do for step in taken]
-    install = {"version": client.version, "packages": client.packages, "prefix": REPRODUCTION_PREFIX}
+    command = visible(shlex.join(client.command), keep_newlines=False)
+    install = {
+        "version": client.version,
+        "packages": client.packages,
+        "prefix": REPRODUCTION_PREFIX,
+        "command": command,
+    }
     script = writer.render(
         language.script.lstrip("\n"),
         remarks=[visible(line, keep_newlines=False) for line in remarks(cause, header)],
@@ -109,7 +118,7 @@ def _in_language(cause: Cause, header: RunHeader, language: ClientLanguage) -> R
         language=language.language,
         file=language.file,
         prepare=tuple(writer.render(line, **install) for line in language.prepare),
-        run=language.run,
+        run=writer.render(language.run, **install),
         script=script.rstrip() + "\n",
         look="" if language.looks_itself else "\n".join(_look(cause.finding)),
     )
@@ -166,17 +175,16 @@ class _Writer:
         if step.by == "kit":
             yield self._of_kit(step)
             return
-        values: dict[str, Any] = {
-            **self._with_ids_of_answers(_own_prefix({**defaults_of(step), **step.args})),
-            "on": variable(step.on),
-        }
+        args = self._with_ids_of_answers(_own_prefix({**defaults_of(step), **step.args}))
+        ids = _ID.findall(step.client)
+        values = {**args, "do": step.do, "args": args, "ids": ids, "on": variable(step.on)}
         if step.do == "open":
             self._roles[step.on] = step.args["role"]
             if step.args.get("queue", "") is None:
                 raise NotWritable("the queue of its worker was not recorded")
             yield f"{self.language.step.get('declare', '')}{variable(step.on)} = {self._open(step, values)}"
             return
-        template = self.language.calls.get(step.do)
+        template = self.language.calls.get(step.do) or self.language.calls.get(ANY)
         if template is None:
             raise NotWritable(f"the client's `{FILE}` has no line for `{step.do}`")
         if step.on and step.on not in self._roles:
@@ -202,7 +210,7 @@ class _Writer:
         return self.render(template, number=answer.number)
 
     def _open(self, step: StepRecord, values: dict[str, Any]) -> str:
-        template = self.language.open.get(step.args["role"])
+        template = self.language.open.get(step.args["role"]) or self.language.open.get(ANY)
         if template is None:
             raise NotWritable(f"the client's `{FILE}` has no line for a {step.args['role']}")
         return self.render(template, **values)
