@@ -183,6 +183,10 @@ class Execution:
             if participant.role == "oracle" or not self.is_unsupported_oracle:
                 self.cancellation.cancel(str(ending))
             raise
+        except Exception:
+            # At once: after a refused script the other side need not go on.
+            self._look()
+            raise
 
     def _steps(self, roles: dict[str, Participant], *participants: Participant) -> None:
         try:

@@ -145,6 +145,9 @@ def _side_by_side(execution: Execution, judge_of: JudgeOf, result: TrialResult) 
     endings = Endings(execution, judge, result)
     inspection = Inspection(execution, endings, judge, result)
     on_oracle, on_client = execution.run_apart(oracle, client)
+    if bench.scripts_of_client.refused:
+        result.reached_end = False
+        return client
     failure = on_oracle.failure
     # With emulated workers, a step that even the oracle cannot take needs a manual worker.
     if oracle.used_loop_workers and failure is not None and not isinstance(failure, Cancelled):
@@ -171,6 +174,9 @@ def _together(execution: Execution, judge_of: JudgeOf, result: TrialResult) -> P
     judge = judge_of(client, other=other)
     endings = Endings(execution, judge, result)
     failure = execution.run_together(client, other).failure
+    if bench.scripts_of_client.refused:
+        result.reached_end = False
+        return client
     if client.used_loop_workers and failure is not None and (control := execution.control_failure()):
         endings.needs_manual_worker(control)
         return client

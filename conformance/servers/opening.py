@@ -113,6 +113,10 @@ def unlink_matching(client: connection.Client, pattern: str) -> int:
     return sum(client.unlink(*keys) for keys in _batches(matching, _SCAN_COUNT))
 
 
+BUSY_AFTER_MS = "2000"
+"""When a Redis of a run calls a script endless; each process of the run waits for each such script once."""
+
+
 @contextmanager
 def open_server(setting: str | None, *, announce: Announce, ends_scripts: bool = False) -> Iterator[RedisInstance]:
     """Provide Redis for the duration of the block; a Redis that the kit started ends with it.
@@ -148,7 +152,8 @@ def open_server(setting: str | None, *, announce: Announce, ends_scripts: bool =
             yield _own(address, f"cluster of {wanted.masters} masters, {binary.source}", binary)
     else:
         binary = chosen_binary(wanted, announce)
-        with local_process(binary) as process, ended(process.address, process.restart):
+        settings = {"lua-time-limit": BUSY_AFTER_MS} if ends_scripts else None
+        with local_process(binary, settings=settings) as process, ended(process.address, process.restart):
             yield _own(process.address, binary.source, binary)
 
 

@@ -57,6 +57,9 @@ def test_what_hurts_the_run_is_the_only_failure(client: str, kind: str, rows: se
     assert failing <= rows
     assert _other_failures(records, kind) == []
     assert any(record.verdict == "pass" for record in records)
+    refused = [record for record in records if "did not end before" in record.reason]
+    assert all("observe" not in record.timings_ms for record in refused), "what was refused is not compared"
+    assert bool(refused) == (kind == "endless-script")
 
 
 def _other_failures(records: tuple[ScenarioRecord, ...], kind: str) -> list[tuple[str, str]]:
