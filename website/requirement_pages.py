@@ -132,7 +132,8 @@ def _dispute(row: Requirement, *, is_proven: bool) -> Iterator[str]:
 
 
 def _all_requirements(ledger: Ledger) -> str:
-    parts = ["# Requirements", "", HOW_TO_READ, *contents_table(ledger)]
+    places = {area: f"#{anchor_of(title)}" for area, title in ledger.areas.items()}
+    parts = ["# Requirements", "", HOW_TO_READ, *contents_table(ledger, places)]
     for area, title in ledger.areas.items():
         parts += [f"## {title}", "", *_table(row for row in ledger.values() if row.area == area), ""]
     return "\n".join(parts)

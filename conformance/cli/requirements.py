@@ -203,7 +203,7 @@ LEAST_WIDTH = 100
 
 @click.group()
 def ledger() -> None:
-    """Summarise the ledger: its coverage, or all rows as a page."""
+    """Summarise the ledger: its coverage, or its index as a page."""
 
 
 @ledger.command()

@@ -1,4 +1,4 @@
-"""The ledger as a whole: what scenarios and mutants cover of it, and all of it as a page. No I/O."""
+"""The ledger as a whole: what scenarios and mutants cover of it, and its index as a page. No I/O."""
 
 from __future__ import annotations
 
@@ -93,8 +93,9 @@ def _wants_scenario(row: Requirement, scenarios: Mapping[str, Collection[str]]) 
 INTRODUCTION = """\
 # Requirements
 
-Made by `bullmq-conformance ledger page` from `conformance/ledger/`. `bullmq-conformance explain ID` prints everything
+The rules of each area are in the file that the table links to. `bullmq-conformance explain ID` prints everything
 about one rule: both sides of a dispute, sources, profile, claims, scenarios. `make site` builds a page for each rule.
+`bullmq-conformance ledger page` prints this index.
 """
 
 HOW_TO_READ = f"""\
@@ -116,15 +117,9 @@ Claims are the numbered statements of the specification (`conformance/ledger/cla
 
 
 def requirements_page(ledger: Ledger, profiles: ProfileTable) -> str:
-    """The whole page as Markdown: one line per rule. The site has a page for each of them."""
-    parts = [
-        INTRODUCTION,
-        HOW_TO_READ,
-        *contents_table(ledger),
-        PROFILES,
-        *profiles_table(ledger, profiles),
-        *_areas(ledger),
-    ]
+    """The index of the rules as Markdown, whose areas link to the files of the ledger. The site has a page per rule."""
+    places = {area: f"../../conformance/ledger/{area}.yaml" for area in ledger.areas}
+    parts = [INTRODUCTION, HOW_TO_READ, *contents_table(ledger, places), PROFILES, *profiles_table(ledger, profiles)]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
@@ -154,26 +149,15 @@ def profiles_table(ledger: Ledger, profiles: ProfileTable) -> Iterator[str]:
     yield ""
 
 
-def contents_table(ledger: Ledger) -> Iterator[str]:
-    """Lines of a Markdown table: each area, with a link to its heading, and how many rules it has of each status."""
+def contents_table(ledger: Ledger, places: Mapping[str, str]) -> Iterator[str]:
+    """Lines of a Markdown table: each area, with a link to its place, and how many rules it has of each status."""
     yield "| area | rules | " + " | ".join(STATUSES) + " |"
     yield "|---|---:|" + "---:|" * len(STATUSES)
     for area, title in ledger.areas.items():
         rows = [row for row in ledger.values() if row.area == area]
         counts = [sum(row.status == status for row in rows) for status in STATUSES]
-        yield f"| [{title}](#{_anchor(title)}) | {len(rows)} | " + " | ".join(map(str, counts)) + " |"
+        yield f"| [{title}]({places[area]}) | {len(rows)} | " + " | ".join(map(str, counts)) + " |"
     yield ""
-
-
-def _areas(ledger: Ledger) -> Iterator[str]:
-    for area, title in ledger.areas.items():
-        yield f"## {title}\n"
-        yield from (_rule(row) for row in ledger.values() if row.area == area)
-        yield ""
-
-
-def _rule(row: Requirement) -> str:
-    return f"- **{row.id}** ({row.level}, {row.status}): {' '.join(row.statement.split())}"
 
 
 def facts_of(row: Requirement, profile: Profile | None) -> dict[str, str]:
@@ -197,8 +181,3 @@ def _changed_words(text: LaterText) -> Iterator[str]:
     yield f"The specification: {text.paper}" if text.paper else ""
     yield f"BullMQ: {text.oracle}" if text.oracle else ""
     yield f"({text.source})" if text.source else ""
-
-
-def _anchor(title: str) -> str:
-    kept = "".join(letter for letter in title.lower() if letter.isalnum() or letter in " -")
-    return kept.replace(" ", "-")
