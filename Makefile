@@ -106,7 +106,6 @@ generate: $(READY) ## write the files that are made from the code (their tests s
 	mv conformance/report/schema/summary.schema.json.new conformance/report/schema/summary.schema.json
 	$(BIN)/python -m conformance.report.matrix > conformance/report/schema/matrix.schema.json.new
 	mv conformance/report/schema/matrix.schema.json.new conformance/report/schema/matrix.schema.json
-	$(BIN)/python -m conformance.report.versions docs/reference/versions/*.json
 	$(BIN)/python -m conformance.report.mixed docs/reference/versions/mixed/*.json
 	$(BIN)/python -m tests.report.recorded --write
 	$(BIN)/python -m conformance.cli.option_tables

@@ -17,12 +17,13 @@ from conformance.ledger.operations import load_operations
 from conformance.ledger.profiles import load_profiles
 from conformance.mutants.registry import MUTANTS
 from conformance.problems import Problem
+from conformance.report.versions import read_version_record, render_version_page
 from website.api_page import api_page
 from website.links import COPIES, TreeLinks
 from website.requirement_pages import RequirementSources, generated_pages, vectors_path
 from website.sample_report import write_report
 from website.samples import write_pages
-from website.site_map import ROOT, page_path, plain_files, tree_pages
+from website.site_map import ROOT, page_path, plain_files, tree_pages, version_records
 
 LOOKS = ("style.css", "keyboard.js")
 
@@ -65,9 +66,10 @@ def _recorded_calls() -> dict[str, int]:
 
 
 def pages_of_tree(links: TreeLinks) -> dict[str, str]:
-    """The pages of README and docs, by their place on the site."""
-    pages = {path: page_path(path) for path in tree_pages(ROOT)}
-    return {page: links.rewrite((ROOT / path).read_text("utf-8"), path, page) for path, page in pages.items()}
+    """The pages of README and docs, and of the records in docs, by their place on the site."""
+    texts = {path: (ROOT / path).read_text("utf-8") for path in tree_pages(ROOT)}
+    texts |= {path: render_version_page(read_version_record(ROOT / path)) for path in version_records(ROOT)}
+    return {page_path(path): links.rewrite(text, path, page_path(path)) for path, text in texts.items()}
 
 
 def _written(path: Path) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from conformance.problems import Problem
 from website.markdown import map_prose, title_of
-from website.site_map import GENERATED, SAMPLE_PAGES, page_path, section_path, tree_pages
+from website.site_map import GENERATED, SAMPLE_PAGES, page_path, section_path, tree_pages, version_records
 
 _LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 _NAMED = re.compile(r"(?<![\[`])`(?P<id>[a-z][a-z0-9.-]+)`(?![\]`])")
@@ -32,7 +32,7 @@ class TreeLinks:
     def __init__(self, root: Path, requirements: Collection[str] = ()) -> None:
         self._root = root
         self._requirements = frozenset(requirements)
-        self._pages = {*tree_pages(root), GENERATED}
+        self._pages = {*tree_pages(root), *version_records(root), GENERATED}
         self.files: set[str] = set()
         """Paths of the tree's files outside of docs/ that were linked to; they belong into `COPIES`."""
 

@@ -30,9 +30,14 @@ GENERATED = "docs/reference/requirements.md"
 
 PROFILES_PAGE = "profiles.md"
 
+VERSION_RECORDS = "docs/reference/versions"
+"""Records of compared releases: the site has a page of each, and links to a record lead to it."""
+
 
 def page_path(path: str) -> str:
-    """The place of a Markdown file of the tree on the site."""
+    """The place of a Markdown file, or of a record that becomes a page, on the site."""
+    if path.startswith(f"{VERSION_RECORDS}/"):
+        path = path.replace(".json", ".md")
     return OUTSIDE_OF_DOCS.get(path) or path.removeprefix("docs/")
 
 
@@ -46,6 +51,11 @@ def tree_pages(root: Path) -> list[str]:
     in_docs = (path.relative_to(root).as_posix() for path in sorted((root / "docs").rglob("*.md")))
     pages = [*(path for path in OUTSIDE_OF_DOCS if not path.startswith("docs/")), *in_docs]
     return [path for path in pages if path != GENERATED]
+
+
+def version_records(root: Path) -> list[str]:
+    """Every record of compared releases."""
+    return [path.relative_to(root).as_posix() for path in sorted((root / VERSION_RECORDS).glob("*.json"))]
 
 
 def plain_files(root: Path) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -390,14 +389,3 @@ def _list_of(title: str, changes: list[Change]) -> Iterator[str]:
 
 def _value(text: str) -> str:
     return markdown_code(clip(text, LONGEST)) if text else ""
-
-
-def main(paths: list[str]) -> int:
-    """Write the page of each record beside it."""
-    for path in map(Path, paths):
-        write_text(path.with_suffix(".md"), render_version_page(read_version_record(path)))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

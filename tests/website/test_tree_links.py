@@ -23,6 +23,7 @@ def tree(tmp_path: Path) -> Path:
         "docs/first.md": "# The first page\n",
         "docs/second.md": "# The second page\n",
         "docs/reference/requirements.md": "# Requirements\n",
+        "docs/reference/versions/1-2.json": "{}",
         "code/schema.json": "{}",
     }
     for path, text in pages.items():
@@ -37,6 +38,7 @@ def tree(tmp_path: Path) -> Path:
         ("docs/first.md", "first.md", "[it](second.md#there)", "[it](second.md#there)"),
         ("docs/first.md", "first.md", "[home](../README.md#try-it)", "[home](index.md#try-it)"),
         ("docs/first.md", "first.md", "[them](reference/requirements.md#profiles)", "[them](profiles.md)"),
+        ("README.md", "index.md", "[1 to 2](docs/reference/versions/1-2.json)", "[1 to 2](reference/versions/1-2.md)"),
         ("README.md", "index.md", "[docs/second.md](docs/second.md)", "[The second page](second.md)"),
         (
             "docs/first.md",
@@ -91,6 +93,7 @@ def test_every_page_of_the_tree_is_on_the_site_and_every_link_of_it_leads_somewh
     assert {"index.md", "tutorial/first-gate.md", "how-to/ci.md", "reference/verdicts.md", "contributing.md"} <= set(
         pages
     )
+    assert "# BullMQ 5.62.0 → 5.81.5\n" in pages["reference/versions/5.62.0-5.81.5.md"]
     assert all(title_of(text) for text in pages.values())
 
 
