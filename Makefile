@@ -24,7 +24,7 @@ FULL_RUN = $(BIN)/bullmq-conformance run --tier $(TIER) $(if $(JOBS),--jobs $(JO
 # A run and the tests start hundreds of Python processes: they must not compile the kit each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-files test-slow test-all quick full full-reference full-node full-reference-cluster full-node-cluster full-node-without-clock oracles chaos images hunt check bugs mutants steady telemetry coverage generate core-cases vectors site site-look ten-minutes lock clean
+.PHONY: run test test-files test-slow test-all quick full full-reference full-node full-reference-cluster full-node-cluster full-node-without-clock oracles chaos images hunt check bugs mutants steady telemetry coverage generate vectors site site-look ten-minutes lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
@@ -117,9 +117,6 @@ generate: $(READY) ## write the files that are made from the code (their tests s
 
 bugs: $(READY) ## prove with their releases all real bugs that the kit catches (BUGS='--sample 8' for some of them)
 	$(BIN)/bullmq-conformance bugs prove $(BUGS)
-
-core-cases: $(READY) ## choose again which cases of tier full are also run in core (two minutes)
-	$(BIN)/python -m conformance.mutants.generated.core_choice --write
 
 vectors: $(READY) ## record the test vectors of the oracle again (Node and a separate Redis; a minute)
 	$(BIN)/python -m tests.vectors.writing --write

@@ -13,13 +13,9 @@ client is alone, in what Node.js does not have.
 from __future__ import annotations
 
 import inspect
-import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cache
-from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from conformance.participants.roles import ROLES, Assignment, assignments
@@ -34,9 +30,6 @@ Style = Literal["differential", "handover", "shared"]
 Need = Literal["", "cluster"]
 ASSIGNMENT = "assignment"
 """The parameter of a hand-over: which client has which roles."""
-CORE_CASES = Path(str(files("conformance"))) / "scenarios" / "core_cases.toml"
-"""Cases of scenarios of tier `full` that also run in `core`, because no other case covers some of the code
-(`make core-cases`, conformance/mutants/generated/core_choice.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +142,16 @@ def shared(
     return _mark("shared", requirements, settings)
 
 
+def also_in_core(cases: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run some cases of a scenario of tier `full` in `core` too: their texts in brackets, with ` | ` between them."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        function.core_cases = frozenset(cases.split(" | "))  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
 def _as_test(made: Scenario) -> Callable[..., None]:
     """The pytest function: its fixtures are `runner` and the scenario's parameters that are not participants."""
     parameters = [
@@ -180,33 +183,25 @@ def _as_test(made: Scenario) -> Callable[..., None]:
 def tier_of(made: Scenario, arguments: Mapping[str, Any]) -> Tier:
     """The lowest tier that includes the scenario with these arguments.
 
-    `full` for assignments beyond those of `core`; `core` for the cases of a scenario of `full` that `CORE_CASES` names.
+    `full` for assignments beyond those of `core`; `core` for the cases that `also_in_core` names.
     """
     assignment = arguments.get(ASSIGNMENT)
     if isinstance(assignment, Assignment) and not assignment.in_core:
         return "full"
-    is_chosen = made.tier == "full" and case_text(made, arguments) in core_cases().get(_id_of(made), ())
-    return "core" if is_chosen else made.tier
+    return "core" if case_text(made, arguments) in core_cases_of(made) else made.tier
 
 
 def least_tier_of(made: Scenario) -> Tier:
     """The lowest tier that includes any case of the scenario."""
-    return "core" if made.tier == "full" and _id_of(made) in core_cases() else made.tier
+    return "core" if core_cases_of(made) else made.tier
 
 
 def case_text(made: Scenario, arguments: Mapping[str, Any]) -> str:
-    """The arguments of a case in the order of the scenario's parameters: how `CORE_CASES` names it."""
+    """The arguments of a case in the order of the scenario's parameters: its text in brackets."""
     names = (ASSIGNMENT, *inspect.signature(made.function).parameters)
     return "-".join(str(arguments[name]) for name in names if name in arguments)
 
 
-@cache
-def core_cases() -> Mapping[str, frozenset[str]]:
-    """The cases that `CORE_CASES` names, by scenario (`area/name`)."""
-    named: Mapping[str, list[str]] = tomllib.loads(CORE_CASES.read_text(encoding="utf-8"))
-    return {scenario: frozenset(cases) for scenario, cases in named.items()}
-
-
-def _id_of(made: Scenario) -> str:
-    area = made.function.__module__.rpartition(".")[2].removeprefix("test_").replace("_", "-")
-    return f"{area}/{made.name}"
+def core_cases_of(made: Scenario) -> frozenset[str]:
+    """The cases that `also_in_core` names."""
+    return getattr(made.function, "core_cases", frozenset())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conformance.participants.expect import equal
-from conformance.participants.marks import scenario
+from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
 
 
@@ -291,6 +291,7 @@ SIZES: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("kind", SIZES)
 @scenario("add.options.kept", tier="full")
+@also_in_core("bytes-of-texts | lists | negative-numbers | texts | whole-numbers")
 def test_options_have_values_of_every_size(client: Participant, kind: str) -> None:
     """Options travel as MessagePack, which writes small and large values in different ways."""
     queue = client.queue()
@@ -358,7 +359,7 @@ def test_json_is_spelled_as_javascript_spells_it(client: Participant) -> None:
     equal(queue.redis.field(job, "data"), wanted, "the text is the one of JSON.stringify", where="job.data.text")
 
 
-@scenario("add.options.kept", tier="full")
+@scenario("add.options.kept")
 def test_many_options_are_kept(client: Participant) -> None:
     """However many there are, in the order in which they are given."""
     queue = client.queue()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from conformance.participants.expect import equal
-from conformance.participants.marks import scenario
+from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.waiting import MOVING, WAYS, open_busy_queue
 
@@ -27,6 +27,7 @@ MADE_BY_THE_WAY = tuple(
 
 @pytest.mark.parametrize("how", [name for name in WAYS if name not in MADE_BY_THE_WAY])
 @scenario("lifecycle.one-state", "getters.job.missing-fields", tier="full", without=ON_PURPOSE)
+@also_in_core("child-completes")
 def test_a_bare_job_starts_to_wait(client: Participant, how: str) -> None:
     """It waits where a job without priority does, if its priority was only in its hash."""
     way = WAYS[how]

@@ -10,7 +10,7 @@ from conformance.driver.ops import job as job_ops
 from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import equal
 from conformance.participants.handles import QueueHandle, WorkerHandle
-from conformance.participants.marks import scenario
+from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import HOUR_MS, YEARLY, claim_current_job
 
@@ -92,6 +92,7 @@ DEEDS: dict[str, Callable[[QueueHandle, WorkerHandle], None]] = {
 @pytest.mark.parametrize("minutes", [-300, -2, 200], ids=["hours-back", "minutes-back", "hours-ahead"])
 @pytest.mark.parametrize("deed", DEEDS)
 @scenario("lifecycle.one-state", "order.delayed.score", "metrics.points", tier="full", without=SET_BACK)
+@also_in_core("schedule-again-200")
 def test_the_clock_is_changed(client: Participant, deed: str, minutes: int) -> None:
     """Wherever the clock stands, a job is in one place, and its times are those of the clock."""
     queue, worker = client.queue(), client.worker(metrics={"maxDataPoints": 20})

@@ -17,7 +17,7 @@ import pytest
 from conformance.driver.errors import OperationFailed
 from conformance.participants.expect import holds
 from conformance.participants.handles import QueueHandle
-from conformance.participants.marks import scenario
+from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
 
 A_WEDNESDAY = "2033-05-18T03:33:51.457Z"
@@ -116,6 +116,7 @@ def _try_all(queue: QueueHandle, patterns: Iterable[str], *starts: str, **repeat
 
 @pytest.mark.parametrize("months", MONTHS)
 @scenario("scheduler.pattern", tier="full")
+@also_in_core("months-7-to-9")
 def test_every_month_has_its_days(client: Participant, months: str) -> None:
     """A day that it does not have is refused, and one that it has comes."""
     patterns = [pattern for month in MONTHS[months] for pattern in _about_month(month)]
@@ -124,6 +125,7 @@ def test_every_month_has_its_days(client: Participant, months: str) -> None:
 
 @pytest.mark.parametrize("field", FIELDS)
 @scenario("scheduler.pattern", tier="full")
+@also_in_core("seconds")
 def test_every_field_has_its_edges(client: Participant, field: str) -> None:
     """Values outside these ranges are refused."""
     pattern, low, high = FIELDS[field]
@@ -132,6 +134,7 @@ def test_every_field_has_its_edges(client: Participant, field: str) -> None:
 
 @pytest.mark.parametrize("kind", WORDS)
 @scenario("scheduler.pattern", tier="full")
+@also_in_core("counts-of-fields | days-of-weeks | last-weekdays | lists | ranges | steps")
 def test_what_else_stands_in_a_pattern(client: Participant, kind: str) -> None:
     """Names, nicknames, last days, lists, ranges and steps."""
     pattern, words = WORDS[kind]
@@ -154,6 +157,7 @@ THROUGH_CHANGES = (
 
 @pytest.mark.parametrize("zone", AROUND_CHANGES)
 @scenario("scheduler.pattern", tier="full")
+@also_in_core("America/Havana | America/New_York | Australia/Lord_Howe")
 def test_clocks_are_changed(client: Participant, zone: str) -> None:
     """An hour that does not exist, and one that comes twice."""
     _try_all(client.queue(), THROUGH_CHANGES, *AROUND_CHANGES[zone], tz=zone)
@@ -172,7 +176,7 @@ ZONES = (
 )
 
 
-@scenario("scheduler.pattern", tier="full")
+@scenario("scheduler.pattern")
 def test_zones_have_many_names(client: Participant) -> None:
     """Those of the IANA in any case, and distances from UTC."""
     queue = client.queue()

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.participants.expect import between, equal
 from conformance.participants.handles import QueueHandle
-from conformance.participants.marks import scenario
+from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import node
 
@@ -151,6 +151,10 @@ def test_every_kind_of_job_meets_every_owner(client: Participant, kind: str, mod
 @pytest.mark.parametrize("mode", EXTENDING)
 @pytest.mark.parametrize("kind", KINDS)
 @scenario("dedup.extend", tier="full")
+@also_in_core(
+    "delayed-extend | delayed-prioritized-extend | delayed-prioritized-extend-without-ttl | plain-extend | "
+    "prioritized-extend"
+)
 def test_every_kind_of_job_extends_every_owner(client: Participant, kind: str, mode: str) -> None:
     """An owner stays, in every state, and the ttl restarts."""
     _meet_every_owner(client, kind, EXTENDING[mode])
@@ -159,6 +163,10 @@ def test_every_kind_of_job_extends_every_owner(client: Participant, kind: str, m
 @pytest.mark.parametrize("mode", REPLACING)
 @pytest.mark.parametrize("kind", KINDS)
 @scenario("dedup.replace", "dedup.debounce", tier="full")
+@also_in_core(
+    "bulk-replace-ttl | delayed-prioritized-debounce | delayed-replace-ttl | lifo-debounce | plain-debounce | "
+    "plain-replace-ttl | prioritized-debounce | prioritized-replace | prioritized-replace-ttl"
+)
 def test_every_kind_of_job_replaces_a_delayed_owner(client: Participant, kind: str, mode: str) -> None:
     """An owner that is not delayed stays, in every state."""
     _meet_every_owner(client, kind, REPLACING[mode])
@@ -210,6 +218,7 @@ def _join_every_flow(client: Participant, member: str, mode: dict[str, Any]) -> 
 @pytest.mark.parametrize("mode", KEEPING)
 @pytest.mark.parametrize("member", MEMBERS)
 @scenario("dedup.simple", "dedup.ttl", tier="full", without=NOBODY_COMES, cases=REFUSED)
+@also_in_core("parent-and-child-ttl | parent-simple | parent-ttl")
 def test_every_member_of_a_flow_meets_every_owner(client: Participant, member: str, mode: str) -> None:
     """An owner stays, in every state."""
     _join_every_flow(client, member, KEEPING[mode])
@@ -218,6 +227,7 @@ def test_every_member_of_a_flow_meets_every_owner(client: Participant, member: s
 @pytest.mark.parametrize("mode", EXTENDING)
 @pytest.mark.parametrize("member", MEMBERS)
 @scenario("dedup.extend", tier="full", without=NOBODY_COMES, cases=REFUSED)
+@also_in_core("parent-and-child-extend | parent-extend | parent-extend-without-ttl")
 def test_every_member_of_a_flow_extends_every_owner(client: Participant, member: str, mode: str) -> None:
     """An owner stays, in every state, and the ttl restarts."""
     _join_every_flow(client, member, EXTENDING[mode])
@@ -226,6 +236,11 @@ def test_every_member_of_a_flow_extends_every_owner(client: Participant, member:
 @pytest.mark.parametrize("mode", REPLACING)
 @pytest.mark.parametrize("member", MEMBERS)
 @scenario("dedup.replace", "dedup.debounce", tier="full", without=NOBODY_COMES, cases=REPLACED_BY_ROOTS)
+@also_in_core(
+    "child-replace-no-ttl | parent-and-child-debounce | parent-and-child-replace | parent-and-child-replace-ttl | "
+    "parent-debounce | parent-replace | parent-replace-ttl | prioritized-child-debounce | "
+    "prioritized-child-replace-no-ttl | prioritized-child-replace-ttl | root-replace-no-ttl"
+)
 def test_every_member_of_a_flow_replaces_a_delayed_owner(client: Participant, member: str, mode: str) -> None:
     """An owner that is not delayed stays, in every state."""
     _join_every_flow(client, member, REPLACING[mode])
@@ -236,6 +251,7 @@ OF_CHILDREN = ("processed", "failed", "unsuccessful", "dependencies")
 
 @pytest.mark.parametrize("member", ["root", "parent", "delayed-child", "prioritized-child"])
 @scenario("dedup.replace", tier="full", without=NOBODY_COMES, cases={"*-child": "<5.70.4", "parent": "<5.66.4"})
+@also_in_core("delayed-child | parent | prioritized-child")
 def test_what_a_replaced_owner_has_of_its_children_goes_too(client: Participant, member: str) -> None:
     """The owner is a parent that was put off: what its children have returned goes, and who is not done."""
     queue, flow = client.queue("open"), client.flow()

@@ -14,7 +14,7 @@ from conformance.driver.ops import job as job_ops
 from conformance.driver.ops import worker as worker_ops
 from conformance.participants.expect import equal
 from conformance.participants.handles import QueueHandle
-from conformance.participants.marks import scenario
+from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import HOUR_MS, START_MS, claim_with_successor
 
@@ -82,6 +82,10 @@ CROWDS: dict[str, tuple[tuple[int, ...], int]] = {
 @pytest.mark.parametrize("crowd", CROWDS)
 @pytest.mark.parametrize("way", WAYS)
 @scenario("order.delayed.same-ms", "order.delayed.score", tier="full")
+@also_in_core(
+    "added-all | delay-is-changed-all | delay-is-changed-all-but-the-last | next-of-a-schedule-all | "
+    "put-off-by-its-worker-all | scheduled-all"
+)
 def test_a_job_comes_after_all_others_of_its_ms(client: Participant, way: str, crowd: str) -> None:
     """As long as there is a place; then it shares the last one. The ms before and after it are not its own."""
     queue = client.queue()

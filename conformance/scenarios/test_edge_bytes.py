@@ -7,7 +7,7 @@ import json
 import pytest
 
 from conformance.participants.expect import equal, holds
-from conformance.participants.marks import handover, scenario
+from conformance.participants.marks import also_in_core, handover, scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.edge_values import BYTES
 from conformance.scenarios.support.steps import wait_for_finished
@@ -98,6 +98,7 @@ def test_ill_formed_events_are_read(client: Participant) -> None:
     ids=["below", "exact", "above", "exact-of-2-bytes", "above-of-4-bytes"],
 )
 @scenario("add.size-limit", "edge.large", tier="full")
+@also_in_core("x-1")
 def test_ten_megabytes_to_the_byte(client: Participant, letter: str, beyond: int) -> None:
     """Data up to the limit is taken whole, one byte more is refused before anything is written."""
     queue = client.queue()

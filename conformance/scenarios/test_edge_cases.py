@@ -9,7 +9,7 @@ import pytest
 
 from conformance.driver.ops import job as job_ops
 from conformance.participants.expect import Mismatch, equal, holds
-from conformance.participants.marks import handover, scenario, shared
+from conformance.participants.marks import also_in_core, handover, scenario, shared
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.edge_values import IDS, TEXTS
 from conformance.scenarios.support.steps import wait_for_finished
@@ -67,6 +67,7 @@ def test_texts_name_queues_and_jobs(client: Participant, text: str) -> None:
 
 
 @handover("edge.texts.names", tier="full")
+@also_in_core("client=producer")
 def test_texts_name_relatives(producer: Participant, consumer: Participant) -> None:
     """Parents, children, deduplications and job schedulers can be called by any text, and are so for the other side."""
     queue, flow = producer.queue(), producer.flow()

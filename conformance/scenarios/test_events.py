@@ -14,7 +14,7 @@ from conformance.driver.ops import job as job_ops
 from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import between, equal
 from conformance.participants.handles import QueueHandle
-from conformance.participants.marks import scenario
+from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import node
 
@@ -323,6 +323,7 @@ def test_an_event_of_the_user(client: Participant, keep: int) -> None:
 
 @pytest.mark.parametrize("ending", ["completed", "failed", "not-yet"])
 @scenario("event.reader", tier="full")
+@also_in_core("completed | failed | not-yet")
 def test_a_job_that_has_ended_is_not_waited_for(client: Participant, ending: str) -> None:
     """Waiting for a finished job ends at once with its result or failure; for a running job it times out."""
     queue, worker, reader = client.queue(), client.worker(), client.events()

@@ -15,7 +15,7 @@ from conformance.driver.ops import queue as queue_ops
 from conformance.driver.ops.worker import Outcome
 from conformance.participants.expect import equal, holds
 from conformance.participants.handles import QueueHandle, WorkerHandle
-from conformance.participants.marks import scenario
+from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import check_stalled_again, claimed_until_empty, let_stall
 
@@ -303,6 +303,7 @@ WRITERS: dict[str, Callable[[QueueHandle, WorkerHandle], object]] = {
 
 @pytest.mark.parametrize("change", WRITERS)
 @scenario("eviction.meta", tier="full")
+@also_in_core("delay | progress | removal | retry-with-backoff")
 def test_without_meta_whoever_tells_of_a_change_limits_the_stream(client: Participant, change: str) -> None:
     """The limit of events is the default again."""
     queue, worker = client.queue(), client.worker()

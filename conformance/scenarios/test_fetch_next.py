@@ -6,7 +6,7 @@ import pytest
 
 from conformance.participants.expect import between, equal
 from conformance.participants.handles import WorkerHandle
-from conformance.participants.marks import scenario
+from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
 
 
@@ -32,6 +32,7 @@ def test_the_next_job_may_be_prioritized(client: Participant, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["complete", "fail"])
 @scenario("fetch-next.prioritized", tier="full", bullmq="<6")
+@also_in_core("complete | fail")
 def test_a_marker_of_a_former_version_is_for_prioritized_jobs(client: Participant, how: str) -> None:
     """Before version 5 an element of `wait` said that a prioritized job is there: it is dropped, and the job taken."""
     queue, worker = client.queue(), client.worker()

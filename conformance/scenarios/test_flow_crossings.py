@@ -12,7 +12,7 @@ from conformance.driver.ops import queue as queue_ops
 from conformance.driver.ops import worker as worker_ops
 from conformance.participants.expect import equal, holds
 from conformance.participants.handles import QueueHandle, WorkerHandle
-from conformance.participants.marks import scenario
+from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import children_of, node, run_next, with_option
 
@@ -75,6 +75,12 @@ def test_a_child_is_done_before_its_parent_is_added(client: Participant, child: 
 @pytest.mark.parametrize("state", ["waiting", "urgent", "late", "running", "done", "broken"])
 @pytest.mark.parametrize("child", CHILDREN)
 @scenario("flow.child.done", "flow.child.linked", tier="full", without=ADOPTED)
+@also_in_core(
+    "delayed-done-{'delay': 60000} | delayed-done-{'priority': 3} | delayed-done-{} | delayed-urgent-{} | "
+    "parent-itself-done-{'delay': 60000} | parent-itself-done-{'priority': 3} | parent-itself-late-{'priority': 3} | "
+    "parent-itself-urgent-{'priority': 3} | plain-done-{'delay': 60000} | plain-done-{'priority': 3} | "
+    "plain-urgent-{'delay': 60000} | prioritized-broken-{} | prioritized-done-{'delay': 60000} | prioritized-done-{}"
+)
 def test_a_child_is_there_before_its_parent(
     client: Participant, child: str, state: str, parent: dict[str, Any]
 ) -> None:
@@ -84,6 +90,7 @@ def test_a_child_is_there_before_its_parent(
 
 @pytest.mark.parametrize("child", CHILDREN)
 @scenario("flow.child.done", tier="full", without=ADOPTED)
+@also_in_core("delayed | plain | prioritized")
 def test_a_child_is_added_again_with_its_parent(client: Participant, child: str) -> None:
     """Both are there already: nothing changes but their events."""
     queue, below = client.queue(), client.queue("below")
@@ -110,6 +117,7 @@ def test_a_flow_is_added_again_after_its_parent_is_gone(client: Participant, chi
 
 @pytest.mark.parametrize("child", CHILDREN)
 @scenario("flow.child.done", tier="full", without=ADOPTED, bullmq="<6")
+@also_in_core("parent-itself")
 def test_an_orphan_is_not_adopted(client: Participant, child: str) -> None:
     """A child keeps the name of a parent that is gone, and no other parent waits for it."""
     queue, below = client.queue(), client.queue("below")
@@ -127,6 +135,7 @@ def test_an_orphan_is_not_adopted(client: Participant, child: str) -> None:
     tier="full",
     without={"waits-for-something": "the second parent gets no child, and waits for ever, also in Node"},
 )
+@also_in_core("delayed | parent-itself | plain | prioritized")
 def test_a_child_has_one_living_parent(client: Participant, child: str) -> None:
     """Another parent that names it is stored, but does not get it; the attempt leaves no event."""
     queue, below = client.queue(), client.queue("below")
@@ -268,6 +277,7 @@ FAILURE_OPTIONS = (
 @scenario(
     "flow.fail.parent", "flow.fail.continue", "flow.fail.ignore", "flow.fail.remove", tier="full", without=ADOPTED
 )
+@also_in_core("delayed-failParentOnFailure-0 | delayed-failParentOnFailure-3 | retried-continueParentOnFailure-3")
 def test_a_child_fails_wherever_its_parent_is(client: Participant, where: str, option: str, priority: int) -> None:
     """The effect of a child's failure depends on its parent's state; later queries agree with Redis."""
     queue, worker = client.queue(), client.worker()

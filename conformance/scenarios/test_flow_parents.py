@@ -9,7 +9,7 @@ import pytest
 from conformance.driver.ops import job as job_ops
 from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import equal
-from conformance.participants.marks import scenario
+from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import node, open_flow_handles
 from conformance.scenarios.support.waiting import QUEUE_STATES, open_busy_queue
@@ -20,6 +20,7 @@ LATER_MS = 60_000
 @pytest.mark.parametrize("priority", [0, 3], ids=["plain", "prioritized"])
 @pytest.mark.parametrize("queue_state", QUEUE_STATES)
 @scenario("flow.child.done", "paused.everything-parks", "concurrency.no-marker", tier="full", bullmq="<6")
+@also_in_core("full-0 | full-3 | paused-0 | paused-3 | with-room-0 | with-room-3 | without-meta-0 | without-meta-3")
 def test_a_child_with_children_is_done_before_its_parent_is_added(
     client: Participant, queue_state: str, priority: int
 ) -> None:
@@ -58,6 +59,7 @@ UNPROCESSED: dict[str, dict[str, Any]] = {
     bullmq="<6",
     cases={"*-owner": "<5.70.4"},
 )
+@also_in_core("a-former-owner | an-owner | in-a-queue-without-meta | parked | prioritized")
 def test_an_unprocessed_child_goes_with_what_it_owns(client: Participant, child: str) -> None:
     """Its id is free, unless it has become another job's."""
     family, queue, below = client.flow(), client.queue(), client.queue("below")
@@ -90,7 +92,7 @@ def test_an_unprocessed_child_goes_with_what_it_owns(client: Participant, child:
     equal(queue.redis.state("parent"), ["wait"], "the parent waits for no child any more")
 
 
-@scenario("flow.remove.unprocessed", tier="full")
+@scenario("flow.remove.unprocessed")
 def test_an_unprocessed_child_still_waits_for_one_that_is_at_work(client: Participant) -> None:
     """The child is removed although its own child runs; the running grandchild stays."""
     family, queue, below = client.flow(), client.queue(), client.queue("below")
@@ -104,6 +106,7 @@ def test_an_unprocessed_child_still_waits_for_one_that_is_at_work(client: Partic
 
 @pytest.mark.parametrize("how", ["drained", "cleaned", "obliterated"])
 @scenario("flow.swept", "dedup.removal", tier="full", bullmq="<5.70.4")
+@also_in_core("cleaned | drained | obliterated")
 def test_the_last_child_owns_an_id_and_is_swept_away(client: Participant, how: str) -> None:
     """With the parent in the same queue the id is freed, whichever job owns it by then."""
     family, queue, _ = open_flow_handles(client)
@@ -123,6 +126,7 @@ def test_the_last_child_owns_an_id_and_is_swept_away(client: Participant, how: s
 
 @pytest.mark.parametrize("where", ["below", "q"], ids=["in-another-queue", "in-the-same-queue"])
 @scenario("flow.remove.child", tier="full")
+@also_in_core("below | q")
 def test_the_last_child_has_failed_and_makes_room_for_others(client: Participant, where: str) -> None:
     """Its parent waited for it to be retried, which it cannot be any more."""
     family, queue, below = client.flow(), client.queue(), client.queue(where)
@@ -141,7 +145,7 @@ def test_the_last_child_has_failed_and_makes_room_for_others(client: Participant
     equal(reported[-1], "waiting-children", "an event reports its release", where="event.waiting.prev")
 
 
-@scenario("flow.remove.unprocessed", "event.removed", tier="full")
+@scenario("flow.remove.unprocessed", "event.removed")
 def test_an_unprocessed_child_whose_worker_is_gone(client: Participant) -> None:
     """It is active without lock, so no worker owns it."""
     family, queue, below = client.flow(), client.queue(), client.queue("below")

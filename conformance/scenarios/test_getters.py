@@ -11,7 +11,7 @@ from conformance.driver.ops import job as job_ops
 from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import between, equal
 from conformance.participants.handles import QueueHandle, WorkerHandle
-from conformance.participants.marks import scenario
+from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
 
 STATES = ("waiting", "active", "delayed", "prioritized", "completed", "failed")
@@ -148,6 +148,7 @@ def test_promoting_a_delayed_job(client: Participant, opts: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("place", ["wait", "paused"])
 @scenario("getters.promote", tier="full", bullmq="<6")
+@also_in_core("paused | wait")
 def test_promoting_drops_the_marker_of_a_former_version(client: Participant, place: str) -> None:
     """Before version 5 a marker was an element of the list: it is dropped, and no job with it."""
     queue = client.queue()

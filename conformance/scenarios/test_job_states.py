@@ -18,7 +18,7 @@ from conformance.driver.ops import queue as queue_ops
 from conformance.driver.ops import worker as worker_ops
 from conformance.driver.ops.base import Op
 from conformance.participants.expect import equal
-from conformance.participants.marks import scenario
+from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.prepared_queue import PreparedQueue, Step
 from conformance.scenarios.support.steps import node
@@ -260,12 +260,13 @@ def _do(client: Participant, state: str, acts: Mapping[str, Step]) -> None:
     "retry.manual",
     tier="full",
 )
+@also_in_core("active-with-attempts | active-without-lock")
 def test_by_hand(client: Participant, state: str) -> None:
     """A job is removed, promoted, put off, given another priority, or retried, wherever it is."""
     _do(client, state, OPERATOR)
 
 
-@scenario("paused.everything-parks", tier="full")
+@scenario("paused.everything-parks")
 def test_by_hand_in_a_paused_queue(client: Participant) -> None:
     """A parked job is changed in all these ways; only its removal differs, by its event (`event.removed`)."""
     _do(client, "paused", {name: act for name, act in OPERATOR.items() if not name.startswith("removed")})
@@ -280,6 +281,7 @@ def test_by_hand_in_a_paused_queue(client: Participant) -> None:
     tier="full",
     without=LOST,
 )
+@also_in_core("unknown")
 def test_by_hand_when_something_was_lost(client: Participant, state: str) -> None:
     """A job whose hash or place was lost is removed, promoted, put off, given another priority, or retried."""
     _do(client, state, OPERATOR)
@@ -287,6 +289,7 @@ def test_by_hand_when_something_was_lost(client: Participant, state: str) -> Non
 
 @pytest.mark.parametrize("state", ["wait", "active", "completed", "failed", "waiting-children"])
 @scenario("progress.stored", "data.updated", "log.appended", "log.keep", "log.cleared", tier="full")
+@also_in_core("wait")
 def test_by_writing(client: Participant, state: str) -> None:
     """Progress, data and log of a job are written, wherever it is."""
     _do(client, state, WRITING)
@@ -294,6 +297,7 @@ def test_by_writing(client: Participant, state: str) -> None:
 
 @pytest.mark.parametrize("state", ODD_STATES)
 @scenario("progress.missing-job", "data.missing-job", "log.cleared", tier="full", without=LOST)
+@also_in_core("wait-without-hash")
 def test_by_writing_when_something_was_lost(client: Participant, state: str) -> None:
     """Nothing is written to a job without hash, in whichever list its id is."""
     _do(client, state, {name: WRITING[name] for name in ("progress", "data", "no-log")})
@@ -308,6 +312,7 @@ def test_by_parting(client: Participant, state: str) -> None:
 
 @pytest.mark.parametrize("state", ODD_STATES)
 @scenario("flow.unlink", "flow.remove.unprocessed", "dedup.key-removal", tier="full", without=LOST)
+@also_in_core("in-no-list | wait-without-hash")
 def test_by_parting_when_something_was_lost(client: Participant, state: str) -> None:
     """A job whose hash or place was lost is parted from its parent, from its children and from its id."""
     _part(client, state)
@@ -333,6 +338,7 @@ def _ask(client: Participant, state: str) -> None:
 
 @pytest.mark.parametrize("state", STATES)
 @scenario("getters.job", "getters.state", "log.read", "flow.children-values", "flow.fail.ignore", tier="full")
+@also_in_core("waiting-children")
 def test_by_asking(client: Participant, state: str) -> None:
     """A job is read, wherever it is."""
     _ask(client, state)
@@ -340,6 +346,7 @@ def test_by_asking(client: Participant, state: str) -> None:
 
 @pytest.mark.parametrize("state", ODD_STATES)
 @scenario("getters.job", "getters.state", "log.read", "flow.children-values", tier="full", without=LOST)
+@also_in_core("unknown")
 def test_by_asking_when_something_was_lost(client: Participant, state: str) -> None:
     """A job whose hash or place was lost is read."""
     _ask(client, state)
@@ -365,6 +372,7 @@ def _work(client: Participant, state: str, token: str) -> None:
     "flow.pending-children-refuse-completion",
     tier="full",
 )
+@also_in_core("parent-token-1 | prioritized-token-1 | waiting-children-token-1")
 def test_by_a_worker(client: Participant, state: str, token: str) -> None:
     """A worker ends a job, puts it back or keeps it, whether it has that job or not."""
     _work(client, state, token)
@@ -377,6 +385,7 @@ def test_by_a_worker(client: Participant, state: str, token: str) -> None:
     tier="full",
     without=LOST,
 )
+@also_in_core("unknown | wait-without-hash")
 def test_by_a_worker_when_something_was_lost(client: Participant, state: str) -> None:
     """A worker ends, puts back or keeps a job whose hash or place was lost."""
     _work(client, state, TOKEN)

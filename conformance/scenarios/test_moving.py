@@ -11,7 +11,7 @@ from conformance.driver.ops import job as job_ops
 from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import equal
 from conformance.participants.handles import QueueHandle, WorkerHandle
-from conformance.participants.marks import scenario
+from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import limit_queue
 
@@ -68,6 +68,7 @@ STATES: dict[str, Bring] = {
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("queue_is", ["running", "paused", "limited"])
 @scenario("getters.change-priority", tier="full", cases={"paused-*-0-*": "<6"})
+@also_in_core("paused-wait-2-True")
 def test_a_priority_is_changed_in_every_state(
     client: Participant, queue_is: str, state: str, priority: int, lifo: bool
 ) -> None:
@@ -133,6 +134,7 @@ def _finish_all(client: Participant, queue: QueueHandle, worker: WorkerHandle, s
 @pytest.mark.parametrize("among", ["all", "one-by-one", "until"])
 @pytest.mark.parametrize("state", ["completed", "failed"])
 @scenario("retry.manual", "retry.manual.completed", tier="full", cases={"*-paused": "<6"})
+@also_in_core("completed-all-full | completed-one-by-one-running | failed-one-by-one-full")
 def test_finished_jobs_are_retried_together(client: Participant, state: Any, among: str, queue_is: str) -> None:
     """Jobs that ended by then wait again, oldest first, without their results, whichever options they have."""
     queue, worker = client.queue(), client.worker()
@@ -157,6 +159,7 @@ def test_finished_jobs_are_retried_together(client: Participant, state: Any, amo
 @pytest.mark.parametrize("queue_is", ["running", "paused", "full"])
 @pytest.mark.parametrize("count", [1, 1000], ids=["one-by-one", "all"])
 @scenario("getters.promote", tier="full", cases={"*-paused": "<6"})
+@also_in_core("1-paused | 1-running")
 def test_delayed_jobs_are_promoted_together(client: Participant, count: int, queue_is: str) -> None:
     """Together they wait in the order in which they were due, whichever options they have."""
     queue, worker = client.queue(), client.worker()

@@ -44,7 +44,7 @@ def test_jobs_due_in_the_same_ms_keep_their_order(client: Participant, before: i
     equal(queue.redis.zset("delayed"), list(zip(ids, range(first, first + 3), strict=True)), "the scores are one apart")
 
 
-@scenario("order.delayed.same-ms", tier="full")
+@scenario("order.delayed.same-ms")
 def test_jobs_put_off_to_the_same_ms_keep_their_order(client: Participant) -> None:
     """Whether they were added for that time or put off by their workers."""
     queue, worker = client.queue(), client.worker()

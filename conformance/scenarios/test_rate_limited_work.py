@@ -52,7 +52,7 @@ def test_what_finishing_hands_out_is_counted(client: Participant) -> None:
     equal(worker.complete("2", fetch_next=True), None, "the third does not")
 
 
-@scenario("ratelimit.fetch-next", "ratelimit.window", tier="full")
+@scenario("ratelimit.fetch-next", "ratelimit.window")
 def test_what_finishing_hands_out_begins_a_window(client: Participant) -> None:
     """If no window is open, the job fetched by finishing another is its first start."""
     queue, worker = client.queue(), client.worker()

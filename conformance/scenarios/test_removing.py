@@ -10,7 +10,7 @@ from conformance.driver.ops import job as job_ops
 from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import between, equal
 from conformance.participants.handles import QueueHandle
-from conformance.participants.marks import scenario
+from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.prepared_queue import PreparedQueue
 from conformance.scenarios.support.removing import GONE, WAYS_TO_REMOVE, bring
@@ -25,6 +25,10 @@ OWNED_BY_A_NAME = {"deduplication": "the new owner is a name only, so that nothi
 
 @pytest.mark.parametrize("how", WAYS_TO_REMOVE)
 @scenario("dedup.removal", "lifecycle.leaves-nothing", tier="full", cases={"cleaned-paused": "<6"})
+@also_in_core(
+    "cleaned-active | cleaned-prioritized | drained-delayed | drained-paused | obliterated-active | "
+    "obliterated-delayed | removed-paused"
+)
 def test_an_owner_is_removed(client: Participant, how: str) -> None:
     """Its log goes with it, and its id; only who makes room for others leaves an id until its time is over."""
     prepared, way = PreparedQueue(client, job=GONE), WAYS_TO_REMOVE[how]
@@ -51,6 +55,7 @@ def test_a_removal_of_nothing_leaves_no_event(client: Participant) -> None:
 
 @pytest.mark.parametrize("how", WAYS_TO_REMOVE)
 @scenario("lifecycle.leaves-nothing", tier="full", cases={"cleaned-paused": "<6"})
+@also_in_core("removed-delayed | removed-wait")
 def test_what_is_left_of_children_goes_too(client: Participant, how: str) -> None:
     """A job whose children are done has what they returned, and how they failed, in keys of its own."""
     prepared, way = PreparedQueue(client, job=GONE), WAYS_TO_REMOVE[how]
@@ -81,6 +86,7 @@ def test_a_former_owner_is_removed(client: Participant, how: str) -> None:
 
 @pytest.mark.parametrize("how", PENDING)
 @scenario("flow.swept", "flow.remove.child", "lifecycle.leaves-nothing", tier="full", cases={"cleaned-paused": "<6"})
+@also_in_core("cleaned-active | drained-wait | gone-with-its-failure | obliterated-delayed | removed-paused")
 def test_the_last_child_of_a_parent_in_the_same_queue(client: Participant, how: str) -> None:
     """Who sweeps the child away takes the waiting parent with it, and its parent's parent; who removes it does not."""
     prepared, way = PreparedQueue(client, job=GONE), WAYS_TO_REMOVE[how]
@@ -113,6 +119,7 @@ def test_the_last_child_of_a_parent_is_swept_away(client: Participant, how: str)
 
 @pytest.mark.parametrize("how", PENDING)
 @scenario("flow.swept", "flow.remove.child", "lifecycle.leaves-nothing", tier="full", cases={"cleaned-paused": "<6"})
+@also_in_core("cleaned-prioritized | drained-delayed | gone-with-its-failure | obliterated-delayed")
 def test_the_last_child_of_a_parent_in_another_queue(client: Participant, how: str) -> None:
     """The parent is released, however the child goes."""
     _remove_last_child(client, how)
@@ -158,6 +165,7 @@ def _add_family(client: Participant, pending: str) -> QueueHandle:
 @pytest.mark.parametrize("how", ["with-children", "alone", "unprocessed"])
 @pytest.mark.parametrize("pending", PENDING_CHILDREN)
 @scenario("flow.remove.parent", "flow.remove.unprocessed", tier="full")
+@also_in_core("late-alone | late-unprocessed | urgent-unprocessed | urgent-with-children")
 def test_a_parent_with_children_in_all_states(client: Participant, pending: str, how: str) -> None:
     """All of its children go with it, or none; or only those that have not been worked on."""
     queue = _add_family(client, pending)
@@ -192,6 +200,7 @@ def test_a_parent_whose_child_has_failed_it(client: Participant, children: bool)
 
 @pytest.mark.parametrize("locked", ["parent", "child", "grandchild"])
 @scenario("flow.remove.parent", "lifecycle.remove.locked", tier="full")
+@also_in_core("grandchild")
 def test_whoever_is_at_work_protects_a_family(client: Participant, locked: str) -> None:
     """Nothing of it is removed by hand, whichever of them a worker holds; unless the others are not asked for."""
     family, queue, worker = open_flow_handles(client)
@@ -208,7 +217,7 @@ def test_whoever_is_at_work_protects_a_family(client: Participant, locked: str) 
     equal(alone, 0 if locked == "parent" else 1, "alone it can be removed, if it is not held itself")
 
 
-@scenario("event.removed", tier="full")
+@scenario("event.removed")
 def test_an_active_job_without_lock_is_removed(client: Participant) -> None:
     """Its worker is gone, and no other worker has it."""
     queue, worker = client.queue(), client.worker()

@@ -8,7 +8,7 @@ import pytest
 
 from conformance.participants.expect import equal, holds
 from conformance.participants.handles import QueueHandle
-from conformance.participants.marks import scenario
+from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import HOUR_MS, START_MS, YEARLY, claim_current_job, current_job, due_of
 from conformance.scenarios.support.waiting import QUEUE_STATES, open_busy_queue
@@ -25,6 +25,10 @@ TEMPLATES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("template", TEMPLATES)
 @pytest.mark.parametrize("queue_state", QUEUE_STATES)
 @scenario("scheduler.next", "paused.everything-parks", "concurrency.no-marker", tier="full", cases={"paused-*": "<6"})
+@also_in_core(
+    "full-lifo | full-prioritized | paused-deduplicated | paused-plain | with-room-lifo | with-room-prioritized | "
+    "without-meta-deduplicated | without-meta-lifo"
+)
 def test_the_next_job_is_made_while_the_queue_changes(client: Participant, queue_state: str, template: str) -> None:
     """Between the claim and the making of the next job: that one is due at once, and waits where it then has to."""
     prepared = open_busy_queue(client, at_work=3)  # with the job that is claimed
@@ -49,6 +53,7 @@ def test_the_next_job_is_made_while_the_queue_changes(client: Participant, queue
 @pytest.mark.parametrize("hours", [0, 1, 2, 5])
 @pytest.mark.parametrize("start", [False, True], ids=["now", "start-date"])
 @scenario("scheduler.next", "scheduler.every.start", tier="full")
+@also_in_core("2-False | 2-True")
 def test_a_late_claim(client: Participant, hours: int, start: bool) -> None:
     """Intervals that have passed are left out; two schedulers that are due in the same ms do not disturb each other."""
     queue, worker = client.queue(), client.worker()
@@ -104,6 +109,7 @@ def _bring(client: Participant, moment: str) -> QueueHandle:
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("moment", MOMENTS)
 @scenario("scheduler.upsert.pending", "scheduler.record", tier="full")
+@also_in_core("parked-shorter-deduplicated | removed-the-same-plain | urgent-with-an-offset-deduplicated")
 def test_a_scheduler_is_changed(client: Participant, moment: str, change: str, template: str) -> None:
     """At every moment an upsert leaves exactly one job due next, made from the new template."""
     queue = _bring(client, moment)

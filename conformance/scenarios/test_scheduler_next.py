@@ -9,7 +9,7 @@ import pytest
 
 from conformance.participants.expect import equal, holds
 from conformance.participants.handles import QueueHandle
-from conformance.participants.marks import scenario
+from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
 from conformance.protocol.states import DELAY_FACTOR
 from conformance.scenarios.support.steps import HOUR_MS, START_MS, YEARLY, claim_current_job, current_job, due_of, node
@@ -20,7 +20,7 @@ SECOND_MS = 1000
 OWNED_BY_A_NAME = {"deduplication": "the new owner is a name only, so that nothing can remove it"}
 
 
-@scenario("scheduler.next.once", "add.duplicate.ignored", tier="full")
+@scenario("scheduler.next.once", "add.duplicate.ignored")
 def test_the_next_job_is_there_already(client: Participant) -> None:
     """A job that already has the id of the next iteration stays unchanged, and the scheduler ends with it."""
     queue, worker = client.queue(), client.worker()
@@ -37,6 +37,7 @@ def test_the_next_job_is_there_already(client: Participant) -> None:
 
 @pytest.mark.parametrize("change", [{"every": HOUR_MS}, {"every": HOUR_MS, "limit": 3}, YEARLY], ids=repr)
 @scenario("scheduler.upsert.pending", "scheduler.limit", tier="full")
+@also_in_core("{'every': 3600000, 'limit': 3} | {'every': 3600000}")
 def test_an_exhausted_scheduler_is_changed_while_its_last_job_runs(client: Participant, change: dict[str, Any]) -> None:
     """The running job stays, and another one is to come."""
     queue, worker = client.queue(), client.worker()
@@ -83,6 +84,7 @@ def test_the_next_job_is_due_when_the_last_is_fetched(client: Participant, opts:
 
 @pytest.mark.parametrize("opts", [{}, {"priority": 3}], ids=["plain", "prioritized"])
 @scenario("scheduler.legacy-repeat", tier="full", bullmq="<6")
+@also_in_core("{'priority': 3} | {}")
 def test_the_older_option_repeat_begins_at_once(client: Participant, opts: dict[str, Any]) -> None:
     """The first job waits where its options put it, and goes on like a scheduler's."""
     queue, worker = client.queue(), client.worker()
@@ -94,6 +96,7 @@ def test_the_older_option_repeat_begins_at_once(client: Participant, opts: dict[
 
 @pytest.mark.parametrize("queue_state", QUEUE_STATES)
 @scenario("scheduler.legacy-repeat", "paused.everything-parks", "concurrency.no-marker", tier="full", bullmq="<6")
+@also_in_core("full | paused | with-room | without-meta")
 def test_a_parent_loses_the_job_of_an_older_option_that_is_changed(client: Participant, queue_state: str) -> None:
     """The job that was to come is replaced; the parent that waited for it alone waits where a new job would."""
     prepared = open_busy_queue(client)
@@ -184,7 +187,7 @@ LEGACY_KEY = "old:mine::UTC:yearly"
 """Of five parts, as BullMQ 3 and older made them; the job of such a key has an id that is made from a hash."""
 
 
-@scenario("scheduler.legacy-repeat.ahead", "scheduler.legacy-repeat", tier="full", bullmq="<6")
+@scenario("scheduler.legacy-repeat.ahead", "scheduler.legacy-repeat", bullmq="<6")
 def test_a_key_of_five_parts_goes_on_as_it_did(client: Participant) -> None:
     """Its next job comes when the one before is fetched."""
     queue, worker = client.queue(), client.worker()
@@ -200,7 +203,7 @@ def test_a_key_of_five_parts_goes_on_as_it_did(client: Participant) -> None:
     equal(following.rpartition(":")[0], first.rpartition(":")[0], "and after the same hash")
 
 
-@scenario("scheduler.legacy-repeat.ahead", "scheduler.legacy-repeat", tier="full", bullmq="<6")
+@scenario("scheduler.legacy-repeat.ahead", "scheduler.legacy-repeat", bullmq="<6")
 def test_the_key_of_an_older_version_is_still_used(client: Participant) -> None:
     """A record under the options themselves, and not under their hash, is changed and goes on."""
     queue, worker = client.queue(), client.worker()
@@ -217,7 +220,7 @@ def test_the_key_of_an_older_version_is_still_used(client: Participant) -> None:
     equal(queue.redis.members("delayed")[0].rpartition(":")[2], due, "at the time of the record")
 
 
-@scenario("scheduler.legacy-repeat", tier="full", bullmq="<6")
+@scenario("scheduler.legacy-repeat", bullmq="<6")
 def test_the_end_of_an_older_option_repeat_is_kept(client: Participant) -> None:
     """The record holds it in ms, whichever form it is given in."""
     queue = client.queue()
@@ -229,6 +232,7 @@ def test_the_end_of_an_older_option_repeat_is_kept(client: Participant) -> None:
 
 @pytest.mark.parametrize("owner", ["it", "another job"])
 @scenario("scheduler.legacy-repeat", "dedup.removal", tier="full", bullmq="<6", without=OWNED_BY_A_NAME)
+@also_in_core("another job | it")
 def test_the_job_of_an_older_option_that_is_changed_frees_its_id(client: Participant, owner: str) -> None:
     """Unless the id has become another job's."""
     queue = client.queue()
@@ -251,6 +255,7 @@ PENDING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("place", PENDING)
 @pytest.mark.parametrize("owner", ["it", "another job"])
 @scenario("scheduler.upsert.pending", "dedup.removal", tier="full", without=OWNED_BY_A_NAME)
+@also_in_core("another job-delayed | another job-waiting | it-delayed | it-waiting")
 def test_the_pending_job_of_a_scheduler_that_is_changed_frees_its_id(
     client: Participant, owner: str, place: str
 ) -> None:
@@ -265,6 +270,7 @@ def test_the_pending_job_of_a_scheduler_that_is_changed_frees_its_id(
 
 @pytest.mark.parametrize("child", [{}, {"deduplication": {"id": "its"}}], ids=["plain", "an-owner"])
 @scenario("scheduler.legacy-repeat", tier="full", bullmq="<6", cases={"an-owner": "<5.70.4"})
+@also_in_core("{'deduplication': {'id': 'its'}} | {}")
 def test_a_parent_in_the_same_queue_goes_with_the_job_of_an_older_option(
     client: Participant, child: dict[str, Any]
 ) -> None:
@@ -291,6 +297,7 @@ def test_a_parent_in_the_same_queue_goes_with_the_job_of_an_older_option(
         "packed-arguments": "a job of no key has an empty text for it, also from Node",
     },
 )
+@also_in_core("repeat")
 def test_a_key_of_five_parts_is_lost_while_its_job_waits(client: Participant, lost: str) -> None:
     """Its job runs, and the times of all keys are as Node leaves them."""
     queue, worker = client.queue(), client.worker()
@@ -303,7 +310,7 @@ def test_a_key_of_five_parts_is_lost_while_its_job_waits(client: Participant, lo
     equal(queue.redis.state(first), ["completed"], "the job that was there is done")
 
 
-@scenario("scheduler.legacy-repeat", tier="full", bullmq="<6")
+@scenario("scheduler.legacy-repeat", bullmq="<6")
 def test_a_key_and_that_of_an_older_version_are_there(client: Participant) -> None:
     """Only the key that the job names goes on."""
     queue, worker = client.queue(), client.worker()

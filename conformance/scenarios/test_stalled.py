@@ -50,7 +50,7 @@ def test_a_job_that_was_cleaned_meanwhile_stays_away(client: Participant) -> Non
     equal(queue.redis.elements("wait"), ["2"], "only the other job waits")
 
 
-@scenario("stalled.two-checks", tier="full", bullmq="<6")
+@scenario("stalled.two-checks", bullmq="<6")
 def test_a_marker_of_a_former_version_does_not_stall(client: Participant) -> None:
     """Before version 5 a marker was an element of the list, and could become active: it is dropped."""
     queue, worker = client.queue(), client.worker()

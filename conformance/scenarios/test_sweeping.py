@@ -9,7 +9,7 @@ import pytest
 from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import equal, holds
 from conformance.participants.handles import QueueHandle
-from conformance.participants.marks import scenario
+from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import HOUR_MS, YEARLY, current_job
 
@@ -40,6 +40,7 @@ def _bring(client: Participant, queue: QueueHandle, job: str, state: str) -> Non
     "state", ["completed", "wait", "waiting", "active", "paused", "prioritized", "delayed", "failed"]
 )
 @scenario("getters.clean", "scheduler.job-protected", tier="full", cases={"paused-*": "<6", "waiting-*": ">=5.56.8"})
+@also_in_core("paused-0")
 def test_cleaning_takes_the_oldest_of_a_state(client: Participant, state: CleanedState, limit: int) -> None:
     """Not more than the limit, none that is young, and not the job of a scheduler or one that is locked."""
     queue = client.queue()
@@ -98,6 +99,7 @@ def test_the_grace_of_a_retry_begins_when_it_was_tried(client: Participant) -> N
 @pytest.mark.parametrize("queue_is", ["running", "paused"])
 @pytest.mark.parametrize("state", ["wait", "prioritized", "delayed"])
 @scenario("getters.drain", "scheduler.job-protected", tier="full")
+@also_in_core("delayed-running-True")
 def test_draining_spares_the_jobs_of_schedulers(client: Participant, state: str, queue_is: str, delayed: bool) -> None:
     """All waiting jobs are removed, except those of schedulers."""
     queue = client.queue()
@@ -136,6 +138,7 @@ def test_draining_thousands(client: Participant, state: str) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 100])
 @scenario("getters.obliterate", "metrics.removed", tier="full")
+@also_in_core("1 | 2 | 3")
 def test_obliterating_in_small_steps(client: Participant, count: int) -> None:
     """However few jobs go at a time, nothing is left."""
     queue = client.queue()
