@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import tarfile
 from pathlib import Path
 
 from conformance.gate.proof import all_proofs
@@ -20,7 +21,7 @@ from conformance.problems import Problem
 from conformance.report.versions import read_version_record, render_version_page
 from website.api_page import api_page
 from website.links import COPIES, TreeLinks
-from website.requirement_pages import RequirementSources, generated_pages, vectors_path
+from website.requirement_pages import RequirementSources, generated_pages
 from website.sample_report import write_report
 from website.samples import write_pages
 from website.site_map import ROOT, page_path, plain_files, tree_pages, version_records
@@ -40,9 +41,10 @@ def assemble(folder: Path) -> None:
     write_report(folder)
     files = {path: path.removeprefix("docs/") for path in plain_files(ROOT)}
     files |= {path: f"{COPIES}/{path}" for path in sorted(links.files)}
-    files |= {f"vectors/calls/{name}.json": vectors_path(name) for name in sources.vectors}
     for path, place in files.items():
         shutil.copyfile(ROOT / path, _written(folder / place))
+    with tarfile.open(ROOT / "vectors" / "calls.tar.gz") as calls:
+        calls.extractall(folder / COPIES / "vectors", filter="data")
     for name in LOOKS:
         shutil.copyfile(Path(__file__).parent / name, _written(folder / name))
 
@@ -61,8 +63,8 @@ def known_sources() -> RequirementSources:
 
 
 def _recorded_calls() -> dict[str, int]:
-    recorded = sorted((ROOT / "vectors" / "calls").glob("*.json"))
-    return {path.stem: len(json.loads(path.read_text("utf-8"))["vectors"]) for path in recorded}
+    files = json.loads((ROOT / "vectors" / "manifest.json").read_text("utf-8"))["files"]
+    return {Path(name).stem: file["vectors"] for name, file in files.items() if name.startswith("calls/")}
 
 
 def pages_of_tree(links: TreeLinks) -> dict[str, str]:

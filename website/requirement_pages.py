@@ -115,13 +115,8 @@ def _recorded(row: Requirement, sources: RequirementSources) -> Iterator[str]:
     yield "| operation | recorded calls |"
     yield "|---|---:|"
     for name in recorded:
-        yield f"| `{name}` | [{sources.vectors[name]}](../{vectors_path(name)}) |"
+        yield f"| `{name}` | [{sources.vectors[name]}](../files/vectors/calls/{name}.json) |"
     yield ""
-
-
-def vectors_path(operation: str) -> str:
-    """The place of the vectors of an operation on the site."""
-    return f"files/vectors/calls/{operation}.json"
 
 
 def _dispute(row: Requirement, *, is_proven: bool) -> Iterator[str]:

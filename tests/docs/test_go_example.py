@@ -74,8 +74,8 @@ def not_passed(run: Path) -> Iterator[dict[str, str]]:
 
 def test_a_wrong_call_fails_the_unit_tests(folder: Path) -> None:
     preparing, _ = commands_of(PAGE, TEST)
-    copying, generating, testing = preparing.text.splitlines()
-    shell(f"{copying}\n{generating}", folder)
+    copying, unpacking, generating, testing = preparing.text.splitlines()
+    shell(f"{copying}\n{unpacking}\n{generating}", folder)
     source = folder / "queue.go"
     right = source.read_text("utf-8")
     assert "%v:dependencies" in right

@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 
 from tests.vectors.format import CallFile, CallVector, VectorManifest
-from tests.vectors.writing import FOLDER, Calls, occasion
+from tests.vectors.writing import FOLDER, Calls, occasion, packed_calls
 
 
 def kept_calls(folder: Path = FOLDER) -> Calls:
-    """All vectors of calls in a folder, by operation."""
-    files = (msgspec.json.decode(path.read_bytes(), type=CallFile) for path in sorted((folder / "calls").glob("*")))
+    """All vectors of calls in the archive of a folder, by operation."""
+    files = (msgspec.json.decode(text, type=CallFile) for text in packed_calls(folder).values())
     return {file.operation: file.vectors for file in files}
 
 
@@ -36,13 +36,14 @@ def _content(vector: CallVector) -> bytes:
 
 
 def broken_files(folder: Path = FOLDER) -> Iterator[str]:
-    """A line for each file that differs from the manifest, is missing, or is not listed there."""
+    """A line for each file, also of the archive, that differs from the manifest, is missing, or is not listed there."""
     manifest = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=VectorManifest)
-    found = {path.relative_to(folder).as_posix(): path for path in folder.glob("**/*.json")}
-    for name in sorted({*found, *manifest.files} - {"manifest.json", "schema.json"}):
-        if name.startswith("examples/"):
-            continue
-        if name not in found or name not in manifest.files:
-            yield f"{name} is {'missing' if name in manifest.files else 'not in the manifest'}"
-        elif hashlib.sha256(found[name].read_bytes()).hexdigest() != manifest.files[name].sha256:
+    paths = [path for path in folder.glob("**/*.json") if path.name not in {"manifest.json", "schema.json"}]
+    found = [(path.relative_to(folder).as_posix(), path.read_bytes()) for path in paths]
+    found += packed_calls(folder).items()
+    yield from (f"{name} is missing" for name in sorted(manifest.files.keys() - dict(found).keys()))
+    for name, text in sorted(found):
+        if name not in manifest.files:
+            yield f"{name} is not in the manifest"
+        elif hashlib.sha256(text).hexdigest() != manifest.files[name].sha256:
             yield f"{name} is not the file of the manifest"

@@ -8,9 +8,12 @@ Needs Node.js and starts a private Redis. It writes the same bytes on every run 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import sys
+import tarfile
 from collections.abc import Iterable, Iterator, Mapping
+from gzip import GzipFile
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,9 @@ from tests.vectors.recorder import VectorRecorder, is_repeatable, vector_recorde
 from tests.vectors.unit_values import packed_values, scores
 
 FOLDER = Path(__file__).resolve().parents[2] / "vectors"
+
+ARCHIVE = "calls.tar.gz"
+"""All of `calls/`. Two of its files are also in the tree, as examples; git ignores the others."""
 
 LONGEST_BYTES = 5000
 """Longer vectors are not readable and are left out; the corpus still tests huge values."""
@@ -118,7 +124,7 @@ def _sha256(text: str) -> str:
 
 
 def write(folder: Path = FOLDER) -> None:
-    """Write every file of the folder; files of removed operations are deleted."""
+    """Write every file of the folder, and `ARCHIVE` with the calls; files of removed operations are deleted."""
     with vector_recorder() as recorder:
         written = documents(recorder)
     for path in (folder / "calls").glob("*.json"):
@@ -129,6 +135,23 @@ def write(folder: Path = FOLDER) -> None:
     texts |= {"manifest.json": compact_json(manifest), "schema.json": schema_text()}
     for name, text in texts.items():
         (folder / name).write_bytes(text.encode())
+    pack(folder)
+
+
+def pack(folder: Path) -> None:
+    """Write `ARCHIVE` from the files in `calls/`."""
+    with GzipFile(folder / ARCHIVE, "wb", mtime=0) as file, tarfile.open(mode="w", fileobj=file) as archive:
+        for path in sorted((folder / "calls").glob("*.json")):
+            member = tarfile.TarInfo(f"calls/{path.name}")
+            member.size = path.stat().st_size
+            archive.addfile(member, io.BytesIO(path.read_bytes()))
+
+
+def packed_calls(folder: Path = FOLDER) -> dict[str, bytes]:
+    """The content of each file in `ARCHIVE`, by its name."""
+    with tarfile.open(folder / ARCHIVE) as archive:
+        found = {member.name: archive.extractfile(member) for member in archive}
+        return {name: file.read() for name, file in found.items() if file is not None}
 
 
 if __name__ == "__main__":
