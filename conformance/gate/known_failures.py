@@ -15,6 +15,8 @@ stale, and an entry that matches no finding although its requirement fails is us
 entry has `sometimes`. An entry is judged only by a run that covers what the entry was made from: every scenario of its
 tier or, if the entry names a scenario, every case of that scenario in this tier.
 
+A `[[cause]]` has one `reason` for several `entries`, which have the other fields.
+
 Flaky failures, which can appear in any scenario, are in another table of the file, `[[unsteady]]`
 (`conformance/gate/flaky_failures.py`).
 
@@ -83,8 +85,23 @@ class KnownFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return bool(about) and all(name in ran for name in about)
 
 
-class KnownFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The contents of a file."""
+class _Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One `[[cause]]` of the file: several entries with one reason."""
+
+    reason: str
+    entries: tuple[dict[str, str | bool], ...]
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file as it is written."""
+
+    known: tuple[KnownFailure, ...] = ()
+    cause: tuple[_Cause, ...] = ()
+    unsteady: tuple[FlakyFailure, ...] = ()
+
+
+class KnownFile(msgspec.Struct, frozen=True):
+    """The contents of a file; the entries of its causes come after the others."""
 
     known: tuple[KnownFailure, ...] = ()
     unsteady: tuple[FlakyFailure, ...] = ()
@@ -162,7 +179,9 @@ def _reasons(found: KnownFile) -> list[tuple[str, str]]:
 
 def parse_known(text: str) -> KnownFile:
     """Parse the text of a file. Raises TOMLDecodeError, ValidationError."""
-    return msgspec.convert(tomllib.loads(text), KnownFile)
+    file = msgspec.convert(tomllib.loads(text), _File)
+    named = [{**entry, "reason": cause.reason} for cause in file.cause for entry in cause.entries]
+    return KnownFile((*file.known, *msgspec.convert(named, list[KnownFailure])), file.unsteady)
 
 
 def unexplained(entries: Iterable[KnownFailure]) -> int:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import glob
 import json
 import re
+import tomllib
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -20,7 +22,6 @@ from conformance.gate.flaky_failures import FlakyFailure
 from conformance.gate.known_failures import (
     TO_DO,
     KnownFailure,
-    KnownFile,
     WholeRun,
     is_stale,
     is_unmatched,
@@ -44,7 +45,7 @@ UNLOCATED = frozenset({"scenario", "driver"})
 MOST_REASON = 120
 """Characters of a message that are copied into a reason."""
 
-_HEAD = re.compile(r"\s*\[\[\s*(?P<table>known|unsteady)\s*\]\]\s*(#.*)?")
+_HEAD = re.compile(r"\s*\[\[\s*(?:known|cause|unsteady)\s*\]\]\s*(#.*)?")
 _WHICH_DRIVER = re.compile(r"^driver `[^`]*`: ")
 _NO_TEXT = re.compile(r"[\ud800-\udfff]")
 
@@ -170,23 +171,23 @@ def rewritten(text: str, kept: Collection[KnownFailure], added: Collection[Known
     """
     before = parse_known(text)
     head, *blocks = _blocks(text)
-    if len(blocks) == len(before.known) + len(before.unsteady):
-        known = iter(before.known)
-        parts = (
-            block if _is_unsteady(block) or next(known) in kept else "".join(_comments_after(block)) for block in blocks
-        )
-        commented = _with_entries(head + "".join(parts), map(entry_text, added))
+    with suppress(tomllib.TOMLDecodeError):
+        commented = _with_entries(head + "".join(_kept_part(block, kept) for block in blocks), map(entry_text, added))
         # Parsed again, because comments can be assigned wrongly; losing an entry would be worse than losing comments.
-        if parse_known(commented) == KnownFile((*kept, *added), before.unsteady):
+        after = parse_known(commented)
+        if set(after.known) == {*kept, *added} and after.unsteady == before.unsteady:
             return commented
     # A line inside a string looks like the head of an entry, so comments cannot be assigned to entries.
     entries: list[KnownFailure | FlakyFailure] = [*before.unsteady, *kept, *added]
     return _with_entries("", map(entry_text, entries))
 
 
-def _is_unsteady(block: str) -> bool:
-    head = _HEAD.fullmatch(block.splitlines()[0])
-    return head is not None and head["table"] == "unsteady"
+def _kept_part(block: str, kept: Collection[KnownFailure]) -> str:
+    """Return the block if all its entries are kept; else those that are, and the comments after it."""
+    entries = parse_known(block).known
+    if all(entry in kept for entry in entries):
+        return block
+    return "".join([*(entry_text(entry) + "\n" for entry in entries if entry in kept), *_comments_after(block)])
 
 
 def _blocks(text: str) -> list[str]:

@@ -86,6 +86,15 @@ def test_no_file_means_no_entries() -> None:
     assert load_known(None, REQUIREMENTS) == ()
 
 
+def test_entries_of_a_cause_have_its_reason(known_toml: Callable[[str], Path]) -> None:
+    entries = '[{requirement = "a.must", where = "job.*"}, {requirement = "a.name", sometimes = true}]'
+    path = known_toml(f'[[cause]]\nreason = "old"\nentries = {entries}\n')
+    assert load_known(path, REQUIREMENTS) == (
+        KnownFailure(requirement="a.must", reason="old", where="job.*"),
+        KnownFailure(requirement="a.name", reason="old", sometimes=True),
+    )
+
+
 def test_an_empty_file_means_no_entries(known_toml: Callable[[str], Path]) -> None:
     assert load_known(known_toml(""), REQUIREMENTS) == ()
 
@@ -105,6 +114,8 @@ def test_entries_are_read_with_their_defaults(known_toml: Callable[[str], Path])
     "text",
     [
         "[[known",
+        '[[cause]]\nreason = "x"\nentries = [{where = "job.*"}]',
+        '[[cause]]\nentries = [{requirement = "a.must"}]',
         "known = 3",
         '[[known]]\nrequirement = "a.must"',
         '[[known]]\nreason = "no requirement"',
@@ -113,7 +124,18 @@ def test_entries_are_read_with_their_defaults(known_toml: Callable[[str], Path])
         '[[known]]\nrequirement = "a.must"\nreason = 7',
         "\udcff",
     ],
-    ids=["no toml", "no table", "no reason", "no requirement", "unknown key", "unknown table", "number", "no utf-8"],
+    ids=[
+        "no toml",
+        "half an entry",
+        "cause without reason",
+        "no table",
+        "no reason",
+        "no requirement",
+        "unknown key",
+        "unknown table",
+        "number",
+        "no utf-8",
+    ],
 )
 def test_a_malformed_file_is_a_usage_problem(known_toml: Callable[[str], Path], text: str) -> None:
     path = known_toml(text)

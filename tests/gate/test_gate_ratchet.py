@@ -131,6 +131,20 @@ def test_reasons_and_comments_stay_and_what_passes_is_dropped(tmp_path: Path) ->
     assert said == [f"{path}: 0 entries added, 1 kept, 1 dropped; 0 reasons to be filled in"]
 
 
+def test_a_cause_stays_whole_or_leaves_the_entries_that_still_fail() -> None:
+    text = (
+        "# What we know.\n\n"
+        '[[cause]]\nreason = "old"\nentries = [{requirement = "a.must"}, {requirement = "a.name"}]\n\n'
+        '# About the next.\n[[known]]\nrequirement = "a.may"\nreason = "x"\n'
+    )
+    may, must, name = parse_known(text).known
+    assert rewritten(text, [may, must, name], []) == text
+    left = rewritten(text, [may, name], [])
+    assert set(parse_known(left).known) == {may, name}
+    assert "# What we know.\n" in left
+    assert "# About the next.\n[[known]]" in left
+
+
 def test_nothing_is_dropped_by_a_run_that_did_not_look(tmp_path: Path) -> None:
     path = tmp_path / "known.toml"
     path.write_text(OLD, "utf-8")
