@@ -131,14 +131,11 @@ class RecoveryProgress:
                 yield f"jobs of {worker.process.name}"
         if "event-readers" in tested:
             yield from (f"entries of {name}" for name in self._readers if self.reports[name] < ENTRIES_AFTER_HEALING)
-        if "rate" in tested and sum(self._runs_of(LIMITED)) < 2 * RATE.most:
+        if "rate" in tested and sum(runs for (_, queue), runs in self.runs.items() if queue == LIMITED) < 2 * RATE.most:
             # Two windows of the rate limit, because the invariant needs two of them at the limit.
             yield "limited jobs"
         if "renewals" in tested and not self.long_runs:
             yield "a long job"
-
-    def _runs_of(self, queue: str) -> list[int]:
-        return [count for (_, of), count in self.runs.items() if of == queue]
 
     def wait_for_readers(self, entry: str) -> bool:
         """Wait until every reader has reported an entry or a later one; returns whether that came in time."""

@@ -197,8 +197,9 @@ class _CutHistory:
 
     def cut(self, history: Path, kept: SnapshotFolder | None) -> None:
         """Write the files. Raises UsageProblem for a line that is not one of a history."""
-        for job in _jobs_of(history):
-            self._note(job.queue, job.job, job.name)
+        for line in _lines_of(history):
+            for job in job_lines(line):
+                self._note(job.queue, job.job, job.name)
         for wide in _rows_of(kept):
             self._note(_printable(wide["queue"]), _printable(wide["id"]), _printable(_name_in(wide)))
         with ExitStack() as stack:
@@ -235,10 +236,6 @@ def _lines_of(history: Path) -> Iterator[HistoryLine]:
                 raise UsageProblem(
                     f"line {number} of {history} is not one of a history: {error}", hint="was the file cut off?"
                 ) from error
-
-
-def _jobs_of(history: Path) -> Iterator[JobLine]:
-    return (own for line in _lines_of(history) for own in job_lines(line))
 
 
 def _rows_of(kept: SnapshotFolder | None) -> Iterator[WideRow]:

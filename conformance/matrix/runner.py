@@ -117,7 +117,8 @@ class MatrixRunner:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         started = time.monotonic()
-        how = start_run(self._words(cell), folder, within_s=self.config.cell_limit / 1000)
+        words = [*self._settings(cell), *self._launch(cell.client).words]
+        how = start_run(words, folder, within_s=self.config.cell_limit / 1000)
         return StoredCell(
             client=cell.client.client,
             partner=cell.partner.client if cell.partner else None,
@@ -128,9 +129,6 @@ class MatrixRunner:
             ended_ms=time.time_ns() // 1_000_000,
             took_ms=int((time.monotonic() - started) * 1000),
         )
-
-    def _words(self, cell: Cell) -> list[str]:
-        return [*self._settings(cell), *self._launch(cell.client).words]
 
     def _settings(self, cell: Cell) -> Iterator[str]:
         # What a client's own list excuses is one client's affair: in a matrix all are judged alike.

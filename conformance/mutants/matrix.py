@@ -175,7 +175,7 @@ class MutantRunner:
             for case in cases_for(mutant):
                 if not waiting:
                     break
-                if not self._is_possible(case):
+                if case.scenario.needs not in ("", self._bench.server.mode):
                     continue
                 if case.names & set(mutant.by) or waiting.keys() & set(case.scenario.requirements):
                     evidence = run_trial(case.scenario, case.arguments, self._bench, load_ledger())
@@ -190,9 +190,6 @@ class MutantRunner:
         """The result of one scenario on a mutant."""
         with self._as_client(mutant):
             return run_trial(case.scenario, case.arguments, self._bench, load_ledger())
-
-    def _is_possible(self, case: ScenarioCase) -> bool:
-        return case.scenario.needs in ("", self._bench.server.mode)
 
     def _is_noted(self) -> bool:
         """Whether a broken script has had an effect in Redis since this was asked last."""

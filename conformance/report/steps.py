@@ -53,12 +53,8 @@ def _lines(number: int, step: StepRecord) -> Iterator[str]:
     if step.by == "both" and step.oracle != step.client:
         yield visible(f"      Node    {clip(step.oracle, ANSWER)}", keep_newlines=False)
         yield visible(f"      client  {clip(step.client, ANSWER)}", keep_newlines=False)
-    elif _has_content(answer := step.client or step.oracle or step.partner):
+    elif (answer := step.client or step.oracle or step.partner) not in ("", "{}"):
         yield visible(f"      answer  {clip(answer, ANSWER)}", keep_newlines=False)
-
-
-def _has_content(answer: str) -> bool:
-    return answer not in ("", "{}")
 
 
 def _is_nothing(value: Any) -> bool:

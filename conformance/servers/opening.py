@@ -230,7 +230,7 @@ def examine(address: RedisUrl, announce: Callable[[str], None]) -> RedisInstance
         username=address.username,
         password=address.password,
         tls=address.tls,
-        source=_source(address, facts),
+        source=address.text if facts.product == "Redis" else f"{address.text} ({facts.product})",
         version=facts.version,
         settings=facts.settings,
         own=False,
@@ -310,10 +310,6 @@ def _insist_on_mode(facts: ServerFacts, address: RedisUrl) -> None:
     if facts.mode == "cluster":
         raise UsageProblem(f"Redis at {where} is part of a cluster", hint=f"write redis+cluster://{where}")
     raise UsageProblem(f"Redis at {where} is not a cluster", hint=f"write redis://{address.nodes[0]}")
-
-
-def _source(address: RedisUrl, facts: ServerFacts) -> str:
-    return address.text if facts.product == "Redis" else f"{address.text} ({facts.product})"
 
 
 def _prove_writable(client: Client, server: RedisInstance) -> None:

@@ -79,7 +79,7 @@ def ensure_package(
     target = root / f"npm-{lock_sha256[:12]}"
     # The lock leaves out the optional native helpers of msgpackr: the same files are installed on every system.
     files = {name: (HARNESS / name).read_text("utf-8") for name in ("package.json", "package-lock.json")}
-    pinned = _Installation(node, target, _pinned_name(), files, ("ci",))
+    pinned = _Installation(node, target, f"bullmq {_pinned_version('bullmq')}", files, ("ci",))
     return BullMQPackage(target, pinned.ensure(announce), lock_sha256)
 
 
@@ -213,10 +213,6 @@ class _Installation:
             shutil.rmtree(part, ignore_errors=True)
         announce(f"Installed bullmq {version} in {time.monotonic() - started:.1f} s")
         return version
-
-
-def _pinned_name() -> str:
-    return f"bullmq {_pinned_version('bullmq')}"
 
 
 def _pinned_version(package: str) -> str:

@@ -83,15 +83,14 @@ class StartBarrier:
         target = self._target
         done = [int(client.get(target.progress_key(number)) or 0) for number in range(target.partitions)]
         start_ms = round(read_redis_clock(target.address).now_ms()) + LEAD_MS - target.workload.due_ms(_next_job(done))
-        segments = [*(_earlier_segments(client, target) if target.resume else []), _segment(start_ms, done)]
+        segments = [
+            *(_earlier_segments(client, target) if target.resume else []),
+            ScheduleSegment(start_ms=start_ms, done=done),
+        ]
         client.set(target.schedule_key, msgspec.json.encode(segments))
         self.segments = segments
         # The start key is written last: a producer that reads it then finds all other keys in place.
         client.set(target.start_key, start_ms, ex=KEPT_S)
-
-
-def _segment(start_ms: int, done: list[int]) -> ScheduleSegment:
-    return ScheduleSegment(start_ms=start_ms, done=done)
 
 
 def _next_job(done: Sequence[int]) -> int:

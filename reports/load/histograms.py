@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -74,7 +74,7 @@ class Histogram:
     def latency(self) -> Latency:
         """Count, mean and percentiles, in ms."""
         counts = self._counts
-        values = {f"{p:g}": self._ms(counts.get_value_at_percentile(p)) for p in PERCENTILES}
+        values = {f"{p:g}": float(counts.get_value_at_percentile(p)) / self._per_ms for p in PERCENTILES}
         mean = float(counts.get_mean_value()) / self._per_ms if counts.total_count else 0.0
         return Latency(count=counts.total_count, mean=round(mean, 3), percentiles=values, early=self.early)
 
@@ -83,9 +83,6 @@ class Histogram:
         written = io.BytesIO()
         self._counts.output_percentile_distribution(written, self._per_ms)
         return written.getvalue().decode()
-
-    def _ms(self, units: Any) -> float:
-        return float(units) / self._per_ms
 
 
 def merged(parts: Iterable[tuple[Name, bytes, int]]) -> Mapping[Name, Histogram]:

@@ -12,7 +12,7 @@ from conformance.problems import EnvironmentProblem, Undecidable
 from reports.watch.metrics import metrics_place, metrics_text
 from reports.watch.options import WatchConfig
 from reports.watch.screen import JsonLines, LiveTable, PlainLines, Screen
-from reports.watch.session import WatchMoment, WatchSession, paced
+from reports.watch.session import WatchSession, paced
 from reports.watch.target import watch_target
 
 
@@ -39,7 +39,7 @@ def watch_store(config: WatchConfig, text: str) -> int:
             if config.prometheus:
                 place.publish(metrics_text(session, moment))
             screen.show(moment)
-            return not _ends_gate(config, moment)
+            return not any(finding.kind in config.fail_on for finding in moment.findings)
 
         paced(
             step,
@@ -53,10 +53,6 @@ def _screen(config: WatchConfig, console: Console) -> Screen:
     if config.json:
         return JsonLines(console)
     return LiveTable(console) if console.is_terminal else PlainLines(console)
-
-
-def _ends_gate(config: WatchConfig, moment: WatchMoment) -> bool:
-    return any(finding.kind in config.fail_on for finding in moment.findings)
 
 
 def _exit_code(config: WatchConfig, session: WatchSession) -> int:

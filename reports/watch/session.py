@@ -106,7 +106,8 @@ class WatchSession:
         history.append(look)
         while history[0].at_ms < look.at_ms - self._kept_ms:
             history.popleft()
-        for name, number in _counted(look).items():
+        events = look.events
+        for name, number in (("claims", events.active), ("stalls", events.stalled), ("added", events.added)):
             self.totals[queue, name] += number
         stalls = sum(seen.events.stalled for seen in history if look.at_ms - seen.at_ms < 60_000)
         return WatchedQueue(
@@ -125,10 +126,6 @@ class WatchSession:
         self._current = now
         at_ms = max((state.look.at_ms for state in states.values()), default=int(time.time() * 1000))
         return WatchMoment(at_ms=at_ms, queues=states, started=started, ended=ended)
-
-
-def _counted(look: QueueLook) -> dict[str, int]:
-    return {"claims": look.events.active, "stalls": look.events.stalled, "added": look.events.added}
 
 
 def paced(step: Callable[[], bool], *, every_s: float, until_s: float | None) -> None:
