@@ -92,7 +92,7 @@ class _Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     entries: tuple[dict[str, str | bool], ...]
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _ListFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file as it is written."""
 
     known: tuple[KnownFailure, ...] = ()
@@ -179,7 +179,7 @@ def _reasons(found: KnownFile) -> list[tuple[str, str]]:
 
 def parse_known(text: str) -> KnownFile:
     """Parse the text of a file. Raises TOMLDecodeError, ValidationError."""
-    file = msgspec.convert(tomllib.loads(text), _File)
+    file = msgspec.convert(tomllib.loads(text), _ListFile)
     named = [{**entry, "reason": cause.reason} for cause in file.cause for entry in cause.entries]
     return KnownFile((*file.known, *msgspec.convert(named, list[KnownFailure])), file.unsteady)
 
