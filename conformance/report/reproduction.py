@@ -1,7 +1,7 @@
 """Reproduction of a finding without the kit: a script in the client's language, or its calls and redis-cli commands.
 
-The client's `reproduction.toml` (`conformance.gate.client_language`) has a template for each operation. What it cannot
-show is shown by a program that sends the calls to the client's driver; scenarios with a second client get words.
+The client's `reproduction.toml` (`conformance.gate.client_language`) has a template for each operation. For the rest,
+a program sends the calls to the client's driver; scenarios with a second client get words.
 """
 
 from __future__ import annotations

@@ -8,6 +8,6 @@ features of `versions mixed` also have steps that depend on what clients do: `Dr
   `worker.claim()`), gives each handle to one of two versions, and writes the same lines.
 - The model carries out calls (`Model.apply`) and other steps (`Model.endure`); its tests give steps to both sides.
 
-A line of `fuzz` can be copied into a feature, and a word into a scenario. Two things stand for what only a run knows:
+A line of `fuzz` can be copied into a feature, and a word into a scenario. Two names are replaced by values of the run:
 `<prefix>` for the prefix and, in features, `@worker` for the id of the job that a worker holds.
 """
