@@ -367,7 +367,13 @@ class Judge:
 
     def attributed(self, finding: Finding) -> Finding:
         """Return the finding with the requirement that it counts against."""
-        return msgspec.structs.replace(finding, requirement=self.attribution.of_finding(finding))
+        located = finding
+        if finding.source == "invariant":
+            # Invariants are checked under the client's names, but the recorded calls have the scenario's.
+            names = self.client.names
+            key = names.to_scenario(f"{names.client_prefix}:{finding.key}").removeprefix(f"{names.prefix}:")
+            located = msgspec.structs.replace(finding, key=key)
+        return msgspec.structs.replace(finding, requirement=self.attribution.of_finding(located))
 
 
 def _is_missing(mismatch: Mismatch) -> bool:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
+import msgspec
 import pytest
 
 from conformance.driver.errors import OperationUnanswered, OperationUnsupported
 from conformance.environment.clients import Launch
 from conformance.gate.bench import Bench
+from conformance.gate.judge import Judge
+from conformance.ledger.loader import load_ledger
 from conformance.participants.job_ids import JobIds
 from conformance.participants.key_translation import read_named
 from conformance.participants.marks import Scenario
@@ -19,6 +23,7 @@ from conformance.participants.names import Names
 from conformance.participants.roles import Assignment, assignments
 from conformance.servers import RedisInstance
 
+from .gate_builders import finding
 from .limited_in_process import LimitedDriver
 from .naming_scenarios import (
     ADDS,
@@ -84,6 +89,22 @@ def test_both_work_in_one_queue(bench_with: BenchWith, limits: tuple[str, ...], 
 def test_the_row_about_it_says_it_once(bench_with: BenchWith, limits: tuple[str, ...], said: list[str]) -> None:
     evidence = tried(ADDS, bench_with(*limits))
     assert [finding.where for finding in evidence.findings] == said
+
+
+@pytest.mark.parametrize("limits", EVERYWHERE, ids=" ".join)
+def test_an_invariant_of_a_job_counts_against_the_call_that_names_it(
+    bench_with: BenchWith, limits: tuple[str, ...]
+) -> None:
+    bench = bench_with(*limits)
+    client = bench.participant("client", bench.names("client"), bench.clock(frozen=False))
+    queue = client.queue()
+    queue.add("work")
+    queue.pause()
+    names = client.names
+    key = f"{names.client_queue('q')}:{names.ids('q').to_client('1')}"
+    broken = msgspec.structs.replace(finding("add.plain.waits", where="invariant.some"), source="invariant", key=key)
+    judge = Judge(replace(ADDS, requirements=()), load_ledger(), client)
+    assert judge.attributed(broken).requirement == "add.plain.waits"
 
 
 def test_keys_of_others_under_the_fixed_prefix_stay(bench_with: BenchWith, server: RedisInstance) -> None:
