@@ -38,6 +38,9 @@ KEPT_ALONG = frozenset(
 SCHEDULES = ("scheduler", "invariant.schedulers")
 """Starts of locators of schedules."""
 
+PAUSES = frozenset({"queue.pause", "queue.resume"})
+PARKED_OR_NOT = {'["paused"]', '["wait"]'}
+
 KEY_NAMES = frozenset({"identity.prefix", "traffic.one-slot.*"})
 """Locators of rows about the names of keys."""
 
@@ -68,6 +71,8 @@ class Attribution:
         # First, because the acceptance explains the state completely: no row promises what an invalid call leaves.
         if finding.source == "invariant" and self._was_left_by_an_acceptance(finding.key):
             return self.of_call(self.not_refused)
+        if self._was_left_by_a_pause(finding):
+            return self.operations.row_of("queue.pause")
         owner = self._owner(finding.where) or self._owner(finding.place) or self._owner_of_successor(finding)
         if owner is None and finding.kind == "extra-field":
             # A client that has nothing to do with the field must not write it, like any other.
@@ -128,6 +133,23 @@ class Attribution:
     def _was_left_by_an_acceptance(self, key: str) -> bool:
         return self.not_refused is not None and next(_changes_at(key, self.calls), None) is self.not_refused
 
+    def _was_left_by_a_pause(self, finding: Finding) -> bool:
+        """Whether a pause or resume was the last call that should have moved the jobs."""
+        of_queue = finding.where == "invariant.paused-list"
+        if not of_queue and (
+            finding.where != "membership.state" or {finding.expected, finding.actual} != PARKED_OR_NOT
+        ):
+            return False
+        calls = (call for call in reversed(self.calls) if not reads(call.op) and call.op not in _LEAVE_JOBS_ALONE)
+        last = next((call for call in calls if of_queue or call.op in PAUSES or _names(call, finding.key)), None)
+        if last is None or last.op not in PAUSES or _running(self.calls):
+            return False
+        # Any other job may have started to wait after the pause, by a call that does not name it.
+        before = next((call for call in calls if _names(call, finding.key)), None)
+        return of_queue or (
+            before is not None and before.op == "queue.add" and "delay" not in before.args.get("opts", {})
+        )
+
     def _owner(self, where: str, among: Sequence[str] | None = None) -> Requirement | None:
         owner = self.ledger.owner_of(where, among=among) if where else None
         return owner if owner and self._answers_for(owner.id) else None
@@ -170,9 +192,13 @@ def _changes_at(key: str, calls: Sequence[RecordedCall]) -> Iterator[RecordedCal
     """Yield the calls that may have changed a key, most likely first; a call that names the job comes twice."""
     # The last call first, because it overwrites what earlier calls wrote.
     writing = [call for call in reversed(calls) if not reads(call.op) and call.op not in _LEAVE_JOBS_ALONE]
-    # Ids may contain colons, so the end of the key is compared.
-    yield from (call for call in writing if any(key.endswith(f":{job}") for job in jobs_named(call)))
+    yield from (call for call in writing if _names(call, key))
     yield from writing
+
+
+def _names(call: RecordedCall, key: str) -> bool:
+    # Ids may contain colons, so the end of the key is compared.
+    return any(key.endswith(f":{job}") for job in jobs_named(call))
 
 
 def culprits_now(calls: Sequence[RecordedCall]) -> tuple[str, ...]:

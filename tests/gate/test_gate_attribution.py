@@ -66,6 +66,31 @@ def found(
     )
 
 
+@pytest.mark.parametrize(
+    ("calls", "row"),
+    [
+        ((ADD, PAUSE), "pause.moves-wait"),
+        ((ADD, PAUSE, ADD_TWO), "pause.moves-wait"),
+        ((PAUSE, ADD), "paused.everything-parks"),
+        ((ADD, PAUSE, PROMOTE), "paused.everything-parks"),
+        ((ADD, CLAIM, PAUSE), "paused.everything-parks"),
+        ((BY_ITSELF, ADD, PAUSE), "paused.everything-parks"),
+    ],
+    ids=["before", "another-after", "after", "moved-after", "active", "with-a-loop"],
+)
+def test_a_job_that_a_pause_leaves_in_wait_counts_against_the_pause(calls: tuple[RecordedCall, ...], row: str) -> None:
+    left = msgspec.structs.replace(found("membership.state"), expected='["paused"]', actual='["wait"]')
+    assert blame("paused.everything-parks", calls=calls).of_finding(left) == row
+
+
+@pytest.mark.parametrize(
+    ("calls", "row"), [((ADD, PAUSE), "pause.moves-wait"), ((ADD, PAUSE, ADD_TWO), "paused.everything-parks")]
+)
+def test_jobs_that_wait_right_after_a_pause_count_against_it(calls: tuple[RecordedCall, ...], row: str) -> None:
+    left = found("invariant.paused-list", "q:wait", source="invariant")
+    assert blame("paused.everything-parks", calls=calls).of_finding(left) == row
+
+
 # By the place.
 
 
