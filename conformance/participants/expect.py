@@ -52,6 +52,16 @@ class Mismatch(AssertionError):
         return self.timing is not None or self.expected.startswith("within ")
 
 
+@contextmanager
+def behind(requirement: str) -> Iterator[None]:
+    """Count a failure in this block against a requirement that the scenario needs, but is not about."""
+    try:
+        yield
+    except Mismatch as failed:
+        failed.where = failed.where or f"{ROW}{requirement}"
+        raise
+
+
 def value_text(value: Any) -> str:
     """A short text of a value: JSON if possible, else its `repr`. A text is quoted if another value reads alike."""
     if isinstance(value, str) and not _reads_like_json(value):

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.driver.errors import OperationFailed, OperationUnsupported
 from conformance.driver.ops.worker import IsWorkerPaused, IsWorkerRunning, Outcome, PauseWorker, ResumeWorker
-from conformance.participants.expect import Mismatch, between, equal, holds
+from conformance.participants.expect import Mismatch, behind, between, equal, holds
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
@@ -125,7 +125,8 @@ def test_a_blocking_read_ends_by_itself(client: Participant) -> None:
     worker = client.worker("noop")
     # 80 due times 4 ms apart: when a job has ended, some of the next ones are due within a ms.
     queue.add_bulk(*(("soon", {}, {"delay": 1000 + 4 * number}) for number in range(80)))
-    wait_for_finished(client, 80)
+    with behind("liveness.delayed"):
+        wait_for_finished(client, 80)
     worker.close()
     with suppress(OperationFailed):
         client.worker("noop", drainDelay=0)
@@ -392,8 +393,9 @@ def test_a_worker_asks_for_jobs_only_when_one_may_be_there(
     # After the first job the worker sleeps.
     worker.wait_local("completed", queue.add("warm up"))
     before = len(client.tap.calls("moveToActive"))
-    for _ in range(jobs):
-        worker.wait_local("completed", queue.add("later", {}, delay=delay_ms), within_ms=delay_ms + 4000)
+    with behind("liveness.delayed"):
+        for _ in range(jobs):
+            worker.wait_local("completed", queue.add("later", {}, delay=delay_ms), within_ms=delay_ms + 4000)
     asked = len(client.tap.calls("moveToActive")) - before
     holds(asked <= most, f"the worker asks not more than {most} times", seen=asked)
     worker.close()

@@ -21,6 +21,7 @@ from conformance.gate.attribution import (
 )
 from conformance.ledger.loader import load_ledger
 from conformance.ledger.operations import WORKER_RUN, load_operations
+from conformance.participants.expect import Mismatch, behind, equal
 from conformance.participants.transcript import RecordedCall, Transcript
 from tests.observe.snapshot_builders import job, snapshot
 
@@ -244,6 +245,16 @@ def test_a_located_statement_counts_against_the_owner_that_the_scenario_names() 
     assert blame(*delays, calls=(ADD, CLAIM, failed)).of_mismatch("job.delay") == "job.hash.delay"
     assert blame(delays[0], calls=(ADD, CLAIM, failed)).of_mismatch("job.delay") == "retry.backoff.fixed"
     assert blame(delays[0], calls=(ADD,)).of_mismatch("job.delay") == "job.hash.delay"
+
+
+def test_a_named_requirement_that_a_scenario_needs_takes_the_failure() -> None:
+    asleep = blame("liveness.sleeps", calls=(BY_ITSELF, ADD))
+    with pytest.raises(Mismatch) as needed, behind("liveness.delayed"):
+        equal(["delayed"], ["completed"], "it ran")
+    assert asleep.of_mismatch(needed.value.where) == "liveness.delayed"
+    with pytest.raises(Mismatch) as located, behind("liveness.delayed"):
+        equal(1, 2, "it was started", where="job.ats")
+    assert located.value.where == "job.ats"
 
 
 LOG = RecordedCall("job.log", "ok", {}, {"job": "1", "row": "a row"})
