@@ -1,4 +1,4 @@
-"""Toolchains of the examples: a missing one skips the test, or fails it if the toolchain is required."""
+"""Toolchain of the example: a missing one skips the test, or fails it if the toolchain is required."""
 
 from __future__ import annotations
 

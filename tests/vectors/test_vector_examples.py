@@ -1,4 +1,4 @@
-"""The examples in Go and Rust read the vectors without this kit, pass with them, and fail with a damaged one."""
+"""The example in Rust reads the vectors without this kit, passes with them, and fails with a damaged one."""
 
 from __future__ import annotations
 
@@ -28,19 +28,16 @@ DAMAGES = {
 """File, its text, the replacement, and the text that the failure contains."""
 
 
-@pytest.fixture(params=["go", "rust"])
-def checked(request: pytest.FixtureRequest, program: Program, tmp_path: Path) -> Checked:
-    """Run the tests of an example against a folder of vectors."""
-    language = request.param
-    cargo = ["cargo", "test", "--locked", "--quiet", "--no-fail-fast"]
-    command = {"go": ["go", "test", "./..."], "rust": cargo}[language]
-    command = [program(command[0], language), *command[1:]]
+@pytest.fixture
+def checked(program: Program, tmp_path: Path) -> Checked:
+    """Run the tests of the example against a folder of vectors."""
+    command = [program("cargo", "rust"), "test", "--locked", "--quiet", "--no-fail-fast"]
     # Once for all tests of a run: what cargo compiles does not depend on the vectors.
     target = {"CARGO_TARGET_DIR": str(tmp_path.parent / "target")}
 
     def run(vectors: Path) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **target, "BULLMQ_VECTORS": str(vectors)}
-        folder = FOLDER / "examples" / language
+        folder = FOLDER / "examples" / "rust"
         return subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, timeout=BUILD_S, check=False
         )
@@ -48,9 +45,8 @@ def checked(request: pytest.FixtureRequest, program: Program, tmp_path: Path) ->
     return run
 
 
-@pytest.mark.xdist_group("vector-examples")
 @pytest.mark.slow
-def test_an_example_passes_with_the_vectors_and_fails_with_damaged_ones(checked: Checked, tmp_path: Path) -> None:
+def test_the_example_passes_with_the_vectors_and_fails_with_damaged_ones(checked: Checked, tmp_path: Path) -> None:
     whole = checked(_unpacked(tmp_path / "whole"))
     assert whole.returncode == 0, whole.stdout + whole.stderr
     for what, (name, right, wrong, named) in DAMAGES.items():

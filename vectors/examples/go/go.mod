@@ -1,3 +1,0 @@
-module example.com/bullmq-vectors
-
-go 1.19
