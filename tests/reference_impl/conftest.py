@@ -1,32 +1,22 @@
-"""A private Redis, the official scripts, and the same steps through the oracle and through the reference client."""
+"""A private Redis, the official scripts, and the drivers of the oracle and of the reference client."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 import pytest
 
 from conformance.driver.connection import DriverConnection
-from conformance.driver.errors import OperationFailed
-from conformance.driver.ops import REGISTRY
-from conformance.driver.ops.lifecycle import RedisAddress
 from conformance.driver.transports import ChildProcess
 from conformance.reference_impl.scripts.runner import ScriptTexts, official_scripts
 from conformance.servers import RedisInstance, open_server
 from conformance.upstream.node import find_node
 from conformance.upstream.package import driver_command, ensure_package
 from tests.reference_impl.queue_under_test import OUTCOME_EVENTS, Steps, Until, WithQueue, run_with_queue
-
-NOW = 1_700_000_000_000
-"""The fixed time of both clients' clocks."""
 
 
 @pytest.fixture(scope="session")
@@ -81,53 +71,13 @@ def reference_driver() -> Iterator[DriverConnection]:
     driver.close()
 
 
-@dataclass
-class ComparedClient:
-    """One client in a comparison. `answers` are what its operations answered, `prefix` replaced."""
-
-    driver: DriverConnection
-    server: RedisInstance
-    prefix: str
-    now: int = NOW
-    answers: list[Any] = field(default_factory=list)
-
-    def open(self, handle: str, role: str, queue: str = "q", **more: Any) -> None:
-        redis = msgspec.to_builtins(RedisAddress(mode=self.server.mode, nodes=list(self.server.nodes)))
-        self.do("open", handle, role=role, queue=queue, prefix=self.prefix, redis=redis, **more)
-
-    def do(self, op: str, handle: str = "q", **args: Any) -> Any:
-        """Carry out an operation; a refusal is an answer too."""
-        request = msgspec.convert(args, REGISTRY[op])
-        try:
-            answer = msgspec.to_builtins(self.driver.call(request, handle=handle, now_ms=self.now))
-        except OperationFailed as failed:
-            answer = {"refused": failed.error.code, "text": failed.error.message}
-        self.answers.append([op, self._without_prefix(answer)])
-        return answer
-
-    def wait(self, handle: str, *names: str) -> dict[str, Any]:
-        """Wait for the next event of one of these names."""
-        return self.driver.wait_event(handle, names=set(names), deadline_ms=5000).args
-
-    def wait_until_idle(self, queue: str = "q") -> None:
-        """Wait until the worker has taken the last wake-up token: then it has nothing left to do."""
-        client = self.server.connect()
-        deadline = time.monotonic() + 5
-        while client.exists(f"{self.prefix}:{queue}:marker") or client.exists(f"{self.prefix}:{queue}:active"):
-            assert time.monotonic() < deadline, f"still busy: {self.state()}"
-            time.sleep(0.005)
-
-    def state(self) -> dict[str, Any]:
-        """Everything under the prefix, exactly as it is; tokens of generated uuids and stack traces aside."""
-        client = self.server.connect()
-        keys = sorted(client.scan_iter(match=f"{self.prefix}*", count=1000))
-        return {self._name(key): self._without_prefix(_value(client, key)) for key in keys}
-
-    def _name(self, key: bytes) -> str:
-        return key.decode().replace(self.prefix, "P")
-
-    def _without_prefix(self, value: Any) -> Any:
-        return json.loads(json.dumps(value).replace(self.prefix, "P"))
+def state_of(server: RedisInstance, prefix: str) -> dict[str, Any]:
+    """Everything under a prefix, exactly as it is; the prefix itself and stack traces aside."""
+    client = server.connect()
+    keys = sorted(client.scan_iter(match=f"{prefix}*", count=1000))
+    values = {key.decode(): _value(client, key) for key in keys}
+    state: dict[str, Any] = json.loads(json.dumps(values).replace(prefix, "P"))
+    return state
 
 
 def _value(client: Any, key: bytes) -> Any:
@@ -153,34 +103,6 @@ def _field(name: bytes, value: bytes) -> str:
     return _text(value)
 
 
-ComparedSteps = Callable[[ComparedClient], None]
-Compare = Callable[[ComparedSteps], ComparedClient]
-
-
-@pytest.fixture
-def compare(
-    server: RedisInstance, oracle_driver: DriverConnection, reference_driver: DriverConnection
-) -> Iterator[Compare]:
-    """Take the same steps with both clients; their answers and what they left in Redis must be the same."""
-    opened: list[ComparedClient] = []
-
-    def run(steps: ComparedSteps) -> ComparedClient:
-        oracle = ComparedClient(oracle_driver, server, server.fresh_prefix())
-        reference = ComparedClient(reference_driver, server, server.fresh_prefix())
-        opened.extend([oracle, reference])
-        for client in (oracle, reference):
-            steps(client)
-        for expected, actual in itertools.zip_longest(oracle.answers, reference.answers):
-            assert actual == expected
-        assert reference.state() == oracle.state()
-        return reference
-
-    yield run
-    for client in opened:
-        client.driver.call(REGISTRY["reset"]())
-        server.remove_prefix(client.prefix)
-
-
 async def until(condition: Callable[[], bool], seen: Callable[[], Any], *, within_s: float = 5) -> None:
     """Wait for a condition; on expiry the failure shows what was seen instead."""
     deadline = asyncio.get_running_loop().time() + within_s
@@ -192,20 +114,6 @@ async def until(condition: Callable[[], bool], seen: Callable[[], Any], *, withi
 @pytest.fixture
 def wait_until() -> Callable[..., Any]:
     return until
-
-
-@pytest.fixture
-def observer(server: RedisInstance, oracle_driver: DriverConnection) -> Iterator[Callable[[], ComparedClient]]:
-    """Make clients on prefixes of their own, only to see what they leave there."""
-    clients: list[ComparedClient] = []
-
-    def make() -> ComparedClient:
-        clients.append(ComparedClient(oracle_driver, server, server.fresh_prefix()))
-        return clients[-1]
-
-    yield make
-    for client in clients:
-        server.remove_prefix(client.prefix)
 
 
 @pytest.fixture

@@ -15,35 +15,9 @@ from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.servers import RedisInstance
-from tests.reference_impl.conftest import Compare, ComparedClient
 from tests.reference_impl.queue_under_test import QueueUnderTest, WithQueue
 
 # --- back-off ----------------------------------------------------------------------------------------------------
-
-BACKOFFS: dict[str, dict[str, Any]] = {
-    "fixed-without-delay": {"type": "fixed"},
-    "exponential-without-delay": {"type": "exponential"},
-    "fixed-null": {"type": "fixed", "delay": None},
-    "exponential-null": {"type": "exponential", "delay": None},
-    "exponential-no-number": {"type": "exponential", "delay": "soon"},
-    "exponential-text": {"type": "exponential", "delay": "60000"},
-    "fixed-text": {"type": "fixed", "delay": "60000"},
-    "fixed-jitter-without-delay": {"type": "fixed", "jitter": 0.5},
-}
-
-
-@pytest.mark.parametrize("name", BACKOFFS)
-def test_a_back_off_without_a_number_leaves_the_job_where_node_does(name: str, compare: Compare) -> None:
-    def steps(client: ComparedClient) -> None:
-        client.open("q", "queue")
-        client.open("w", "worker", processor="manual")
-        client.do("queue.add", name="a", opts={"attempts": 2, "backoff": BACKOFFS[name]})
-        client.do("worker.getNextJob", "w", token="t")
-        client.do("worker.moveToFailed", "w", job="1", message="boom", token="t")
-        client.do("queue.getJobState", job="1")
-
-    compared = compare(steps)
-    assert compared.answers[-1][1] in ({"state": "waiting"}, {"state": "delayed"})
 
 
 def test_a_strategy_without_an_answer_means_at_once(with_queue: WithQueue) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +18,11 @@ from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.recurrence import SchedulerRecord
 from conformance.upstream.node import find_node
 from conformance.upstream.package import ensure_package
+from tests.reference_impl.conftest import state_of
 
 if TYPE_CHECKING:
     from conformance.reference_impl.scripts.runner import ScriptTexts
     from conformance.servers import RedisInstance
-    from tests.reference_impl.conftest import ComparedClient
 
 ORACLE = Path(__file__).parent / "repeat_oracle.mjs"
 NOW = 1_700_000_000_000
@@ -98,13 +97,13 @@ def test_repeat_keys(
     server: RedisInstance,
     connection: dict[str, Any],
     scripts: ScriptTexts,
-    observer: Callable[[], ComparedClient],
+    prefix: str,
 ) -> None:
-    theirs, ours = observer(), observer()
-    expected = results_of_node(server, theirs.prefix, STORIES[name])
-    options = {"connection": connection, "prefix": ours.prefix}
+    theirs, ours = f"{prefix}:node", f"{prefix}:own"
+    expected = results_of_node(server, theirs, STORIES[name])
+    options = {"connection": connection, "prefix": ours}
     assert asyncio.run(results_of_reference(options, scripts, STORIES[name])) == expected
-    assert ours.state() == theirs.state()
+    assert state_of(server, ours) == state_of(server, theirs)
 
 
 def test_options_that_allow_no_iteration_are_refused(

@@ -1,4 +1,4 @@
-"""The worker when attempts fail, locks are lost, jobs stall, connections are killed and scripts forgotten."""
+"""The worker when attempts fail, locks are lost, connections are killed and scripts forgotten."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from conformance.reference_impl.errors import BullMQError, ScriptError, UnrecoverableError
+from conformance.reference_impl.errors import BullMQError, ScriptError
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.queue_events import QueueEvents
@@ -40,19 +40,6 @@ def test_failed_attempts_back_off_and_then_end(with_queue: WithQueue) -> None:
     with_queue(steps)
 
 
-def test_unrecoverable_error_ends_the_attempts(with_queue: WithQueue) -> None:
-    async def steps(tested: QueueUnderTest) -> None:
-        def process(_job: Job, _token: str) -> None:
-            raise UnrecoverableError("never")
-
-        await tested.queue.add("a", 1, {"attempts": 5})
-        tested.worker(process)
-        await tested.hear("failed", "1")
-        assert await (await tested.job("1")).getState() == "failed"
-
-    with_queue(steps)
-
-
 def test_unknown_backoff_leaves_the_job_active(with_queue: WithQueue) -> None:
     async def steps(tested: QueueUnderTest) -> None:
         def process(_job: Job, _token: str) -> None:
@@ -62,27 +49,6 @@ def test_unknown_backoff_leaves_the_job_active(with_queue: WithQueue) -> None:
         tested.worker(process)
         await tested.until(lambda: any("Unknown backoff" in text for _, text in tested.heard), lambda: tested.heard)
         assert await tested.queue.getJobState("1") == "active"
-
-    with_queue(steps)
-
-
-def test_locks_of_running_jobs_are_renewed(with_queue: WithQueue) -> None:
-    async def steps(tested: QueueUnderTest) -> None:
-        gate = asyncio.Event()
-
-        async def process(_job: Job, _token: str) -> None:
-            await gate.wait()
-
-        await tested.queue.add("a", 1)
-        tested.worker(process, lockDuration=200)
-        lock = tested.queue.keys.of_job("1", "lock")
-        renewals, last = 0, 0
-        while renewals < 2:
-            left = await tested.queue.connection.command("PTTL", lock)
-            renewals += left > last > 0
-            last = left
-        gate.set()
-        await tested.hear("completed", "1")
 
     with_queue(steps)
 
@@ -97,32 +63,6 @@ def test_lost_lock_is_an_error_and_not_a_completion(with_queue: WithQueue) -> No
         await tested.hear("error", "Missing lock for job 1. moveToFinished", times=2)
         assert ("completed", "1") not in tested.heard
         assert await tested.queue.getJobState("1") == "active"
-
-    with_queue(steps)
-
-
-def test_stalled_job_is_recovered_and_in_the_end_failed(with_queue: WithQueue) -> None:
-    async def steps(tested: QueueUnderTest) -> None:
-        dead = tested.worker(None, lockDuration=1)
-        await tested.queue.add("a", 1)
-        assert await dead.getNextJob("token", {"block": False})
-        tested.worker(lambda _job, _token: None, stalledInterval=20, maxStalledCount=0)
-        await tested.hear("stalled", "1")
-        await tested.hear("failed", "1")
-        assert (await tested.job("1")).failedReason == "job stalled more than allowable limit"
-
-    with_queue(steps)
-
-
-def test_too_many_starts_fail_the_job_unseen(with_queue: WithQueue) -> None:
-    async def steps(tested: QueueUnderTest) -> None:
-        seen: list[str] = []
-        await tested.queue.add("a", 1, {"jobId": "x"})
-        await tested.queue.connection.command("HSET", tested.queue.toKey("x"), "ats", 2)
-        tested.worker(lambda job, _token: seen.append(job.known_id), maxStartedAttempts=2)
-        await tested.hear("failed", "x")
-        assert seen == []
-        assert (await tested.job("x")).failedReason == "job started more than allowable limit"
 
     with_queue(steps)
 

@@ -12,7 +12,20 @@ from conformance.driver.ops.library import LIBRARY_OPERATIONS
 from conformance.protocol.scripts import DRIVER_CODES
 from tests.reference_impl.corpus.all_cases import AREAS, CASES, operations
 from tests.reference_impl.corpus.client_runs import CaseRunner
-from tests.reference_impl.corpus.steps import CorpusCase, DriverCall
+from tests.reference_impl.corpus.steps import (
+    CorpusCase,
+    DriverCall,
+    Step,
+    add,
+    add_bulk,
+    case,
+    do,
+    fail,
+    one,
+    queue,
+    take,
+    worker,
+)
 
 BY_THE_RUNNER = {"reset"}
 """Operations that need no case, because they run after each one."""
@@ -64,6 +77,39 @@ SHOWN_BY = {
 def test_reference_is_indistinguishable(name: str, differences: Callable[[CorpusCase], list[str]]) -> None:
     found = differences(CASES[name])
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "backoff",
+    [
+        {"type": "fixed"},
+        {"type": "exponential"},
+        {"type": "fixed", "delay": None},
+        {"type": "exponential", "delay": None},
+        {"type": "exponential", "delay": "soon"},
+        {"type": "exponential", "delay": "60000"},
+        {"type": "fixed", "delay": "60000"},
+        {"type": "fixed", "jitter": 0.5},
+    ],
+    ids=str,
+)
+def test_a_back_off_without_a_number(backoff: dict[str, Any], differences: Callable[[CorpusCase], list[str]]) -> None:
+    assert not differences(case("backoff", queue(), worker(), add(attempts=2, backoff=backoff), take(), fail("1")))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (add(repeat={"every": 5000, "pattern": "* * * * *"}),),
+        (add(repeat={"every": 5000, "endDate": 1}),),
+        (add(repeat={"pattern": "x"}),),
+        (add_bulk(one(repeat={"every": 5000}, delay=1)),),
+        (do("queue.getJobScheduler", id="missing:id:1700000000001:UTC:0 0 * * *"),),
+    ],
+    ids=["both", "end-passed", "no-pattern", "delay", "key-of-old-versions"],
+)
+def test_an_older_option_repeat(steps: tuple[Step, ...], differences: Callable[[CorpusCase], list[str]]) -> None:
+    assert not differences(case("repeat", queue(), *steps))
 
 
 def test_the_corpus_has_every_operation(oracle_driver: DriverConnection, reference_driver: DriverConnection) -> None:
