@@ -172,7 +172,8 @@ class ScriptNames:
             return
         sent = sent_text(command, args)
         if sent is not None:
-            digest = hashlib.sha1(sent, usedforsecurity=False).hexdigest()
+            if digest is None:
+                digest = hashlib.sha1(sent, usedforsecurity=False).hexdigest()
             # The text decides more exactly than the keys of a call, so it replaces a guess made from keys.
             if digest not in self._names or digest in self._by_keys:
                 self._by_keys.discard(digest)

@@ -23,38 +23,28 @@ from conformance.observe.tap.rules import DueRule, RuleBook, TapRule
 from conformance.observe.tap.socket_writer import SilentDirection, SocketWriter
 
 UNIX = "unix:"
-FREE_CALLS = 500
-"""Calls of a client in one second that are not delayed."""
-PAUSE_S = 0.005
-"""The time that each further call of the second is kept waiting."""
+FLOOD = 10_000
+"""A client may send this many commands at once, more than any scenario needs."""
+MOST_PER_S = 3000
+"""In a second, from then on: a flood would take the time of the kit, of Redis and of all others."""
+CALL = 8
+"""A command that waits for its reply counts as this many of a pipeline: each costs the kit and Redis a turn."""
 
 
-class CallRate:
-    """The calls of a client in the current second.
-
-    A client that asks Redis without a pause would use up the processor that all others need; if its calls are delayed,
-    it notices no more than a slow network. A pipeline is not delayed: only calls that wait for their reply count.
-    """
+class Throttle:
+    """What a client may still send before its connections are slowed down. `floods`: those that send pipelines."""
 
     def __init__(self) -> None:
-        self._second, self._calls = 0, 0
+        self._allowed, self._counted_s = float(FLOOD), time.monotonic()
+        self.floods: set[int] = set()
 
-    def count(self, at_s: float) -> None:
-        """Count a call at this time (s, monotonic)."""
-        second = int(at_s)
-        self._calls = self._calls + 1 if second == self._second else 1
-        self._second = second
-
-    @property
-    def is_flood(self) -> bool:
-        """Whether the next call is delayed."""
-        return self._calls > FREE_CALLS
-
-
-FLOOD = 10_000
-"""A connection may send this many commands at once, more than any scenario needs."""
-MOST_PER_S = 1000
-"""In a second, of all connections that go on: a flood would take the time of the kit, of Redis and of all others."""
+    def pause_s(self, weight: int, at_s: float) -> float:
+        """Return how long (s) a connection that has sent so much at this time (monotonic) is not read."""
+        allowed = min(FLOOD, self._allowed + max(0.0, at_s - self._counted_s) * MOST_PER_S) - weight
+        pause_s = max(0.0, min(weight, -allowed)) * max(1, len(self.floods)) / MOST_PER_S
+        # A pause is not credited again. A connection waits for its own commands only, not for the flood of another.
+        self._allowed, self._counted_s = max(0.0, allowed), max(self._counted_s, at_s + pause_s)
+        return pause_s
 
 
 class Conversation:
@@ -72,7 +62,6 @@ class Conversation:
         rules: RuleBook,
         recording: Recording,
         addresses: ClusterAddresses,
-        rate: CallRate,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.number = number
@@ -98,22 +87,21 @@ class Conversation:
         self._client_ended = False
         self._redis_ended = False
         self.is_cut = False
-        self.rate = rate
 
     def from_client(self, data: bytes) -> int:
-        """Split the client's bytes into commands, and pass them on according to the rules. Returns their number."""
+        """Split the client's bytes into commands, and pass them on according to the rules. Returns their weight."""
+        weight = 0
         if self.is_cut:
-            return 0
-        before = self._recording.mark()
+            return weight
         if self._commands.violation is None:
             for raw, args in self._commands.feed(data):
-                self._arrived(raw, args)
+                weight += 1 if self._arrived(raw, args) else CALL
             data = self._after_violation(self._commands) if self._commands.violation is not None else b""
         if data:
             # Invalid bytes go to Redis, so that the client gets the error of Redis itself.
             self._waiting.append(TappedCommand(data, (), self.number, self.node))
         self._advance()
-        return self._recording.mark() - before
+        return weight
 
     def from_redis(self, data: bytes) -> None:
         """Split the bytes of Redis into replies, and pass them on according to the rules."""
@@ -187,18 +175,18 @@ class Conversation:
         if direction != "to-redis":
             yield self.to_client
 
-    def _arrived(self, raw: bytes, args: tuple[bytes, ...]) -> None:
+    def _arrived(self, raw: bytes, args: tuple[bytes, ...]) -> int:
+        """Keep a command until it may go. Returns the number of commands that it follows in a pipeline."""
         command = TappedCommand(raw, args, self.number, self.node)
         # Waiting commands count too: the client has sent them without waiting, which is what a pipeline is.
         command.in_flight = len(self._pairing.awaited) + len(self._waiting)
-        if command.in_flight == 0:
-            self.rate.count(command.arrived_s)
         # On arrival, not when sent: the `where` of a rule may ask for the transaction of a command that still waits.
         self._transactions.arrived(command)
         self._recording.open(command)
         if command.name == "CLIENT" and len(args) > 2 and args[1].upper() == b"SETNAME":
             self.name = args[2].decode("utf-8", "replace")
         self._waiting.append(command)
+        return command.in_flight
 
     def _advance(self) -> None:
         """Send waiting commands up to the first one at which a rule is due."""
@@ -355,10 +343,9 @@ class ClientSide(asyncio.Protocol):
         *,
         refuse: bool,
         on_end: Callable[[Conversation], None],
-        floods: set[int] | None = None,
+        throttle: Throttle | None = None,
     ) -> None:
-        self._floods = floods
-        self._allowed, self._counted_s = float(FLOOD), time.monotonic()
+        self._throttle = throttle
         self._conversation = conversation
         self._tls = tls
         self._refuse = refuse
@@ -383,23 +370,15 @@ class ClientSide(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """The client has sent bytes."""
-        sent = self._conversation.from_client(data)
-        if self._floods is not None:
-            self._slow_down(sent, self._floods)
-
-    def _slow_down(self, sent: int, floods: set[int]) -> None:
-        """Read no more for a while if the connection has sent too many commands: TCP then slows the client down."""
-        now_s, most_per_s = time.monotonic(), MOST_PER_S / max(1, len(floods))
-        self._allowed = min(FLOOD, self._allowed + (now_s - self._counted_s) * most_per_s) - sent
-        self._counted_s = now_s
-        if self._allowed < 0:
+        weight = self._conversation.from_client(data)
+        pause_s = self._throttle.pause_s(weight, time.monotonic()) if self._throttle is not None else 0.0
+        # Read no more for a while: TCP then slows the client down.
+        if self._throttle is not None and pause_s:
             # A lost connection has no end to wait for.
-            floods |= set() if self._lost else {self._conversation.number}
+            if weight > CALL and not self._lost:
+                self._throttle.floods.add(self._conversation.number)
             self.set_reading(False)
-            asyncio.get_running_loop().call_later(-self._allowed / most_per_s, self.set_reading, True)
-        elif self._conversation.rate.is_flood:
-            self.set_reading(False)
-            asyncio.get_running_loop().call_later(PAUSE_S, self.set_reading, True)
+            asyncio.get_running_loop().call_later(pause_s, self.set_reading, True)
 
     def eof_received(self) -> bool:
         """The client has closed its sending half. It may still read."""
@@ -411,7 +390,8 @@ class ClientSide(asyncio.Protocol):
         """The connection to the client has ended."""
         del exc
         self._lost = True
-        (self._floods or set()).discard(self._conversation.number)
+        if self._throttle is not None:
+            self._throttle.floods.discard(self._conversation.number)
         self._conversation.to_client.drop()
         self._conversation.client_ended()
         self.end_if_both_lost()

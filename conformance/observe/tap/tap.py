@@ -20,7 +20,7 @@ from functools import partial
 from typing import Self, TypeVar
 
 from conformance.observe.tap.cluster import ClusterAddresses, NoClusterAddresses
-from conformance.observe.tap.conversation import CallRate, ClientSide, Conversation
+from conformance.observe.tap.conversation import ClientSide, Conversation, Throttle
 from conformance.observe.tap.interference import TapConditions, TapSilence
 from conformance.observe.tap.loop import LoopThread
 from conformance.observe.tap.recording import KEPT_ARGUMENT_BYTES, Recording
@@ -71,14 +71,13 @@ class Tap:
         # Only then: in a standalone Redis an address in a reply is user data, and must pass unchanged.
         self._cluster = cluster or len(nodes) > 1
         self._tls = tls
-        self._floods: set[int] | None = set() if slows_floods else None
+        self._throttle = Throttle() if slows_floods else None
         self._rules = RuleBook()
         self._addresses: ClusterAddresses = NoClusterAddresses()
         self._ports: list[int] = []
         self._servers: list[asyncio.Server] = []
         self._live: dict[int, Conversation] = {}
         self._connections = 0
-        self._rate = CallRate()
         self._conditions = TapConditions(self._live)
         self._loop: LoopThread | None = None
 
@@ -205,7 +204,7 @@ class Tap:
     @property
     def has_floods(self) -> bool:
         """Whether an open connection has sent so much that the tap has slowed it down."""
-        return bool(self._floods)
+        return self._throttle is not None and bool(self._throttle.floods)
 
     @property
     def opened(self) -> int:
@@ -231,7 +230,6 @@ class Tap:
             rules=self._rules,
             recording=self.recording,
             addresses=self._addresses,
-            rate=self._rate,
         )
         self._live[conversation.number] = conversation
         # Before the first byte: during an outage a new connection must not be faster than the condition.
@@ -241,7 +239,7 @@ class Tap:
             self._tls,
             refuse=self._conditions.refuses,
             on_end=self._gone,
-            floods=self._floods,
+            throttle=self._throttle,
         )
 
     def _gone(self, conversation: Conversation) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis as redis_py
 
-from conformance.observe.tap.conversation import FLOOD, FREE_CALLS, MOST_PER_S, PAUSE_S, CallRate
+from conformance.observe.tap.conversation import CALL, FLOOD, MOST_PER_S, Throttle
 from conformance.observe.tap.recording import CommandRecord, NotSeen
 from conformance.observe.tap.resp import encode_command
 from conformance.observe.tap.rules import BlackHole, Cut, Hold, Trigger
@@ -60,24 +60,22 @@ def test_a_real_client_works_in_both_protocols(tap: Tap, redis: Any, protocol: i
 
 
 def test_a_client_that_asks_without_a_pause_is_delayed(server: RedisInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conformance.observe.tap.conversation.FREE_CALLS", 0)
+    monkeypatch.setattr("conformance.observe.tap.conversation.FLOOD", 0)
     with Tap(server.nodes[0], slows_floods=True) as tap, Wire(tap.address) as wire:
         started = time.monotonic()
-        for _ in range(10):
+        for _ in range(101):
             wire.ask("PING")
         # The loop's timer may fire a little early; the first call is not delayed.
-        assert time.monotonic() - started >= 9 * PAUSE_S / 2
+        assert time.monotonic() - started >= 100 * CALL / MOST_PER_S / 2
+        assert not tap.has_floods, "it waits for each reply"
 
 
-def test_a_second_has_its_free_calls() -> None:
-    rate = CallRate()
-    floods = []
-    for number in range(FREE_CALLS + 1):
-        rate.count(7.0 + number / 1000)
-        floods.append(rate.is_flood)
-    assert floods == [*[False] * FREE_CALLS, True]
-    rate.count(8.0)
-    assert not rate.is_flood
+def test_a_throttle_has_no_debts() -> None:
+    throttle, now_s = Throttle(), time.monotonic() + 1
+    assert [throttle.pause_s(FLOOD, now_s), throttle.pause_s(CALL, now_s)] == [0, CALL / MOST_PER_S]
+    assert throttle.pause_s(2 * MOST_PER_S, now_s) == 2, "a pipeline waits for all of it"
+    assert throttle.pause_s(CALL, now_s) == CALL / MOST_PER_S, "and the next call only for itself"
+    assert throttle.pause_s(MOST_PER_S, now_s + 3) == 0, "a second after the pause"
 
 
 def test_big_values_in_both_directions(tap: Tap, wire: Wire, redis: Any) -> None:
