@@ -21,6 +21,9 @@ def unnamed_reads(source: str) -> Iterator[str]:
     for call in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)):
         name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
         fields = set(_fields_in(call)) & ({"ats", "atm", "stc"} if name == "eventually" else FIELDS)
+        # Some clients store a progress of 0 when they add the job.
+        if name == "eventually" and "progress" in _fields_in(call) and ast.unparse(call.args[1]) == "bool":
+            yield f"line {call.lineno}: any progress ends the wait"
         where = next((ast.unparse(word.value) for word in call.keywords if word.arg == "where"), "")
         if not fields or name not in ASSERTIONS | {"eventually"} or any(f"job.{field}" in where for field in fields):
             continue
@@ -48,6 +51,8 @@ def test_assertions_name_the_field_that_they_read(path: Path) -> None:
         ('equal(queue.redis.field("1", "ats"), "1", "it was started", where="job.ats")', 0),
         ('equal(queue.redis.field("1", "stc"), None, "it was not counted")', 0),
         ('client.eventually(lambda: queue.redis.field("1", "ats"), bool, "it runs")', 1),
+        ('client.eventually(lambda: queue.redis.field("1", "progress"), bool, "it runs")', 1),
+        ('client.eventually(lambda: queue.redis.field("1", "progress"), {"1"}.__contains__, "it runs")', 0),
         ('equal(queue.redis.field("meta", "paused"), "1", "the queue is paused")', 0),
     ],
 )
