@@ -31,7 +31,7 @@ CALL = 8
 """A command that waits for its reply counts as this many of a pipeline: each costs the kit and Redis a turn."""
 
 
-class Throttle:
+class FloodThrottle:
     """What a client may still send before its connections are slowed down. `floods`: those that send pipelines."""
 
     def __init__(self) -> None:
@@ -343,7 +343,7 @@ class ClientSide(asyncio.Protocol):
         *,
         refuse: bool,
         on_end: Callable[[Conversation], None],
-        throttle: Throttle | None = None,
+        throttle: FloodThrottle | None = None,
     ) -> None:
         self._throttle = throttle
         self._conversation = conversation

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Self, TypeVar
 
 from conformance.observe.tap.cluster import ClusterAddresses, NoClusterAddresses
-from conformance.observe.tap.conversation import ClientSide, Conversation, Throttle
+from conformance.observe.tap.conversation import ClientSide, Conversation, FloodThrottle
 from conformance.observe.tap.interference import TapConditions, TapSilence
 from conformance.observe.tap.loop import LoopThread
 from conformance.observe.tap.recording import KEPT_ARGUMENT_BYTES, Recording
@@ -71,7 +71,7 @@ class Tap:
         # Only then: in a standalone Redis an address in a reply is user data, and must pass unchanged.
         self._cluster = cluster or len(nodes) > 1
         self._tls = tls
-        self._throttle = Throttle() if slows_floods else None
+        self._throttle = FloodThrottle() if slows_floods else None
         self._rules = RuleBook()
         self._addresses: ClusterAddresses = NoClusterAddresses()
         self._ports: list[int] = []

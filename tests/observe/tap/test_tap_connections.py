@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis as redis_py
 
-from conformance.observe.tap.conversation import CALL, FLOOD, MOST_PER_S, Throttle
+from conformance.observe.tap.conversation import CALL, FLOOD, MOST_PER_S, FloodThrottle
 from conformance.observe.tap.recording import CommandRecord, NotSeen
 from conformance.observe.tap.resp import encode_command
 from conformance.observe.tap.rules import BlackHole, Cut, Hold, Trigger
@@ -71,7 +71,7 @@ def test_a_client_that_asks_without_a_pause_is_delayed(server: RedisInstance, mo
 
 
 def test_a_throttle_has_no_debts() -> None:
-    throttle, now_s = Throttle(), time.monotonic() + 1
+    throttle, now_s = FloodThrottle(), time.monotonic() + 1
     assert [throttle.pause_s(FLOOD, now_s), throttle.pause_s(CALL, now_s)] == [0, CALL / MOST_PER_S]
     assert throttle.pause_s(2 * MOST_PER_S, now_s) == 2, "a pipeline waits for all of it"
     assert throttle.pause_s(CALL, now_s) == CALL / MOST_PER_S, "and the next call only for itself"
