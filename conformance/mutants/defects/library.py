@@ -137,12 +137,6 @@ def reconnects_at_once(damage: Damage) -> None:
     damage.replace(ReconnectPolicy, "delay_s", lambda policy, *_rest: policy.first_s)
 
 
-@mutant("library.reconnects-late", kills=("library.reconnect.schedule",))
-def reconnects_late(damage: Damage) -> None:
-    """The first attempt to reconnect comes after a second."""
-    damage.around(ReconnectPolicy, "delay_s", lambda delay: lambda policy, *rest: 10 * delay(policy, *rest))
-
-
 @mutant("library.skipped-checks-uncounted", kills=("library.stalled.no-overlap",))
 def skipped_checks_uncounted(damage: Damage) -> None:
     """Stalled checks that were left out are not counted."""
