@@ -246,6 +246,7 @@ def test_stalled_too_often(bench: Bench) -> None:
     for _ in range(3):
         bench.take(WQ.claim())
         bench.take(*(ClockStep(10_000), WQ.check_stalled()) * 2)
+    bench.take(FaultStep("delete-stalled-check", "q"), WQ.check_stalled())
 
 
 def test_limits_from_both_sides(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from itertools import combinations
@@ -17,6 +18,7 @@ from conformance.problems import UsageProblem
 from conformance.protocol.versions import SUPPORTED_ORACLES
 from conformance.report.mixed import read_mixed_record, render_mixed_page
 from conformance.servers import RedisInstance, open_server
+from conformance.steps.records import as_record, feature_step
 from conformance.versions.mixed.features import FEATURES
 from conformance.versions.mixed.judging import Alone, Word, judge
 from conformance.versions.mixed.record import MixedRecord
@@ -134,6 +136,8 @@ def test_every_feature_has_a_producer_and_a_name_of_its_own() -> None:
     assert len({feature.name for feature in FEATURES}) == len(FEATURES)
     for feature in FEATURES:
         assert {column for column, _ in casts(feature.roles)} >= {"producers", "workers"}, feature.name
+        lines = [json.dumps(as_record(step)) for step in feature.steps]
+        assert tuple(feature_step(json.loads(line)) for line in lines) == feature.steps
 
 
 @pytest.mark.parametrize(
