@@ -53,7 +53,7 @@ def step_line(step: FeatureStep) -> str:
         case CounterStep():
             return f"{' '.join(filter(None, (step.counter, 'of', step.queue, step.job)))} is {step.value}"
         case DrainStep():
-            return f"{' and '.join(step.drain)} {step.outcome} jobs as long as there are any"
+            return f"{' and '.join(step.drain)}: {step.outcome} jobs as long as there are any"
         case WaitStep():
             return f"wait until {step.on} delivers {step.event}" if step.event else f"{step.finished} jobs are finished"
 

@@ -154,7 +154,7 @@ def test_a_difference_in_bytes_that_are_not_utf_8_is_written(tmp_path: Path) -> 
         ("HEADER\n{\n", "line 2:"),
         ('HEADER\n{"clock_ms":1}\n[]\n', "line 3: a line is one JSON object"),
         ('HEADER\n{"call":"queue.fly"}\n', "line 2: unknown step: {'call': 'queue.fly'}"),
-        ('HEADER\n{"drain":["w"]}\n', "line 2: only a feature of `versions mixed` has this step: w complete jobs"),
+        ('HEADER\n{"drain":["w"]}\n', "line 2: only a feature of `versions mixed` has this step: w: complete jobs"),
         ('HEADER\n{"clock_ms":1,"differs":[{"where":5,"kind":"x"}]}\n', "line 2:"),
         ('HEADER\n{"clock_ms":1,"differs":7}\n', "line 2:"),
     ],
