@@ -32,7 +32,7 @@ CALL = 8
 
 
 class FloodThrottle:
-    """What a client may still send before its connections are slowed down. `floods`: those that send pipelines."""
+    """The rest of its allowance until a client's connections are slowed down. `floods`: those that send pipelines."""
 
     def __init__(self) -> None:
         self._allowed, self._counted_s = float(FLOOD), time.monotonic()
