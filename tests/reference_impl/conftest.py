@@ -16,7 +16,7 @@ from conformance.reference_impl.scripts.runner import ScriptTexts, official_scri
 from conformance.servers import RedisInstance, open_server
 from conformance.upstream.node import find_node
 from conformance.upstream.package import driver_command, ensure_package
-from tests.reference_impl.queue_under_test import OUTCOME_EVENTS, Steps, Until, WithQueue, run_with_queue
+from tests.reference_impl.queue_under_test import Steps, Until, WithQueue, run_with_queue
 
 
 @pytest.fixture(scope="session")
@@ -118,10 +118,9 @@ def wait_until() -> Callable[..., Any]:
 
 @pytest.fixture
 def with_queue(connection: dict[str, Any], prefix: str, scripts: ScriptTexts, wait_until: Until) -> WithQueue:
-    """Take steps with a queue and its workers."""
+    """Take steps with a queue; further options are those of it and its workers."""
 
-    def run(steps: Steps) -> None:
-        opts = {"connection": connection, "prefix": prefix}
-        run_with_queue(opts, scripts, wait_until, steps, within_s=15, events=OUTCOME_EVENTS)
+    def run(steps: Steps, **opts: Any) -> None:
+        run_with_queue({"connection": connection, "prefix": prefix, **opts}, scripts, wait_until, steps)
 
     return run

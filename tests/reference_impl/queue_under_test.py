@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ from conformance.servers.local import LocalProcess, local_process
 OUTCOME_EVENTS = ("completed", "failed", "stalled", "error")
 LOCK_EVENTS = ("heartbeat", "heartbeatFailed", "stalledCheckSkipped")
 LINK_EVENTS = ("warning", "disconnected", "reconnecting", "reconnected", "unreachable", "closed")
-ALL_EVENTS = (*OUTCOME_EVENTS, *LOCK_EVENTS, *LINK_EVENTS)
+ALL_EVENTS: tuple[Any, ...] = (*OUTCOME_EVENTS, *LOCK_EVENTS, *LINK_EVENTS)
 
 Until = Callable[..., Awaitable[None]]
 Processor = Callable[[Job, str], Any]
@@ -27,17 +27,15 @@ Processor = Callable[[Job, str], Any]
 class QueueUnderTest:
     """One queue, its workers, and the local events that these emitted."""
 
-    def __init__(
-        self, opts: dict[str, Any], scripts: ScriptTexts, until: Until, events: Iterable[Any] = ALL_EVENTS
-    ) -> None:
-        self.opts, self.scripts, self.until, self.events = opts, scripts, until, events
+    def __init__(self, opts: dict[str, Any], scripts: ScriptTexts, until: Until) -> None:
+        self.opts, self.scripts, self.until = opts, scripts, until
         self.queue = Queue("q", opts, scripts=scripts)
         self.workers: list[Worker] = []
         self.heard: list[tuple[str, str]] = []
 
     def worker(self, processor: Processor | str | None, **opts: Any) -> Worker:
         worker = Worker("q", processor, {**self.opts, "drainDelay": 30, **opts}, scripts=self.scripts)
-        for event in self.events:
+        for event in ALL_EVENTS:
             worker.on(event, lambda *args, event=event: self.heard.append((event, _subject(args))))
         self.workers.append(worker)
         return worker
@@ -56,7 +54,7 @@ class QueueUnderTest:
 
 
 Steps = Callable[[QueueUnderTest], Coroutine[Any, Any, None]]
-WithQueue = Callable[[Steps], None]
+WithQueue = Callable[..., None]
 
 
 def _subject(args: tuple[Any, ...]) -> str:
@@ -72,13 +70,12 @@ def run_with_queue(
     steps: Steps,
     *,
     within_s: float = 20,
-    events: Iterable[str] = ALL_EVENTS,
 ) -> None:
     """Take steps with a queue; its workers are closed by force afterwards."""
 
     async def run() -> None:
         async with asyncio.timeout(within_s):
-            tested = QueueUnderTest(opts, scripts, until, events)
+            tested = QueueUnderTest(opts, scripts, until)
             try:
                 await steps(tested)
             finally:

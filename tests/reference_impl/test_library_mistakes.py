@@ -13,20 +13,7 @@ from conformance.reference_impl.connection.connection import is_connection_probl
 from conformance.reference_impl.errors import ErrorCategory
 from conformance.reference_impl.js_values import stringify
 from conformance.reference_impl.packing import pack
-from conformance.reference_impl.scripts.runner import ScriptTexts
-from tests.reference_impl.queue_under_test import QueueUnderTest, Until, run_with_queue
-
-WithQueue = Callable[..., None]
-
-
-@pytest.fixture
-def with_queue(connection: dict[str, Any], prefix: str, scripts: ScriptTexts, wait_until: Until) -> WithQueue:
-    """Take steps with a queue."""
-
-    def run(steps: Any) -> None:
-        run_with_queue({"connection": connection, "prefix": prefix}, scripts, wait_until, steps)
-
-    return run
+from tests.reference_impl.queue_under_test import QueueUnderTest, WithQueue
 
 
 @pytest.mark.parametrize("make", [lambda: Worker("q", print), lambda: QueueEvents("q")])

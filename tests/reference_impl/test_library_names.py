@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import typing
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +20,9 @@ from conformance.reference_impl.option_types import (
     QueueEvent,
     WorkerEvent,
 )
-from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.upstream.node import find_node
 from conformance.upstream.package import ensure_package
-from tests.reference_impl.queue_under_test import QueueUnderTest, Until, run_with_queue
-
-WithQueue = Callable[..., None]
-
-
-@pytest.fixture
-def with_queue(connection: dict[str, Any], prefix: str, scripts: ScriptTexts, wait_until: Until) -> WithQueue:
-    """Take steps with a queue; further options are those of it and its workers."""
-
-    def run(steps: Any, **opts: Any) -> None:
-        run_with_queue({"connection": connection, "prefix": prefix, **opts}, scripts, wait_until, steps)
-
-    return run
+from tests.reference_impl.queue_under_test import QueueUnderTest, WithQueue
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,24 +15,12 @@ from conformance.reference_impl.errors import UnrecoverableError
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.js_values import stringify
 from conformance.reference_impl.scripts.move import FINISH, FinishArguments, MoveScripts
-from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.reference_impl.workers.shortcut import Ending, QuickCompletion
 from conformance.reference_impl.workers.worker import Worker
-from tests.reference_impl.queue_under_test import OUTCOME_EVENTS, QueueUnderTest, Until, run_with_queue
+from tests.reference_impl.queue_under_test import OUTCOME_EVENTS, QueueUnderTest, WithQueue
 
-WithQueue = Callable[..., None]
 NOW = 1_700_000_000_000
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
-
-
-@pytest.fixture
-def with_queue(connection: dict[str, Any], prefix: str, scripts: ScriptTexts, wait_until: Until) -> WithQueue:
-    """Take steps with a queue; further options are those of it and its workers."""
-
-    def run(steps: Any, **opts: Any) -> None:
-        run_with_queue({"connection": connection, "prefix": prefix, **opts}, scripts, wait_until, steps)
-
-    return run
 
 
 @pytest.fixture

@@ -15,19 +15,7 @@ from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.option_types import JobsOptions
 from conformance.reference_impl.policy import SPECIFIED, SPECIFIED_JOB_OPTIONS, BackoffPolicy, Policy
 from conformance.reference_impl.scripts.runner import ScriptTexts
-from tests.reference_impl.queue_under_test import QueueUnderTest, Until, run_with_queue
-
-WithQueue = Callable[..., None]
-
-
-@pytest.fixture
-def with_queue(connection: dict[str, Any], prefix: str, scripts: ScriptTexts, wait_until: Until) -> WithQueue:
-    """Take steps with a queue; further options are those of it and its workers."""
-
-    def run(steps: Any, **opts: Any) -> None:
-        run_with_queue({"connection": connection, "prefix": prefix, **opts}, scripts, wait_until, steps)
-
-    return run
+from tests.reference_impl.queue_under_test import QueueUnderTest, Until, WithQueue, run_with_queue
 
 
 def raising(error: Exception) -> Callable[[Job, str], Any]:
