@@ -70,11 +70,11 @@ class RecoveryProgress:
     def __call__(self, line: HistoryLine) -> None:
         """Count a line."""
         with self._lock:
-            self._notice_always(line)
+            self._notice_in_any_phase(line)
             if self._is_calm:
                 self._notice_calm(line)
 
-    def _notice_always(self, line: HistoryLine) -> None:
+    def _notice_in_any_phase(self, line: HistoryLine) -> None:
         # Counting starts here: work during the faults does not show that clients recover.
         if isinstance(line, RunPhase) and line.name == "calm":
             self._is_calm = True

@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the gate, unless the calling program has already registered one."""
-    garbage.seldom_looked_for()  # xdist's workers are processes of their own
+    garbage.raise_thresholds()  # xdist's workers are processes of their own
     if any(isinstance(plugin, GatePlugin) for plugin in config.pluginmanager.get_plugins()):
         return
     try:

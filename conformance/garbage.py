@@ -10,6 +10,6 @@ THRESHOLDS = (10_000, 20, 50)
 """New objects before a scan of the youngest generation, then the number of such scans before each older one."""
 
 
-def seldom_looked_for() -> None:
+def raise_thresholds() -> None:
     """Use THRESHOLDS in this process."""
     gc.set_threshold(*THRESHOLDS)

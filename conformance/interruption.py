@@ -26,7 +26,7 @@ AGAIN_AFTER_S = 0.02
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class _Heeding:
+class _Handling:
     """Whether interruptions are handled, and whether one has reached the code that ends the program.
 
     `block`: number of the current or last outermost block that handles them. An interruption belongs to one block: it
@@ -46,32 +46,32 @@ class LastingKeyboardInterrupt(KeyboardInterrupt):
 
     def __init__(self) -> None:
         super().__init__()
-        self._block = _Heeding.block
+        self._block = _Handling.block
 
     def __del__(self) -> None:
         """Python deletes an exception as soon as no code handles it any more."""
         # Only in its own block: an exception of an earlier block may be deleted much later.
-        if _Heeding.now and self._block == _Heeding.block:
-            _interrupt_soon(only_if_heeded=True)
+        if _Handling.now and self._block == _Handling.block:
+            _interrupt_soon(only_if_handled=True)
 
 
 def arrived() -> None:
     """Note that the program ends because of an interruption, so that it is not raised again."""
-    _Heeding.arrived = True
+    _Handling.arrived = True
 
 
 @contextmanager
-def heeded() -> Iterator[None]:
+def handled() -> Iterator[None]:
     """In this block each of the signals raises KeyboardInterrupt; afterwards they do what they did before.
 
     Only for the main thread. Signals that were ignored from the start (`nohup`, `command &`) stay ignored, and so do
     those that `ignored` has switched off.
     """
     # Handlers are remembered, because a caller may have its own.
-    before, outer = {number: signal.getsignal(number) for number in SIGNALS}, _Heeding.now
+    before, outer = {number: signal.getsignal(number) for number in SIGNALS}, _Handling.now
     try:
-        _Heeding.now, _Heeding.arrived = True, outer and _Heeding.arrived
-        _Heeding.block += not outer
+        _Handling.now, _Handling.arrived = True, outer and _Handling.arrived
+        _Handling.block += not outer
         for number, handler in before.items():
             # `nohup` relies on ignored signals staying ignored.
             if handler is not signal.SIG_IGN:
@@ -79,7 +79,7 @@ def heeded() -> Iterator[None]:
         with never_dropped():
             yield
     finally:
-        _Heeding.now = outer
+        _Handling.now = outer
         for number, handler in before.items():
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, handler)
@@ -154,18 +154,18 @@ def let_through() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
-def _interrupt_soon(*, only_if_heeded: bool = False) -> None:
+def _interrupt_soon(*, only_if_handled: bool = False) -> None:
     # Not at once: an exception that is raised while Python reports a dropped one is dropped as well.
     # And not with `threading`: it waits until the thread has started, which blocks forever while Python shuts down.
     if not sys.is_finalizing():
-        _thread.start_new_thread(_interrupt_again, (only_if_heeded, _Heeding.block))
+        _thread.start_new_thread(_interrupt_again, (only_if_handled, _Handling.block))
 
 
-def _interrupt_again(only_if_heeded: bool, block: int) -> None:
+def _interrupt_again(only_if_handled: bool, block: int) -> None:
     time.sleep(AGAIN_AFTER_S)
-    if block == _Heeding.block and not _Heeding.arrived and (_Heeding.now or not only_if_heeded):
-        heeded_ones = (number for number in SIGNALS if signal.getsignal(number) is _interrupt)
-        signal.raise_signal(next(heeded_ones, signal.SIGINT))
+    if block == _Handling.block and not _Handling.arrived and (_Handling.now or not only_if_handled):
+        handled_ones = (number for number in SIGNALS if signal.getsignal(number) is _interrupt)
+        signal.raise_signal(next(handled_ones, signal.SIGINT))
 
 
 def ignored() -> None:

@@ -27,7 +27,7 @@ JOBS = 20
 def main() -> None:
     """Make the archive unless it is there, and print where it is."""
     try:
-        with interruption.heeded():
+        with interruption.handled():
             archive = archive_path()
             print(archive if archive.exists() else make_archive(_compare_two_small_stores))
     except Problem as problem:

@@ -225,7 +225,7 @@ def explained_spark() -> Iterator[None]:
         raise explain_spark(error) from error
 
 
-TELL_OF_CALLS = ("", "py4j.clientserver", "py4j.java_gateway")
+CALL_LOGGERS = ("", "py4j.clientserver", "py4j.java_gateway")
 """Loggers (the root's name is empty) to which py4j writes the stack of a call that was interrupted."""
 
 
@@ -239,7 +239,7 @@ def says_more_than_an_interruption(record: logging.LogRecord) -> bool:
 
 
 def _start(settings: SparkSettings) -> SparkSession:
-    for name in TELL_OF_CALLS:
+    for name in CALL_LOGGERS:
         logging.getLogger(name).addFilter(says_more_than_an_interruption)
     if settings.is_packed and settings.is_here:
         raise UsageProblem("--archives is for executors of a cluster", hint="give it with --master")

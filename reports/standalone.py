@@ -122,7 +122,7 @@ def main() -> None:
     parser.add_argument("--memory", default="1g", help="of each worker (%(default)s)")
     options = parser.parse_args()
     try:
-        with interruption.heeded(), standalone_cluster(options.workers, memory=options.memory) as master:
+        with interruption.handled(), standalone_cluster(options.workers, memory=options.memory) as master:
             print(master, flush=True)
             signal.pause()
     except EnvironmentProblem as problem:

@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line("markers", "slow: not part of `make test`, but of `make test-all`")
     config.pluginmanager.register(SlowTests(config.getoption("slow_share"), config.getoption("slow_seed")))
-    garbage.seldom_looked_for()
+    garbage.raise_thresholds()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -19,7 +19,7 @@ from threading import Timer
 import click
 
 from chaos.mutants.catalogue import CHAOS_MUTANTS, ChaosMutant
-from conformance.interruption import EXIT_CODE, heeded
+from conformance.interruption import EXIT_CODE, handled
 from conformance.problems import Problem
 
 WITHIN_S = 600
@@ -118,7 +118,7 @@ def main(jobs: int, seed: int, names: Sequence[str]) -> None:
         sys.exit(problem.exit_code)
     hunts: list[Hunt] = []
     campaigns: list[subprocess.Popen[str]] = []
-    with heeded(), ThreadPoolExecutor(jobs) as pool:
+    with handled(), ThreadPoolExecutor(jobs) as pool:
         try:
             for ended in pool.map(partial(hunt, campaigns=campaigns, seed=seed), mutants):
                 hunts.append(ended)

@@ -19,9 +19,9 @@ OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def main() -> None:
     """Run the program and end it with its exit code."""
-    garbage.seldom_looked_for()
+    garbage.raise_thresholds()
     try:
-        with interruption.heeded():
+        with interruption.handled():
             code = run()
             # From here on nothing is left to clean up, and a signal during Python's exit would print a traceback.
             interruption.ignored()
@@ -35,7 +35,7 @@ def run() -> int:
 
     Signals are still handled while an interruption is reported, so that a second Ctrl-C does not cut the report off.
     """
-    with interruption.heeded():
+    with interruption.handled():
         try:
             return _carry_out_or_complain()
         except KeyboardInterrupt:

@@ -144,7 +144,7 @@ def test_a_parent_that_waits_for_a_failed_child_is_at_rest_and_other_parents_are
 
 INTERRUPTED_START = """
 import os, signal, sys, tempfile
-from conformance.interruption import heeded
+from conformance.interruption import handled
 from conformance.servers.binary import any_binary
 
 binary = any_binary(print)
@@ -154,7 +154,7 @@ def interrupted(**options):
     os.kill(os.getpid(), signal.SIGTERM)
     return folder
 tempfile.mkdtemp = interrupted
-with heeded():
+with handled():
     {start}
 """
 """A program that is interrupted right after a folder was made, before any object owns it."""

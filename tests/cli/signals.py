@@ -58,7 +58,7 @@ NOT_BEGUN = ("init_import_site", f'"{PROGRAM}", line', *DROPPED)
 """In the first moments Python has not come to the program yet, and complains of a Ctrl-C in its own way."""
 OF_PYTHON = 1
 """The exit code with which it does."""
-OF_THE_PROGRAM = "/conformance/cli/"
+PROGRAM_PATH = "/conformance/cli/"
 """After this point such a message is a failure."""
 FOREIGN = {
     "bull:orders:1": "job",
@@ -215,7 +215,7 @@ class Aftermath:
             yield "a traceback"
 
     def _not_started(self) -> bool:
-        return OF_THE_PROGRAM not in self.said and any(sign in self.said for sign in NOT_BEGUN)
+        return PROGRAM_PATH not in self.said and any(sign in self.said for sign in NOT_BEGUN)
 
 
 def drawn(rng: random.Random, verb: Verb, *, within_s: float = math.inf) -> Interruption:

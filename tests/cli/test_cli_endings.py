@@ -30,7 +30,7 @@ main()
 TWICE = """
 import os, signal
 from conformance import interruption
-with interruption.heeded():
+with interruption.handled():
     try:
         os.kill(os.getpid(), signal.SIGTERM)
     finally:
@@ -43,7 +43,7 @@ DROPPED = """
 import os, signal, time, weakref
 from conformance import interruption
 class Anything: pass
-with interruption.heeded():
+with interruption.handled():
     thing = Anything()
     callback = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM))
     try:
@@ -59,7 +59,7 @@ with interruption.heeded():
 FORGOTTEN = """
 import os, signal, time
 from conformance import interruption
-with interruption.heeded():
+with interruption.handled():
     try:
         os.kill(os.getpid(), signal.SIGTERM)
     except BaseException:
@@ -136,20 +136,20 @@ def test_a_postponed_block_is_completed_before_the_interruption(number: int) -> 
             done.append("started")
         done.append("never")
 
-    with interruption.heeded(), pytest.raises(KeyboardInterrupt):
+    with interruption.handled(), pytest.raises(KeyboardInterrupt):
         start()
     assert done == ["started"]
 
 
 def test_an_interruption_that_is_forgotten_later_is_none_of_the_next_block(monkeypatch: pytest.MonkeyPatch) -> None:
     again: list[bool] = []
-    monkeypatch.setattr(interruption, "_interrupt_soon", lambda *, only_if_heeded: again.append(only_if_heeded))
-    with interruption.heeded():
+    monkeypatch.setattr(interruption, "_interrupt_soon", lambda *, only_if_handled: again.append(only_if_handled))
+    with interruption.handled():
         kept = interruption.LastingKeyboardInterrupt()
         forgotten = interruption.LastingKeyboardInterrupt()
         del forgotten
     assert again == [True], "one that is forgotten where it belongs comes again"
-    with interruption.heeded():
+    with interruption.handled():
         del kept
     assert again == [True]
 
@@ -168,7 +168,7 @@ def test_what_was_ignored_from_the_start_stays_ignored() -> None:
     """`nohup bullmq-conformance run ... &` outlives its terminal."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with interruption.heeded():
+        with interruption.handled():
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
             assert signal.getsignal(signal.SIGTERM) not in {signal.SIG_IGN, signal.SIG_DFL}
     finally:

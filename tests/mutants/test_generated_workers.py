@@ -44,7 +44,7 @@ def hit_the_group_often_when_the_first_starts():
 
 if __name__ == "__main__":
     threading.Thread(target=hit_the_group_often_when_the_first_starts, daemon=True).start()
-    with interruption.heeded():
+    with interruption.handled():
         try:
             setting = CaseRunnerSetting(oracle=Launch("none", ["false"]), scripts={"x": LARGER_THAN_A_PIPE})
             with worker_processes(setting, 2):

@@ -109,7 +109,7 @@ def _workers(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged
     opened = [line for line in evidence.handles if line.role == "worker" and line.change == "opened"]
     for process, queue in dict.fromkeys((line.process, line.queue) for line in opened):
         work = _Work.of(evidence, process, queue)
-        if work.shows_life(evidence.resumed_ms):
+        if work.is_active(evidence.resumed_ms):
             statistics.count()
         else:
             yield from _idle_worker(evidence, work)
@@ -141,7 +141,7 @@ class _Work:
             added_ms=_added_ms(evidence, queue),
         )
 
-    def shows_life(self, resumed_ms: float) -> bool:
+    def is_active(self, resumed_ms: float) -> bool:
         # A worker may have claimed its last job before the fault. If no worker gets any other, that one proves nothing.
         all_stand_still = (
             not self.others and len(self.added_ms) >= MANY_RUNS and max(self.own_ms, default=0) <= resumed_ms

@@ -64,7 +64,7 @@ class WorkerResumption:
             if not window.hurts(process) or not self._is_expected(window, place, until_ms):
                 continue
             statistics.seen["workers judged alone"] += 1
-            if self._shows_life(place, healed_ms, until_ms):
+            if self._is_active(place, healed_ms, until_ms):
                 continue
             others = self._starts_in(self._starts[queue], healed_ms, until_ms)
             if others >= STARTS_ELSEWHERE:
@@ -102,7 +102,7 @@ class WorkerResumption:
             for other in self._evidence.windows
         )
 
-    def _shows_life(self, place: tuple[str, str], since_ms: float, until_ms: float) -> bool:
+    def _is_active(self, place: tuple[str, str], since_ms: float, until_ms: float) -> bool:
         """Whether it asked for a job, or has one in hand up to the end: a worker whose places are taken asks for none.
 
         The end of a job asks for the next one.
