@@ -21,7 +21,7 @@ from typing import Any, TypedDict, Unpack
 
 from conformance.checkers.traffic import WRITES
 from conformance.driver.errors import DriverBroken, OperationGivenUp, OperationUnsupported
-from conformance.ledger.operations import WORKER_RUN
+from conformance.ledger.operations import EVENTS_READ, WORKER_RUN
 from conformance.observe.tap.commands import sent_text
 from conformance.observe.tap.recording import CommandRecord, NotSeen
 from conformance.observe.tap.rules import Action, Cut, Delay, Error, Hold, Trigger, TriggerPhase, Watch
@@ -254,8 +254,10 @@ class ParticipantTap:
                 raise pending.failure
             if pending.was_replaced:
                 raise _done_by_the_oracle()
-        # Without a call in progress, only the worker's loop could send the command, and the stand-in runs that loop.
-        if WORKER_RUN in self._performed.stand_in and all(pending.done for pending in self._pending):
+        # Without a call in progress, only a loop could send the command, and the stand-in runs that loop.
+        stand_in, own = self._performed.stand_in, self._performed.own
+        is_replaced = WORKER_RUN in stand_in or (EVENTS_READ in stand_in and WORKER_RUN not in own)
+        if is_replaced and all(pending.done for pending in self._pending):
             raise _done_by_the_oracle()
 
     def _note(self, what: str) -> None:

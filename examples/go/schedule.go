@@ -37,6 +37,9 @@ func (s settings) following(job *Job) (scriptCall, error) {
 		if err != nil {
 			return scriptCall{}, err
 		}
+		if hasEnd && float64(ms) > end {
+			return scriptCall{}, nil
+		}
 		due, next, delay = strconv.FormatInt(ms, 10), ms, max(float64(ms)-now, 0)
 	}
 	again := maps.Clone(repeat)

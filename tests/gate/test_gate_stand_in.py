@@ -132,6 +132,15 @@ def looks_at_the_claim(client: Participant) -> None:
         client.eventually(lambda: barrier.commands, bool, "the worker claims", within_ms=60_000)
 
 
+@made("add.plain.waits", clock="real")
+def holds_the_read(client: Participant) -> None:
+    """The read of a reader of events is held."""
+    with client.tap.hold("XREAD") as barrier:
+        client.events()
+        client.queue().add("read")
+        barrier.wait()
+
+
 @made(CLAIM, clock="real")
 def waits_for_the_worker(client: Participant) -> None:
     """The worker's own event says that the job has ended."""
@@ -206,9 +215,15 @@ def test_a_client_with_everything_is_not_replaced(limited: LimitedBench) -> None
     assert not bench.uses_loop_workers()
 
 
-@pytest.mark.parametrize("holds_or_looks", [holds_the_claim, looks_at_the_claim])
-def test_a_command_of_the_oracles_worker_is_not_waited_for(holds_or_looks: Scenario, limited: LimitedBench) -> None:
-    evidence = tried(holds_or_looks, limited("--only", "queue.add,resolve", "--capabilities", "clock"))
+@pytest.mark.parametrize(
+    ("holds_or_looks", "roles"),
+    [(holds_the_claim, "queue,worker"), (looks_at_the_claim, "queue,worker"), (holds_the_read, "queue")],
+)
+def test_a_command_of_a_loop_of_the_oracle_is_not_waited_for(
+    holds_or_looks: Scenario, roles: str, limited: LimitedBench
+) -> None:
+    less = ("--only", "queue.add,resolve", "--roles", roles, "--capabilities", "clock")
+    evidence = tried(holds_or_looks, limited(*less))
     assert said(evidence)[:2] == ([], "")
     assert "the oracle, as the client's stand-in" in evidence.unsupported, "a wait that times out reports what was seen"
     assert tried(holds_or_looks, limited()).reached_end
