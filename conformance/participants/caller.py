@@ -46,6 +46,7 @@ from conformance.participants.tokens import TokenNames
 from conformance.participants.transcript import CALL, PerformedBy, RecordedCall, Transcript
 from conformance.participants.wait_limits import Wait, Waiter, WaitLimits
 from conformance.protocol.keys import ID_COUNTER, META
+from conformance.protocol.scripts import ENDS_JOBS
 
 Answer = TypeVar("Answer")
 
@@ -142,6 +143,9 @@ class Caller:
         mark, calls = self.sent_so_far(), self._calls
 
         def is_awake() -> bool:
+            # Whoever has just ended a job is getting on, though the condition may be about another one.
+            if wait.progressed(self._ended_job_s(mark)):
+                return False
             # A client that the kit asks something is awake because of that.
             return prompt or (self._calls == calls and not self.transcript.disturbed and self.is_awake_since(mark))
 
@@ -174,6 +178,11 @@ class Caller:
     def script_calls_since(self, mark: int, scripts: Collection[str]) -> tuple[CommandRecord, ...]:
         """The calls of these scripts, or of the client's own variants of them, since a mark; empty without a tap."""
         return self._point.tap.recording.calls(*scripts, after=mark) if self._point.tap else ()
+
+    def _ended_job_s(self, mark: int) -> float:
+        """When the client last ended a run of a job since a mark (monotonic s); 0 if it did not."""
+        ended = (sent for sent in self.script_calls_since(mark, ENDS_JOBS) if sent.reply and not sent.reply.refuses)
+        return max((sent.arrived_s for sent in ended), default=0.0)
 
     def is_blocked_since(self, mark: int) -> bool:
         """Whether Redis blocks a command that waits for jobs, on a connection that is still open."""

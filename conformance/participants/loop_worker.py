@@ -43,6 +43,7 @@ from conformance.participants.pending import Pending
 from conformance.participants.redis_view import RedisView
 from conformance.participants.transcript import PerformedBy, RecordedCall
 from conformance.protocol.keys import WAITING_CHILDREN
+from conformance.protocol.scripts import ENDS_JOBS
 from conformance.protocol.states import JOB_CONTAINERS
 
 Answer = TypeVar("Answer")
@@ -66,11 +67,6 @@ STEP_BY_STEP = {"concurrency": 1, "skipStalledCheck": True, "skipLockRenewal": T
 HAND_OVER_MS = 8000
 """Limit from the claim in Redis to the call of the processor, from the outcome to the end of the job, and for the loop
 to stop after its close."""
-
-ENDS_JOBS = frozenset(
-    {"moveToFinished", "retryJob", "moveToDelayed", "moveJobFromActiveToWait", "moveToWaitingChildren"}
-)
-"""The scripts that end a job: a reply without effect is a refusal."""
 
 CLAIMABLE = tuple(
     container.key for container in JOB_CONTAINERS if container.pending and container.key != WAITING_CHILDREN

@@ -108,9 +108,11 @@ class Wait:
         self.progress_ms = 0.0
         """When the condition last came nearer: a slow client may need long for many jobs."""
 
-    def progressed(self) -> None:
-        """Record that something has changed, though the condition does not hold yet."""
-        self.progress_ms = self.spent_ms
+    def progressed(self, at_s: float | None = None) -> bool:
+        """Record that something has changed at a time (monotonic s; default: now). Whether it was not known before."""
+        at_ms = self.spent_ms if at_s is None else (at_s - self._started) * 1000
+        is_new, self.progress_ms = at_ms > self.progress_ms, max(at_ms, self.progress_ms)
+        return is_new
 
     @property
     def spent_ms(self) -> float:

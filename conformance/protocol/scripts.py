@@ -38,6 +38,11 @@ _FINISHED = "|".join(container.key for container in JOB_CONTAINERS if container.
 _SETS = "wait|paused|active|completed|failed|delayed|prioritized|waiting-children"
 _UNKNOWN: Final = "Unknown code {code} error for {job}. {command}"
 
+ENDS_JOBS: Final = frozenset(
+    {"moveToFinished", "retryJob", "moveToDelayed", "moveJobFromActiveToWait", "moveToWaitingChildren"}
+)
+"""The scripts by which a worker ends its run of a job."""
+
 ABSENT: Final = "undefined"
 """What Node prints where a value is not known."""
 

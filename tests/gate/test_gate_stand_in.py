@@ -17,7 +17,7 @@ from conformance.gate.decidability import can_count_against, is_decided, why_nev
 from conformance.gate.trial_result import TrialResult
 from conformance.ledger.operations import WORKER_RUN
 from conformance.mutants.matrix import all_cases
-from conformance.participants.expect import equal
+from conformance.participants.expect import between, equal
 from conformance.participants.loop_worker import JobLoop, LoopWorker
 from conformance.participants.marks import ASSIGNMENT, Scenario, handover, scenario
 from conformance.participants.participant import Participant
@@ -155,6 +155,23 @@ def waits_for_an_error(client: Participant) -> None:
     client.worker("noop").wait_local("paused", within_ms=60_000)
 
 
+@made(COMPLETE, clock="real")
+def ends_a_job_during_a_wait(client: Participant) -> None:
+    """The end of any job is progress, also of a wait for something else."""
+    queue = client.queue()
+    client.worker("noop")
+    with client.waiting("something else happens", 5000) as wait:
+        queue.add("work")
+        client.eventually(lambda: queue.redis.state("1"), lambda state: state == ["completed"], "the job ends")
+        equal(
+            (wait.progress_ms, wait.is_awake()), (0.0, False), "it was not looked for before, and is no hopeless wait"
+        )
+        between(wait.progress_ms, 1, wait.spent_ms, "it is progress")
+        seen = wait.progress_ms
+        wait.is_awake()
+        equal(wait.progress_ms, seen, "once")
+
+
 @handover("interop.plain")
 def hands_over_to_a_loop(adder: Participant, worker: Participant) -> None:
     """One client breaks what loops can run."""
@@ -227,6 +244,10 @@ def test_a_command_of_a_loop_of_the_oracle_is_not_waited_for(
     assert said(evidence)[:2] == ([], "")
     assert "the oracle, as the client's stand-in" in evidence.unsupported, "a wait that times out reports what was seen"
     assert tried(holds_or_looks, limited()).reached_end
+
+
+def test_a_job_that_a_client_ends_makes_its_waits_longer(limited: LimitedBench) -> None:
+    assert said(tried(ends_a_job_during_a_wait, limited())) == ([], "", frozenset())
 
 
 # Loops that take the role of a manual worker.

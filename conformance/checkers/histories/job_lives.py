@@ -19,11 +19,11 @@ from conformance.checkers.histories.evidence import ROUNDING_MS, Evidence, JobHi
 from conformance.checkers.histories.history import RunEnded, ScriptLine, StreamEventLine
 from conformance.checkers.histories.stalls import Stall, worker_of_claim
 from conformance.observe.tables import parsed_json
+from conformance.protocol.scripts import ENDS_JOBS
 from conformance.protocol.states import WAITING_CONTAINERS
 
 NO_LOCK_CHECK = "0"
 """The token with which a script does not look at the lock (upstream `includes/removeLock.lua`)."""
-ENDING = frozenset({"moveToFinished", "retryJob", "moveToDelayed", "moveJobFromActiveToWait", "moveToWaitingChildren"})
 FINAL = frozenset({"completed", "failed"})
 PUTS_ITSELF_BACK = frozenset({"waits", "delays"})
 """Kinds of job whose processor moves them out of active without ending the attempt."""
@@ -147,7 +147,7 @@ def _foreign_ends(job: JobHistory, scripts: list[ScriptLine]) -> Iterator[Histor
         if line.claimed == job.id and line.accepted:
             # The last accepted claim, because a recovered job has a new owner with a new token.
             holder = line
-        elif holder and line.job == job.id and line.accepted and line.script in ENDING and line.token:
+        elif holder and line.job == job.id and line.accepted and line.script in ENDS_JOBS and line.token:
             foreign = line.token not in {holder.token, NO_LOCK_CHECK}
             # Only calls that were sent after the claim was confirmed: calls in flight together may be served in any
             # order.

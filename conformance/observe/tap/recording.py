@@ -47,6 +47,11 @@ class ReplyRecord:
         return None
 
     @property
+    def refuses(self) -> bool:
+        """Whether it is an error, or a negative number: the code of a script that has changed nothing."""
+        return self.error is not None or self.head.startswith(b":-")
+
+    @property
     def error_code(self) -> str | None:
         """First word of an error (`NOSCRIPT`, `MOVED`, `ERR`), None for any other reply."""
         return self.error.split(" ", 1)[0] if self.error else None
