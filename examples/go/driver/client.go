@@ -214,6 +214,9 @@ func (d *driver) add(name string, raw json.RawMessage) (any, error) {
 		data = json.RawMessage(*args.Data)
 	}
 	id, err := opened.queue.Add(context.Background(), args.Name, data, args.Opts)
+	if lacking := (*bullmq.UnsupportedError)(nil); errors.As(err, &lacking) {
+		return nil, unsupported(lacking.Part)
+	}
 	return map[string]string{"id": id}, err
 }
 
@@ -448,7 +451,6 @@ var codes = map[int64]string{
 
 func failureOf(err error) *opError {
 	var invalid *bullmq.InvalidError
-	var lacking *bullmq.UnsupportedError
 	var refused *bullmq.ScriptError
 	var reply redis.Error
 	switch {
@@ -458,7 +460,7 @@ func failureOf(err error) *opError {
 		return &opError{Code: "invalid-argument", Message: err.Error(), Definite: true}
 	case errors.As(err, &refused):
 		return &opError{Code: codes[refused.Code], Message: err.Error(), Definite: true}
-	case errors.As(err, &reply), errors.As(err, &lacking):
+	case errors.As(err, &reply):
 		return &opError{Code: "other", Message: err.Error(), Definite: true}
 	}
 	return &opError{Code: "connection-lost", Message: err.Error()}
