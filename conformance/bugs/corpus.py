@@ -169,9 +169,12 @@ def load_blind_draw() -> BlindDraw:
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A port's data file. `inside`: the rows that are not visible from outside, one line each."""
+    """A port's data file. `bug`: by id, the harm and then tables of the other fields.
 
-    bug: list[Bug] = []
+    `inside`: the rows that are not visible from outside, one line each.
+    """
+
+    bug: dict[str, list[str | dict[str, str | int]]] = {}
     inside: list[Bug] = []
 
 
@@ -181,11 +184,25 @@ def read_bugs(text: str, port: str) -> list[Bug]:
         file = msgspec.convert(tomllib.loads(text), _File)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ValueError(f"bugs of {port}: {error}") from error
-    bugs = [*file.bug, *file.inside]
+    bugs = [*(_read_row(bug_id, row) for bug_id, row in file.bug.items()), *file.inside]
     strangers = [bug.id for bug in bugs if bug.port != port]
     if strangers:
         raise ValueError(f"bugs of {port}: {strangers[0]} belongs to another port")
     return bugs
+
+
+def _read_row(bug_id: str, row: Iterable[str | dict[str, str | int]]) -> Bug:
+    """Return the bug of a row. Raises ValueError if a field is unknown, missing, of another type, or given twice."""
+    fields: dict[str, str | int] = {"id": bug_id}
+    for part in row:
+        for name, value in {"harm": part}.items() if isinstance(part, str) else part.items():
+            if name in fields:
+                raise ValueError(f"bug {bug_id}: two values of {name!r}")
+            fields[name] = value
+    try:
+        return msgspec.convert(fields, Bug)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"bug {bug_id}: {error}") from error
 
 
 def _problem_with(bug: Bug) -> str:

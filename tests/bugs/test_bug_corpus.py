@@ -92,9 +92,10 @@ def test_a_row_of_inside_is_not_visible() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[[bug]]\nid = 1", "bugs of node: Expected `str`"),
-        ('[[bug]]\nid = "php-1"\nharm = "x"\narea = "flows"\nvisible = "state"', "php-1 belongs to another port"),
-        ("[[bug", "bugs of node: "),
+        ('[bug]\nnode-1 = ["x", {area = 1}]', "bug node-1: Expected `str`"),
+        ('[bug]\nnode-1 = ["x", {area = "flows"}, {area = "flows"}]', "bug node-1: two values of 'area'"),
+        ('[bug]\nphp-1 = ["x", {area = "flows", visible = "state"}]', "php-1 belongs to another port"),
+        ("[bug", "bugs of node: "),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(text: str, message: str) -> None:
