@@ -15,7 +15,7 @@ stale, and an entry that matches no finding although its requirement fails is us
 entry has `sometimes`. An entry is judged only by a run that covers what the entry was made from: every scenario of its
 tier or, if the entry names a scenario, every case of that scenario in this tier.
 
-A `[[cause]]` has one `reason` for several `entries`, which have the other fields.
+The table `[cause]` has entries by their reason: `"the reason" = [{requirement = "…", where = "…"}, …]`.
 
 Flaky failures, which can appear in any scenario, are in another table of the file, `[[unsteady]]`
 (`conformance/gate/flaky_failures.py`).
@@ -85,18 +85,11 @@ class KnownFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return bool(about) and all(name in ran for name in about)
 
 
-class _Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One `[[cause]]` of the file: several entries with one reason."""
-
-    reason: str
-    entries: tuple[dict[str, str | bool], ...]
-
-
 class _ListFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file as it is written."""
 
     known: tuple[KnownFailure, ...] = ()
-    cause: tuple[_Cause, ...] = ()
+    cause: dict[str, tuple[dict[str, str | bool], ...]] = {}
     unsteady: tuple[FlakyFailure, ...] = ()
 
 
@@ -180,7 +173,7 @@ def _reasons(found: KnownFile) -> list[tuple[str, str]]:
 def parse_known(text: str) -> KnownFile:
     """Parse the text of a file. Raises TOMLDecodeError, ValidationError."""
     file = msgspec.convert(tomllib.loads(text), _ListFile)
-    named = [{**entry, "reason": cause.reason} for cause in file.cause for entry in cause.entries]
+    named = [{**entry, "reason": reason} for reason, entries in file.cause.items() for entry in entries]
     return KnownFile((*file.known, *msgspec.convert(named, list[KnownFailure])), file.unsteady)
 
 

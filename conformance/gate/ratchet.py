@@ -45,7 +45,7 @@ UNLOCATED = frozenset({"scenario", "driver"})
 MOST_REASON = 120
 """Characters of a message that are copied into a reason."""
 
-_HEAD = re.compile(r"\s*\[\[\s*(?:known|cause|unsteady)\s*\]\]\s*(#.*)?")
+_HEAD = re.compile(r"""\s*\[\[\s*(?:known|unsteady)\s*\]\]\s*(#.*)?|\[cause\]\s*(#.*)?|["'].*["']\s*=\s*\[.*""")
 _WHICH_DRIVER = re.compile(r"^driver `[^`]*`: ")
 _NO_TEXT = re.compile(r"[\ud800-\udfff]")
 
@@ -171,7 +171,7 @@ def rewritten(text: str, kept: Collection[KnownFailure], added: Collection[Known
     """
     before = parse_known(text)
     head, *blocks = _blocks(text)
-    with suppress(tomllib.TOMLDecodeError):
+    with suppress(tomllib.TOMLDecodeError, msgspec.ValidationError):
         commented = _with_entries(head + "".join(_kept_part(block, kept) for block in blocks), map(entry_text, added))
         # Parsed again, because comments can be assigned wrongly; losing an entry would be worse than losing comments.
         after = parse_known(commented)
@@ -184,10 +184,13 @@ def rewritten(text: str, kept: Collection[KnownFailure], added: Collection[Known
 
 def _kept_part(block: str, kept: Collection[KnownFailure]) -> str:
     """Return the block if all its entries are kept; else those that are, and the comments after it."""
-    entries = parse_known(block).known
-    if all(entry in kept for entry in entries):
+    is_of_cause = block.startswith(('"', "'"))
+    entries = parse_known("[cause]\n" * is_of_cause + block).known
+    left = [entry for entry in entries if entry in kept]
+    if len(left) == len(entries):
         return block
-    return "".join([*(entry_text(entry) + "\n" for entry in entries if entry in kept), *_comments_after(block)])
+    texts = [_of_cause(left)] if is_of_cause and left else [entry_text(entry) + "\n" for entry in left]
+    return "".join([*texts, *_comments_after(block)])
 
 
 def _blocks(text: str) -> list[str]:
@@ -217,6 +220,14 @@ def entry_text(entry: KnownFailure | FlakyFailure) -> str:
     fields = msgspec.to_builtins(entry)
     table = "known" if isinstance(entry, KnownFailure) else "unsteady"
     return f"[[{table}]]\n" + "".join(f"{name} = {_toml(value)}\n" for name, value in fields.items())
+
+
+def _of_cause(entries: list[KnownFailure]) -> str:
+    """Return entries with one reason as a row of the table `[cause]`."""
+    fields = [msgspec.to_builtins(entry) for entry in entries]
+    reason = {entry.pop("reason") for entry in fields}.pop()
+    rows = [f"  {{{', '.join(f'{name} = {_toml(value)}' for name, value in entry.items())}}}" for entry in fields]
+    return f"{_toml(reason)} = [\n" + ",\n".join(rows) + "]\n"
 
 
 def _toml(value: str | bool | int) -> str:

@@ -88,7 +88,7 @@ def test_no_file_means_no_entries() -> None:
 
 def test_entries_of_a_cause_have_its_reason(known_toml: Callable[[str], Path]) -> None:
     entries = '[{requirement = "a.must", where = "job.*"}, {requirement = "a.name", sometimes = true}]'
-    path = known_toml(f'[[cause]]\nreason = "old"\nentries = {entries}\n')
+    path = known_toml(f'[cause]\n"old" = {entries}\n')
     assert load_known(path, REQUIREMENTS) == (
         KnownFailure(requirement="a.must", reason="old", where="job.*"),
         KnownFailure(requirement="a.name", reason="old", sometimes=True),
@@ -114,8 +114,8 @@ def test_entries_are_read_with_their_defaults(known_toml: Callable[[str], Path])
     "text",
     [
         "[[known",
-        '[[cause]]\nreason = "x"\nentries = [{where = "job.*"}]',
-        '[[cause]]\nentries = [{requirement = "a.must"}]',
+        '[cause]\n"x" = [{where = "job.*"}]',
+        '[cause]\n"x" = {requirement = "a.must"}',
         "known = 3",
         '[[known]]\nrequirement = "a.must"',
         '[[known]]\nreason = "no requirement"',

@@ -133,16 +133,17 @@ def test_reasons_and_comments_stay_and_what_passes_is_dropped(tmp_path: Path) ->
 
 def test_a_cause_stays_whole_or_leaves_the_entries_that_still_fail() -> None:
     text = (
-        "# What we know.\n\n"
-        '[[cause]]\nreason = "old"\nentries = [{requirement = "a.must"}, {requirement = "a.name"}]\n\n'
-        '# About the next.\n[[known]]\nrequirement = "a.may"\nreason = "x"\n'
+        "# What we know.\n\n[cause]\n"
+        '"old" = [\n  {requirement = "a.must"},\n  {requirement = "a.name", where = "job.*"}]\n'
+        "'gone' = [{requirement = \"a.name\"}]\n"
+        '# About the next.\n"x" = [{requirement = "a.may"}]\n'
     )
-    may, must, name = parse_known(text).known
-    assert rewritten(text, [may, must, name], []) == text
-    left = rewritten(text, [may, name], [])
-    assert set(parse_known(left).known) == {may, name}
-    assert "# What we know.\n" in left
-    assert "# About the next.\n[[known]]" in left
+    must, name, gone, may = parse_known(text).known
+    assert rewritten(text, [may, must, name, gone], []) == text
+    assert rewritten(text, [may, name], []) == (
+        '# What we know.\n\n[cause]\n"old" = [\n  {requirement = "a.name", where = "job.*"}]\n'
+        '# About the next.\n"x" = [{requirement = "a.may"}]\n'
+    )
 
 
 def test_nothing_is_dropped_by_a_run_that_did_not_look(tmp_path: Path) -> None:
