@@ -98,7 +98,7 @@ def _with_published_names(schema: Schema) -> Schema:
 
 def schema_text() -> str:
     """Return the content of the schema file."""
-    return compact_json(build_schema(), width=200)
+    return compact_json(build_schema(), width=400)
 
 
 def schema_is_current() -> bool:

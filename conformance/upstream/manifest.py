@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import re
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from conformance.compact_json import compact_json
 from conformance.problems import EnvironmentProblem, Problem
 from conformance.upstream.node import NodeBinary, find_node
 from conformance.upstream.package import HARNESS, ensure_package, installed_version
@@ -83,7 +83,7 @@ def sha1(text: str) -> str:
 def write_manifest(version: str, scripts: Mapping[str, RawScript], path: Path) -> None:
     """Write the manifest of these scripts, ordered by name."""
     manifest = ScriptManifest(version=version, scripts={name: entry_of(scripts[name]) for name in sorted(scripts)})
-    path.write_text(json.dumps(msgspec.to_builtins(manifest), indent=2) + "\n", encoding="utf-8")
+    path.write_text(compact_json(msgspec.to_builtins(manifest)), encoding="utf-8")
 
 
 def extract_scripts(node: NodeBinary, root: Path) -> dict[str, RawScript]:

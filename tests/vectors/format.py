@@ -191,4 +191,4 @@ def schema_text() -> str:
         "files": dict(zip(FILES, schemas, strict=True)),
         "$defs": components,
     }
-    return compact_json(schema)
+    return compact_json(schema, width=400)
