@@ -23,7 +23,7 @@ from conformance.protocol.scripts import ENDS_JOBS
 from conformance.protocol.states import WAITING_CONTAINERS
 
 NO_LOCK_CHECK = "0"
-"""The token with which a script does not look at the lock (upstream `includes/removeLock.lua`)."""
+"""The token with which a script skips the lock check (upstream `includes/removeLock.lua`)."""
 FINAL = frozenset({"completed", "failed"})
 PUTS_ITSELF_BACK = frozenset({"waits", "delays"})
 """Kinds of job whose processor moves them out of active without ending the attempt."""
@@ -37,12 +37,12 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "failed": frozenset({"active"}),
     "removed": frozenset({"added", "waiting", "delayed", "active", "failed", "completed", "waiting-children"}),
 }
-"""From which states an event may lead; the event's name is the state after it."""
+"""The states in which a job may be before each event; the event's name is the state after it."""
 CONTAINERS: Mapping[str, frozenset[str]] = {
     "waiting": WAITING_CONTAINERS,
     "removed": frozenset(),
 }
-"""Where a job is after the event; by default in the container of the event's name."""
+"""The containers of a job after the event; by default the one of the event's name."""
 
 
 def _duplicate_runs(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:

@@ -178,7 +178,7 @@ def _hardly_let_run(evidence: Evidence, process: str, since_ms: float, until_ms:
     """Whether a process was starved for most of an interval, and the rest is too short to get a job."""
     starved_ms = evidence.starved_ms(since_ms, until_ms, process=process)
     awake_ms = until_ms - since_ms - starved_ms
-    # A worker needs little time for one job, so a machine that was awake for longer than it was starved is no excuse.
+    # A job needs little time, so starvation that was shorter than the rest of the interval does not excuse the worker.
     return awake_ms < min(starved_ms, GETS_ONE_WITHIN_MS)
 
 
@@ -492,7 +492,7 @@ def _connections(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Ju
             continue
         statistics.count()
         statistics.keep_maximum("most connections more than before", now - then)
-        # Pools grow on demand, so a small increase is no leak.
+        # Pools grow on demand, so a small increase is not a leak.
         if now > nodes * then + max(2, then // 2, handles):
             message = f"{process} has {now} connections open, before the first fault it had {then}"
             yield HistoryFinding(message=message, lines=(before[0], samples[-1]))

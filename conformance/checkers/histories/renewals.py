@@ -237,12 +237,12 @@ class _ScriptTimes:
             self._refused[line.process, line.queue, job].append(sent_ms)
 
     def first_after_ms(self, run: RunHistory, at_ms: float) -> float:
-        """When the worker of a run was first answered after a time; infinite where it never was."""
+        """When the worker of a run was first answered after a time; infinite if it never was."""
         answered = self._accepted[run.started.process, run.started.queue]
         return next((heard for heard in answered if heard > at_ms), float("inf"))
 
     def claimed_ms(self, run: RunHistory) -> float:
-        """When the process of a run got its job; when the run began, where the tap saw no claim."""
+        """When the process of a run got its job; the start of the run if the tap saw no claim."""
         began_ms = run.started.at_ms
         # The last claim before the run, because a job may have been claimed several times.
         return max((at for at in self._claimed[_whose(run)] if at <= began_ms), default=began_ms)

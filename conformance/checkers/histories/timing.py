@@ -119,7 +119,7 @@ def _place(
         waiting.to_front(event.job)
     elif planned is None or planned.kind in ELSEWHERE:
         waiting.to_end(event.job, certain=False)
-    # A finished job that is retried goes to `wait`, whatever its priority (`reprocessJob`).
+    # A finished job that is retried goes to `wait` even if it has a priority (`reprocessJob`).
     elif planned.priority and prev not in {"completed", "failed"}:
         waiting.to_class(event.job, planned.priority)
     elif prev == "waiting-children" or (planned.lifo and prev in {None, "active", "failed"}):
