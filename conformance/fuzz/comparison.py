@@ -179,7 +179,7 @@ class StateObservation(Protocol):
 def completion_differences(
     op: str, expected: Completion, actual: Completion, prefixes: tuple[str, str], *, frozen: bool
 ) -> list[StepDifference]:
-    """Where the client's completion differs from the oracle's. `prefixes`: the oracle's and the client's."""
+    """The differences between two completions. `prefixes`: the oracle's and the client's."""
     if expected.outcome != actual.outcome:
         kind = f"outcome {_outcome(expected)}, not {actual.outcome}"
         return [StepDifference(op, f"answer.{op}", kind, "", _summary(expected), _summary(actual))]

@@ -15,8 +15,8 @@ from conformance.problems import EnvironmentProblem
 from conformance.protocol.keys import glob_escaped
 from conformance.steps.shapes import ClockStep, CounterStep, FaultStep, OutsideStep
 
-# `conformance.observe.reader` walks the key space in three rounds, which is right for any server; a campaign looks at
-# two small corners of one Redis sixty times a second. This script only reads.
+# `conformance.observe.reader` walks the key space in three rounds, which is right for any server; a campaign reads
+# two small parts of one Redis sixty times a second. This script only reads.
 _DUMP = """
 local found = redis.call("KEYS", ARGV[1])
 table.sort(found)

@@ -93,14 +93,14 @@ class QueueMachine(RuleBasedStateMachine):
         theme=st.sampled_from(tuple(THEMES)), taste=st.runner().flatmap(_tastes), aim=st.runner().flatmap(_aims)
     )
     def choose(self, theme: str, taste: Taste, aim: OperationAndState | None) -> None:
-        """What the sequence is mostly about, and what was before it."""
+        """Choose what the sequence is mostly about, and set the counters of its queues."""
         self.theme, self.context.aim = theme, aim
         self.context.words, self.context.favourites = taste
         self.take(counters(self.context.words))
 
     @rule(steps=st.runner().flatmap(_next))
     def go_on(self, steps: list[Step]) -> None:
-        """The next step."""
+        """Take the next steps."""
         self.take(steps)
 
     def take(self, steps: Sequence[Step]) -> None:
@@ -132,7 +132,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.context.tried.update(combination.pair for combination in covered)
 
     def _update_context(self, step: Step, predicted: Completion | None) -> None:
-        """What the generator has to know of a step."""
+        """Record the parts of a step that the generator needs."""
         if isinstance(step, ClockStep):
             self.context.now_ms += step.clock_ms
         elif isinstance(step, CallStep) and isinstance(step.op, lifecycle.Open):

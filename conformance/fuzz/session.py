@@ -151,7 +151,7 @@ class FuzzFolder:
         return path
 
     def file_of(self, finding: FuzzFinding) -> Path:
-        """Where a finding is written."""
+        """The file to which a finding is written."""
         return self.path / FINDINGS / file_name(finding.group)
 
     def rounds_done(self, seed: int) -> int:

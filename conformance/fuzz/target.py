@@ -28,8 +28,8 @@ from conformance.steps.shapes import CallStep, OutsideStep, addressed
 Mode: TypeAlias = Literal["differential", "interop", "model"]
 
 MODES: tuple[Mode, ...] = get_args(Mode)
-"""`differential`: the client against the oracle, each on its own prefix. `interop`: client and partner (the oracle, if
-nobody else is named) take turns on one prefix, compared with the oracle alone on another. `model`: the oracle against
+"""`differential`: the client against the oracle, each on its own prefix. `interop`: client and partner (the oracle
+by default) take turns on one prefix, compared with the oracle alone on another. `model`: the oracle against
 the model."""
 
 # Far above any call on loopback: only a client that hangs or retries for ever exceeds it.
@@ -39,7 +39,7 @@ ALONE = "alone-"
 """Prefix of the oracle's handles on its own prefix: in interop, one driver has those and the handles of its turns."""
 
 STREAM_ID = "0-1"
-"""Stands for the ids of stream entries, which are Redis's time: the model has none."""
+"""Replaces the ids of stream entries, which contain Redis's time: the model has none."""
 
 
 @dataclass

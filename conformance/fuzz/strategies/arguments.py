@@ -13,7 +13,7 @@ from conformance.fuzz.strategies.vocabulary import Vocabulary
 Options = dict[str, Any]
 
 PLAIN_TEXTS = ("{}", '{"n":1}', "null", '"text"', "[]", "0", "true")
-"""What most jobs carry; the simplest first, because shrinking goes that way."""
+"""Data of most jobs; the simplest first, because shrinking goes that way."""
 
 TROUBLEMAKERS = (
     '{"__proto__":{"polluted":true}}',
@@ -159,7 +159,7 @@ FAILURES = (
     "ignoreDependencyOnFailure",
     "removeDependencyOnFailure",
 )
-"""What a child's failure does to its parent: at most one of them."""
+"""Effects of a child's failure on its parent; a job has at most one of these options."""
 
 _FEW_KEPT: tuple[tuple[Options, ...], ...] = (
     ({"removeOnComplete": 1},),

@@ -74,13 +74,13 @@ class GenerationContext:
     """In interop: who claimed a job last, and on which handle."""
     words: Vocabulary = PLAIN
     favourites: tuple[dict[str, Any], ...] = ()
-    """Job options that come again and again in this sequence, so that they meet."""
+    """Job options that many jobs of this sequence get, so that they meet."""
     untried: tuple[OperationAndState, ...] = ()
-    """What the campaign had not tried when the round began: within a round, equal choices are equal steps."""
+    """Not tried by the campaign before this round: within a round, equal choices are equal steps."""
     tried: set[OperationAndState] = field(default_factory=set)
-    """What this sequence has tried."""
+    """Tried by this sequence."""
     aim: OperationAndState | None = None
-    """Of the untried pairs, those about this one's state are tried first."""
+    """Untried pairs with the state of this one are tried first."""
 
     def can(self, *operations: str) -> bool:
         """Whether both clients declare all of these."""

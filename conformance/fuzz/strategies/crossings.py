@@ -117,14 +117,14 @@ CROSSINGS: dict[str, tuple[tuple[str, ...], CrossingMaker]] = {
     "change an owner": (("queue.removeDeduplicationKey", "queue.clean", "job.remove"), _change_owner),
     "change a schedule": (("queue.upsertJobScheduler",), _reschedule),
 }
-"""By name: the operations beside add, pause and resume that it takes, and its calls."""
+"""By name: the operations that it needs besides add, pause and resume, and its calls."""
 
 OF_FLOWS: dict[str, tuple[str, CrossingMaker]] = {
     "drain a flow": ("queue.drain", _drain),
     "clean a flow": ("queue.clean", _clean),
     "change priority in a flow": ("job.changePriority", _change_priority),
 }
-"""What meets a flow that was added just before, by name, with the operation that it takes."""
+"""The same for calls that meet a flow that was just added."""
 
 
 @st.composite

@@ -30,8 +30,8 @@ CUTTABLE = frozenset(
         "worker.extendLock",
     }
 )
-"""Operations that do all they do in one script. What a claim hands out when its reply is lost, nobody holds: such calls
-(`worker.getNextJob`, `fetch_next`) are left to scenarios and to chaos."""
+"""Operations of a single script. Calls that claim (`worker.getNextJob`, `fetch_next`) are left to scenarios and chaos,
+because no worker holds the job of a lost reply."""
 
 _FORTY = st.sampled_from(range(40))
 _PHASES = st.sampled_from(PHASES)
@@ -46,7 +46,7 @@ def passing_time(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
 
 
 def counters(words: Vocabulary) -> list[Step]:
-    """What years of use have left in both queues before the sequence."""
+    """Counters of both queues, as high as after years of use."""
     named: tuple[tuple[CounterName, int], ...] = (("id", words.id_counter), ("pc", words.priority_counter))
     return [CounterStep(counter, name, value) for counter, value in named if value for name in (MAIN, OTHER)]
 
@@ -66,7 +66,7 @@ def coming_back(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
 
 @st.composite
 def waking(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
-    """An idle worker takes the markers; from now on, whoever adds work has to leave a new one."""
+    """An idle worker takes the markers, so the next client that adds work has to set a new one."""
     return [FaultStep("wake", context.any_queue(draw))]
 
 
@@ -74,7 +74,7 @@ def waking(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
 def disturbing(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     """A fault: a lock that expires, forgotten scripts, or, because it takes a second, rarely a cut connection.
 
-    Where a flow producer is open, scripts are not forgotten: Node's then loses flows without a word (protocol, 8).
+    Scripts are not forgotten while a flow producer is open: Node's then loses flows without an error (protocol, 8).
     """
     number = draw(_FORTY)
     locked = list(context.queue(MAIN).tokens) or [NO_SUCH_JOB]
@@ -92,7 +92,7 @@ def may_be_cut(step: CallStep) -> bool:
 
 @st.composite
 def cutting_a_call(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
-    """A change whose call is cut off, where it is known what may come of that; else the same change, whole."""
+    """A change whose call is cut off, if its possible outcomes are known; else the same change, whole."""
     active = any(context.queue(name).in_states({"active"}) for name in (MAIN, OTHER))
     make = draw(_BY_WORKERS if active and draw(st.booleans()) else _BY_ANYBODY)
     *before, last = draw(make(context))

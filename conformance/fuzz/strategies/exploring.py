@@ -18,7 +18,7 @@ from conformance.protocol.states import FETCHED_CONTAINERS
 from conformance.steps.shapes import CallStep, ClockStep, CounterStep, FaultStep, Step
 
 NO_OPTION = "-"
-"""Stands for a call without any option."""
+"""The option of a call without options."""
 
 JOB_MAKERS = {**job_steps.JOB_CHANGES, **job_steps.JOB_QUESTIONS}
 QUEUE_MAKERS = {**queue_steps.QUEUE_CONTROLS, **queue_steps.QUEUE_MAINTENANCE, **queue_steps.QUEUE_QUESTIONS}
@@ -127,7 +127,7 @@ def legal_pairs(operations: Collection[str]) -> list[OperationAndState]:
 
 
 def combinations(step: Step, queue_state: PredictedQueue) -> Iterator[CallCombination]:
-    """The combinations that a step stands for. `queue_state`: the state of its queue before it."""
+    """The combinations that a step covers. `queue_state`: the state of its queue before it."""
     state = _state(step, queue_state)
     options = sorted(set(_options(step.op))) if isinstance(step, CallStep) else []
     if isinstance(step, CallStep) and step.cut:
@@ -231,7 +231,7 @@ def _call_of_pair(draw: st.DrawFn, context: GenerationContext, pair: OperationAn
 
 
 def _towards(draw: st.DrawFn, context: GenerationContext, pair: OperationAndState) -> list[Step]:
-    """What leads a job, or the queue, towards the state; another job where that takes a call that is left out."""
+    """Steps that lead a job, or the queue, towards the state; another job if they need a call that is left out."""
     op, state = pair
     towards_queue_state = _running if state == RUNNING else _paused
     steps = (TOWARDS[state] if op in JOB_OPS else towards_queue_state)(draw, context)

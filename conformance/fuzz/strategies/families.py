@@ -134,13 +134,13 @@ THEMES: dict[str, tuple[str, ...]] = {
     "crossings": ("cross", "claim", "fail", "complete", "change", "maintain", "check-stalled", "disturb"),
     "repairs": ("add-bulk", "claim", "fail", "complete", "maintain", "change", "ask-about-job"),
 }
-"""What a sequence is mostly about: these families come more often in it."""
+"""By theme of a sequence: the families that come more often in it."""
 
 EMPHASIS = 3
 
 
 def families_for(context: GenerationContext, theme: str) -> tuple[StepFamily, ...]:
-    """What may come next; a family stands there as often as it should come."""
+    """The families that may come next, each as often as its weight in the theme."""
     often = THEMES[theme]
     return tuple(
         family

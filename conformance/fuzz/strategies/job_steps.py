@@ -168,7 +168,7 @@ def completing(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
 
 @st.composite
 def failing(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
-    """Job.moveToFailed: retried at once, delayed, or failed for good, as its options say."""
+    """Job.moveToFailed: retried at once, delayed, or failed permanently, as its options say."""
     return _on_held(draw, context, "worker.moveToFailed")
 
 
