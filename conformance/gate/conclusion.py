@@ -465,7 +465,7 @@ def _the_others(evidence: RunEvidence) -> list[str]:
 def _declares_any(status: ProfileStatus, evidence: RunEvidence) -> bool:
     """Whether the driver declares something of a profile that no profile needs which it declares whole.
 
-    Whoever only adds jobs has no part in `pause`, which needs jobs too. A profile that is asked for is named otherwise.
+    A client that only adds jobs has no part in `pause`, which needs jobs too. A demanded profile is named elsewhere.
     """
     needs = {name: set(profile.missing(frozenset())) for name, profile in evidence.profiles.items()}
     shared = set().union(*(needs[other.name] for other in evidence.statuses if not other.missing))

@@ -44,9 +44,9 @@ class Endings:
         self.cut_short = False
         """Whether the state of the client's queue is unknown: its driver broke, or a call may still be running."""
         self.stopped_at: StepPosition | None = None
-        """Where the client's steps stopped, if the state of its queue is known there; None at their end."""
+        """The position at which the client's steps stopped, if the state of its queue is known there; else None."""
         self.waited_in_vain = False
-        """Whether they stopped because a wait ran out: what did not come may be on its way."""
+        """Whether they stopped because a wait timed out: what it waited for may still come."""
         self.half_done = ""
         """The operation that stopped them with an unknown error, and that may have changed something before."""
         self._stopped_alike = False

@@ -142,7 +142,7 @@ class Inspection:
         """Whether the failure that stopped the client shows this already, or may be its reason."""
         if finding.requirement in load_operations().rows_about.get(self._endings.half_done, ()):
             return True
-        # What the last call did not find, or found too much, is what the assertion after it is about.
+        # A missing or extra value in the last result is what the assertion after it is about.
         last = f"call {len(self._judge.client.transcript.calls)}, "
         is_last = finding.message.startswith(last) and NOTHING in (finding.expected, finding.actual)
         return any(

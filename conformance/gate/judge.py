@@ -199,7 +199,7 @@ class Judge:
         return finding if failure.error.code == INVALID else self.with_timing(finding)
 
     def _never_works(self, failure: OperationFailed | OperationIndeterminate) -> bool:
-        """Whether the client reports an unknown error at each call of the operation, whatever the scenario.
+        """Whether the client reports an unknown error at each call of the operation, in all scenarios.
 
         A single call is enough if the operation has no arguments whose values could be the reason.
         """
@@ -360,7 +360,7 @@ class Judge:
     def _at_its_cause(self, finding: Finding, left: Snapshot) -> Finding:
         """Move a finding about Node, which could not go on, to the first value of the client's that it cannot read."""
         where, key = next(unreadable_places(left), ("", ""))
-        # What the kit has damaged on purpose is not what the client left.
+        # Values that the kit has damaged on purpose are not the client's.
         if not where or self.client.transcript.keys_of_the_kit():
             return finding
         return msgspec.structs.replace(finding, where=where, key=key, place="")
@@ -377,7 +377,7 @@ class Judge:
 
 
 def _is_missing(mismatch: Mismatch) -> bool:
-    """Whether the assertion found nothing. What the end of a job writes may be missing because it has not ended."""
+    """Whether the assertion found nothing. Values that the end of a job writes may just not be written yet."""
     return mismatch.actual == NOTHING and mismatch.where not in WRITTEN_AT_THE_END
 
 

@@ -65,7 +65,7 @@ def _can(ops: frozenset[str], capabilities: frozenset[str], roles: AbstractSet[s
     # A worker's loop operations as single calls need the capability, even if the driver lists them.
     can = ops if MANUAL_WORKER in capabilities else ops - LOOP_OPERATIONS
     if MANAGED_WORKER in capabilities:
-        # With `resolve`, the kit decides how each job of a loop ends, so a loop can stand for single calls.
+        # With `resolve`, the kit decides how each job of a loop ends, so a loop can replace single calls.
         can |= {WORKER_RUN} | (LOOP_OPERATIONS if "resolve" in ops else frozenset())
     # Nothing that is called on a handle of a role is performed if the driver cannot open one.
     return (can - FLOW_OPERATIONS if FLOW not in roles else can) | ({EVENTS_READ} if EVENTS in roles else frozenset())

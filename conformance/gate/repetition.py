@@ -63,7 +63,7 @@ class _Judged:
     @staticmethod
     def of(attempt: AttemptResult, measured: StarvationRecord) -> _Judged:
         record = attempt.record
-        # Those that count against nobody, such as known failures, need no second look.
+        # Findings that do not count against the client, such as known failures, need no repetition.
         timed = [(finding, finding.timing) for finding in _counting(record) if finding.timing is not None]
         causes = [(finding, measured.explaining(timing)) for finding, timing in timed]
         open_findings = tuple(finding for finding, cause in causes if cause)
@@ -182,7 +182,7 @@ def _sign(finding: Finding) -> tuple[str, str, str]:
 
 
 def _distinct(texts: Iterable[str]) -> str:
-    # What was seen every time is probably the client's, so the reason shows it.
+    # Effects seen every time are probably the client's, so the reason shows them.
     return " | ".join(dict.fromkeys(texts))
 
 

@@ -36,7 +36,7 @@ BY_SPEED = ("event.*", "membership.*.order")
 """Locators of states that depend on the order of independent processes."""
 CHANGED_BY_TIME = (
     *("", "driver", "scenario", "worker.error", "measured.*", "close.*", "client.*"),
-    # Where a job is, and all that a claim, an end, a retry, a stalled check or a removal writes, may be early or late.
+    # The place of a job, and all that a claim, end, retry, stalled check or removal writes, may be early or late.
     *("job", "membership.*", "lock", "lock.*", "marker", "marker.*", "limiter*", "stalled*", "dedup*", "expiry*"),
     *("job.atm", "job.ats", "job.stc", "job.processedOn", "job.finishedOn", "job.failedReason", "job.returnvalue"),
     *("job.stacktrace", "job.progress", "job.delay", "job.pb", "job.defa"),
