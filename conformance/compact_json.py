@@ -10,7 +10,7 @@ def compact_json(value: Any, *, width: int = 160, depth: int | None = None) -> s
     """Write JSON in which a value that fits into `width` characters is on one line.
 
     A longer object or array has one line for each of its members; plain members of an array share lines. With `depth`,
-    values nested deeper than that are on one line whatever their length: `depth=1` writes one record of an array per
+    values nested deeper than that are on one line even if they are longer: `depth=1` writes one record of an array per
     line.
     """
     return _text(value, 0, width, depth) + "\n"

@@ -87,7 +87,7 @@ def new(language: str, out: Path | None) -> None:
 
 
 def _check(launch: Launch, server: RedisInstance, seed: int) -> tuple[list[CheckStep], Ready | None]:
-    """Try the driver. What it has declared is None where it did not get through the handshake."""
+    """Try the driver. Its declaration is None if the handshake failed."""
     prefix = server.fresh_prefix()
     declared: list[Ready] = []
 

@@ -39,7 +39,7 @@ class Descendants:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What the driver's environment must contain."""
+        """Variables that the driver's environment must contain."""
         return {MARK: self._value}
 
     def note(self, driver: int) -> None:
