@@ -62,7 +62,7 @@ impl OpenWorker {
         }
     }
 
-    /// Tell the loop to close. The first poll of `close` sets the client's flag, so the loop fetches no job after this
+    /// Close the loop. The first poll of `close` sets the client's flag, so the loop fetches no job after this
     /// returns; the kit may end the worker's current job right afterwards.
     pub fn start_close(&self, force: bool) {
         let worker = Arc::clone(&self.worker);
