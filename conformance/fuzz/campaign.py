@@ -29,8 +29,8 @@ SEQUENCES_PER_ROUND = 29
 """Hypothesis makes a tenth of a round as simple as possible, which finds little, so rounds are short and many."""
 
 AIMING_ROUNDS = 4
-"""In every fourth round, Hypothesis spends the second half on variants of the sequence that brought the most that was
-new; in the others, every sequence is another one."""
+"""In every fourth round, Hypothesis spends the second half on variants of the sequence that covered most new
+combinations; in the others, it varies none."""
 
 LEAST_STEPS = 1000
 """A campaign with fewer steps decides nothing: it is less than one round."""

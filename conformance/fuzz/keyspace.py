@@ -125,7 +125,7 @@ class RedisKeyspace:
         self._run(self._clear, prefixes)
 
     def endure(self, prefixes: Sequence[str], step: OutsideStep) -> None:
-        """Let a step that no client takes happen to the keys under each prefix."""
+        """Apply a step that no client takes to the keys under each prefix."""
         match step:
             case ClockStep(clock_ms=ms) if ms:
                 self._run(self._age, prefixes, ms)

@@ -23,7 +23,7 @@ from conformance.participants.clock import FROZEN_START_MS
 from conformance.steps.shapes import CallStep, ClockStep, CounterStep, FaultStep, Step
 
 Taste: TypeAlias = tuple[Vocabulary, tuple[Options, ...]]
-"""The texts and numbers of a sequence, and options of jobs that come again and again in it."""
+"""The texts and numbers of a sequence, and the job options that it repeats."""
 
 
 class MachineCallbacks(Protocol):
@@ -34,11 +34,11 @@ class MachineCallbacks(Protocol):
         ...
 
     def before_step(self) -> None:
-        """A step is going to be taken. May end the round."""
+        """Called before each step. May end the round."""
         ...
 
     def cover(self, found: Collection[CallCombination], *, compared: bool) -> int:
-        """Take note of what a step has covered; returns how much of it is new to the campaign."""
+        """Count the combinations that a step has covered; returns how many are new to the campaign."""
         ...
 
     def judge(self, steps: Sequence[Step], news: Sequence[StepDifference]) -> None:
@@ -121,7 +121,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.callbacks.judge(self.taken, self.runner.news(found))
 
     def teardown(self) -> None:
-        """Remove what the sequence left, and let Hypothesis know how much of it was new."""
+        """Remove what the sequence left, and report to Hypothesis how many new combinations it covered."""
         self.callbacks.end_sequence(self.runner)
         target(float(self.newly_covered), label="new combinations of operation, state and option")
 

@@ -83,14 +83,14 @@ class AlternatingClients:
         return self.client.prefix
 
     def perform(self, step: CallStep, now_ms: int | None) -> Completion:
-        """Let the client make the call whose turn it is. Both make every client object, for when their turn comes."""
+        """Make the call on the client whose turn it is. Both clients open and close every object, for later turns."""
         if step.opens or isinstance(step.op, lifecycle.Close):
             completions = [client.perform(step, now_ms) for client in (self.partner, self.client)]
             return next((completion for completion in completions if completion.status != "ok"), completions[0])
         return (self.client if step.by == "client" else self.partner).perform(step, now_ms)
 
     def endure(self, step: OutsideStep) -> None:
-        """Do nothing, as each of the two."""
+        """Do nothing, like each of the two."""
 
 
 @dataclass
@@ -105,7 +105,7 @@ class ModelUnderTest:
         return self.model.prefix
 
     def perform(self, step: CallStep, now_ms: int | None) -> Completion:
-        """How the model says that the call completes."""
+        """The completion that the model predicts."""
         assert now_ms is not None, "the oracle has a clock"
         completion = self.model.follow(step, now_ms)
         if completion is None or not self.model.certain:
@@ -113,7 +113,7 @@ class ModelUnderTest:
         return completion
 
     def endure(self, step: OutsideStep) -> None:
-        """Let a step that no client takes happen to the model."""
+        """Apply a step that no client takes to the model."""
         self.model.follow(step, 0)
 
     def observe(self) -> ModelObservation:
@@ -129,11 +129,11 @@ class ModelObservation:
 
     snapshot: Snapshot
     modelled = True
-    """It is in no Redis."""
+    """The state is not in Redis."""
 
     @property
     def fingerprint(self) -> str:
-        """Never equal to that of a state in Redis: the canonical rules have to compare."""
+        """Never equal to that of a state in Redis, so the canonical rules always compare."""
         return ""
 
     @property

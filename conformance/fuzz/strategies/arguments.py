@@ -91,7 +91,7 @@ _EXACT = st.sampled_from(PLAIN_TEXTS * 6 + TROUBLEMAKERS + INEXACT_TEXTS) | _ANY
 
 
 def json_texts(*, exact: bool) -> st.SearchStrategy[str]:
-    """JSON texts. `exact`: also those that only survive where a text is passed through byte for byte."""
+    """JSON texts. `exact`: also those that only survive if texts are passed through byte for byte."""
     return _EXACT if exact else _NORMAL
 
 
@@ -117,7 +117,7 @@ _OPTION_VALUES: dict[str, tuple[Any, ...]] = {
     "removeDependencyOnFailure": (True,),
     "telemetry": ({"metadata": "m"}, {"metadata": "m", "omitContext": True}, {"omitContext": True}),
 }
-"""Values of the options for which no sequence has its own, the simplest first."""
+"""Values of options that are not in the vocabulary, the simplest first."""
 
 _OF_VOCABULARY: dict[str, Callable[[Vocabulary], tuple[Any, ...]]] = {
     "delay": lambda words: words.delays,
@@ -170,7 +170,7 @@ _FEW_KEPT: tuple[tuple[Options, ...], ...] = (
 )
 
 _OFTEN = {"delay": 4, "attempts": 6, "priority": 3, "removeOnComplete": 4, "removeOnFail": 4, "lifo": 4, "telemetry": 2}
-"""Options that lead a job another way come more often than those that are only stored."""
+"""Weights: options that change the states of a job come more often than those that are only stored."""
 
 _NAMES = st.sampled_from([name for name in (*_OF_VOCABULARY, *_OPTION_VALUES) for _ in range(_OFTEN.get(name, 1))])
 _ONE_OF = {name: st.sampled_from(values) for name, values in _OPTION_VALUES.items()}
@@ -214,7 +214,7 @@ def favoured_options(draw: st.DrawFn, favourites: tuple[Options, ...], words: Vo
 
 @st.composite
 def favourites(draw: st.DrawFn, words: Vocabulary) -> tuple[Options, ...]:
-    """The favourites of a sequence. Now and then all of them keep few jobs: that takes several which end alike."""
+    """The favourites of a sequence. Sometimes all of them keep few jobs, which only shows if several jobs end alike."""
     if draw(_MEASURE) > 7:
         return draw(st.sampled_from(_FEW_KEPT))
     return tuple(draw(st.lists(job_options(words), min_size=1, max_size=3)))

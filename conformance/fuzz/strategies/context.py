@@ -100,7 +100,7 @@ class GenerationContext:
         return [job for job in self.words.job_ids if job not in taken]
 
     def one_of(self, draw: st.DrawFn, jobs: Sequence[str]) -> str:
-        """One of the jobs: mostly one whose id is of the vocabulary, if that has ids that matter."""
+        """One of the jobs, mostly one with an id of the vocabulary if those ids look like syntax."""
         odd = [job for job in jobs if self.words.named and job in self.words.job_ids]
         mostly: bool = draw(_MOSTLY)
         job: str = draw(st.sampled_from(odd if odd and mostly else jobs))
@@ -112,15 +112,15 @@ class GenerationContext:
         return name
 
     def producer(self, draw: st.DrawFn, queue: str, op: Op[Any]) -> list[Step]:
-        """A call on a Queue object of that queue, which is made if it is not there yet."""
+        """A call on a Queue object of that queue, which is opened first if needed."""
         handle: str = draw(_PRODUCERS[queue])
         return self._on(draw, handle, "queue", op, self._turn(draw))
 
     def worker(self, draw: st.DrawFn, queue: str, op: Op[Any]) -> list[Step]:
         """The same on a manual worker.
 
-        In interop, a job is finished by who has claimed it: the job as a client remembers it from its claim decides
-        about attempts and stack traces, and that differs by right.
+        In interop, the client that claimed a job also finishes it: attempts and stack traces depend on the job as that
+        client has read it, so they may differ.
         """
         holder = self.holders.get(getattr(op, "job", ""))
         if self.takes_turns and holder is not None and QUEUE_OF[holder[1]] == queue:

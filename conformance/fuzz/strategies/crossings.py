@@ -71,7 +71,7 @@ def _limit(draw: st.DrawFn, _: GenerationContext) -> list[Op[Any]]:
 
 
 def _extend(draw: st.DrawFn, context: GenerationContext) -> list[Op[Any]]:
-    """The same id again and again, and what ends it in between."""
+    """Repeated adds with one deduplication id, and a call between them that may end it."""
     between = draw(st.sampled_from((_drain, _clean, _change_priority)))(draw, context)
     extended = {"id": context.words.deduplications[0], "ttl": context.words.lives[-1], "extend": True}
     again = queue.Add(name="job", opts={"deduplication": extended})
@@ -79,7 +79,7 @@ def _extend(draw: st.DrawFn, context: GenerationContext) -> list[Op[Any]]:
 
 
 def _change_owner(draw: st.DrawFn, context: GenerationContext) -> list[Op[Any]]:
-    """A deduplication id gets another owner; then its former owner goes."""
+    """A deduplication id gets another owner; then its former owner is removed."""
     name = context.words.deduplications[0]
     shared = {"deduplication": {"id": name, "ttl": context.words.lives[-1]}}
     former = _free_id("owner", context)
@@ -129,7 +129,7 @@ OF_FLOWS: dict[str, tuple[str, CrossingMaker]] = {
 
 @st.composite
 def keeping_the_last(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
-    """Jobs come while the owner of their deduplication id is at work; then it ends."""
+    """Jobs are added while the owner of their deduplication id is active; then it ends."""
     owner = _free_id("owner", context)
     shared = {"deduplication": {"id": draw(st.sampled_from(context.words.deduplications)), "keepLastIfActive": True}}
     options: list[dict[str, Any]] = [{"jobId": owner, "lifo": True}, {}, draw(_OF_THE_LAST)]

@@ -45,8 +45,8 @@ QUEUE_OPS: tuple[str, ...] = (
 """Operations on a queue as a whole."""
 
 OFTEN_ENOUGH = 2
-"""How often a pair has to be generated before it is no longer aimed at: a generated sequence may not run to its end,
-on a machine that is too busy, or with a client that has gone another way."""
+"""A pair that was generated this often is no longer a goal. Not once, because a generated sequence may end early: on
+a busy machine, or if the client diverges."""
 
 QUEUE_STRATEGIES: dict[str, Callable[[GenerationContext], st.SearchStrategy[list[Step]]]] = {
     "queue.add": queue_steps.adding,
@@ -87,7 +87,7 @@ class CallCombination(msgspec.Struct, frozen=True, order=True):
 class PairCoverage:
     """Counts of the combinations tried so far. `compared`: those that were not only generated, but run and compared.
 
-    Only `generated` decides where to go next: what is generated must not depend on what clients do.
+    Only `generated` decides the next goals, because generation must not depend on clients.
     """
 
     compared: Counter[CallCombination] = field(default_factory=Counter)
@@ -169,14 +169,14 @@ def _in_flow(node: flow.FlowJob) -> Iterator[str]:
 
 
 def _named(options: dict[str, Any]) -> Iterator[str]:
-    """Names of options; those that hold options themselves by what is in them."""
+    """Names of options; of nested options with the names of their members."""
     for name, value in options.items():
         inner = sorted(value) if isinstance(value, dict) and name in {"deduplication", "removeOnComplete"} else []
         yield ".".join([name, "+".join(inner)]) if inner else name
 
 
 def _arguments(op: Op[Any]) -> Iterable[str]:
-    """Arguments of few values, with the value: these are the ways in which a call can go."""
+    """Arguments with few values, each with its value: it selects a branch of the call."""
     for field_info in msgspec.structs.fields(op):
         value = getattr(op, field_info.name)
         if isinstance(value, bool) or field_info.name in {"type", "state"}:
@@ -185,12 +185,11 @@ def _arguments(op: Op[Any]) -> Iterable[str]:
 
 @st.composite
 def exploring(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
-    """One step: the pair where its state is there, else what leads to it.
+    """The call of an untried pair if a job (or the queue) is in its state, else a step towards that state.
 
-    A job is led into the state step by step, from where the sequence is when each step is drawn: what other steps did
-    meanwhile helps or hinders, and the next step makes the best of it.
+    Each step starts from the current state of the sequence, which other steps may have changed meanwhile.
 
-    Before the pair, idle workers now and then take the markers: if the call adds work, it has to leave a new one.
+    Before the call, idle workers sometimes take the markers: if it adds work, it has to set a new one.
     """
     goals = context.goals()
     aimed = [pair for pair in goals if context.aim and _same_state(pair, context.aim)] or goals
@@ -207,7 +206,7 @@ def _same_state(pair: OperationAndState, other: OperationAndState) -> bool:
 
 
 def _at_hand(context: GenerationContext, pair: OperationAndState) -> bool:
-    """Whether a job is in this state now, or the queue."""
+    """Whether a job, or the queue, is in the state of the pair now."""
     op, state = pair
     main = context.queue(MAIN)
     if op not in JOB_OPS:
@@ -264,7 +263,7 @@ def _waiting_paused(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
 
 
 def _active(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
-    """A claim gets nothing while a limit holds: then the clock goes on, or the limit on concurrency goes away."""
+    """A claim, or a step that makes it possible: a limit holds until time passes or it is removed."""
     main = context.queue(MAIN)
     if main.paused or not main.in_states(FETCHED_CONTAINERS):
         return _waiting(draw, context)
@@ -277,7 +276,7 @@ def _active(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
 
 
 def _finished(op: type[Op[Any]], **arguments: Any) -> StepsTowards:
-    """Towards a state that a worker puts the jobs into that it holds."""
+    """Steps towards a state into which a worker moves its active jobs."""
 
     def towards(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
         main = context.queue(MAIN)

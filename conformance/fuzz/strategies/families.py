@@ -16,7 +16,7 @@ from conformance.steps.shapes import Step
 Steps = st.SearchStrategy[list[Step]]
 
 WAITING = frozenset({*WAITING_CONTAINERS, DELAYED})
-"""States out of which a worker may get a job, now or when the queue is resumed or the time has come."""
+"""States from which a worker may get a job, now or after a resume or a delay."""
 
 ENOUGH_JOBS = 6
 
@@ -37,12 +37,12 @@ def has_work(context: GenerationContext) -> bool:
 
 
 def has_room(context: GenerationContext) -> bool:
-    """Few jobs wait: in short queues, each job gets through more of its states, and every look is quicker."""
+    """Few jobs wait: in short queues, each job gets through more of its states, and comparisons are quicker."""
     return sum(len(context.queue(name).in_states(WAITING)) for name in (MAIN, OTHER)) < ENOUGH_JOBS
 
 
 def has_active(context: GenerationContext) -> bool:
-    """A worker is at a job."""
+    """A job is active."""
     return any(context.queue(name).in_states({"active"}) for name in (MAIN, OTHER))
 
 
@@ -151,7 +151,7 @@ def families_for(context: GenerationContext, theme: str) -> tuple[StepFamily, ..
 
 
 def next_steps(draw: st.DrawFn, context: GenerationContext, theme: str) -> list[Step]:
-    """The next steps: a call, and before it the making of the client object if there is none yet."""
+    """The next steps: a call, after the opening of its client object if there is none yet."""
     family: StepFamily = draw(st.sampled_from(families_for(context, theme)))
     steps: list[Step] = draw(family.make(context))
     return steps

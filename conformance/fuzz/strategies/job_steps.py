@@ -39,7 +39,7 @@ def _json(draw: st.DrawFn, context: GenerationContext) -> str:
 
 
 def _retry(draw: st.DrawFn, context: GenerationContext, job_id: str) -> Op[Any]:
-    """Mostly from the state that the job is in."""
+    """A retry, mostly from the state that the job is in."""
     state = next((queue.state_of(job_id) for queue in map(context.queue, (MAIN, OTHER)) if job_id in queue.jobs), "")
     chosen = state if state in {"failed", "completed"} and draw(_TEN) < 9 else draw(_FINISHED)
     return job.Retry(job=job_id, state=chosen)  # type: ignore[arg-type]
@@ -200,9 +200,9 @@ def renewing_all(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
 
 @st.composite
 def checking_stalled(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
-    """The stalled check, alone or as Redis needs it to recover a job: marked by one, lost by then, found by the next.
+    """The stalled check, alone or as a job is recovered: one check marks it, its lock expires, the next check finds it.
 
-    The second check does something only when the first no longer throttles it.
+    The time between them also ends the throttle that the first check sets.
     """
     busy = [name for name in (MAIN, OTHER) if context.queue(name).in_states({"active"})]
     where = draw(st.sampled_from(busy)) if busy else context.any_queue(draw)

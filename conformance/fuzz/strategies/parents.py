@@ -35,7 +35,7 @@ _LOCKS_END_MS = 60_000
 
 @st.composite
 def ending_a_child(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
-    """A child is added with its family, or to a parent that is there already, and ends."""
+    """A child is added with its family, or to an existing parent, and ends."""
     family = draw(_FAMILIES)
     if family == "flow" and context.can("flow.add"):
         return draw(_in_a_flow(context))
@@ -66,7 +66,7 @@ def _in_a_flow(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
 
 @st.composite
 def _joining(draw: st.DrawFn, context: GenerationContext, *, at_work: bool) -> list[Step]:
-    """`at_work`: a worker has the parent, and ends it after the child."""
+    """A child is added to an existing parent. `at_work`: the parent is active, and ends after the child."""
     job_id = f"f{free_number(context)}"
     child = f"{job_id}-1"
     place = _NEXT if at_work else draw(_PLACES)

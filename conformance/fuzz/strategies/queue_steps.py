@@ -132,7 +132,7 @@ def _tree(draw: st.DrawFn, context: GenerationContext, number: int, levels: int)
 
 
 def _orphans(context: GenerationContext) -> list[int]:
-    """The numbers of flows whose root is gone, and whose children are not."""
+    """The numbers of flows whose root no longer exists."""
     roots = context.queue(MAIN).jobs
     return [number for number in range(1, free_number(context)) if f"f{number}" not in roots]
 

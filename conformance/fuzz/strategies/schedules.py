@@ -89,7 +89,7 @@ def _with(draw: st.DrawFn, context: GenerationContext, scheduler: str, job_id: s
 
 
 def _lost(by: CallStep) -> list[Step]:
-    """The lock of a job ends, and a check finds it."""
+    """The lock of a job expires, and a check finds the job."""
     check = replace(by, op=worker.CheckStalled())
     return [check, ClockStep(_LOCKS_END_MS), check]
 

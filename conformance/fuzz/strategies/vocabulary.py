@@ -30,7 +30,7 @@ LONG_BACKOFFS: tuple[Any, ...] = (
 )
 
 ID_COUNTERS = (99_999_998, 299_999_998, 2**31 - 2, 2**32 - 2, 10**12, 2**53 - 2)
-"""Just before a number that other languages write with an exponent, or store in fewer bits."""
+"""Just below numbers that other languages write with an exponent, or that overflow their integers."""
 
 PRIORITY_COUNTERS = (2**31 - 2, 2**32 - 2)
 ATTEMPTS_MADE = (31, 40, 12, 63)
@@ -50,7 +50,7 @@ ONLY_OTHERS: Mapping[str, tuple[str, ...]] = {
     "words": ("repeat", "__default__"),
     "separators": ("a:b", "a:b:c:d:e", "d:1"),
 }
-"""Texts that a job may not have as its id, but as its name, and schedulers and deduplications as theirs."""
+"""Texts that are refused as ids of jobs, but not as names of jobs or ids of schedulers and deduplications."""
 
 DEDUPLICATION_IDS = ("d1", "d2")
 
@@ -71,21 +71,21 @@ class Vocabulary:
     deduplications: tuple[str, ...] = DEDUPLICATION_IDS
     delays: tuple[int, ...] = (20_000, 60_000, 0, 4_102_444_800_000)
     later: tuple[int, ...] = (20_000, 0, 60_000)
-    """Delays that a change gives to a job."""
+    """Delays of calls that move a job to delayed."""
     backoffs: tuple[Any, ...] = BACKOFFS
     attempts: tuple[int, ...] = (2, 3, 2, 3, 1, 0)
     lives: tuple[int, ...] = (20_000,)
-    """Times that Redis keeps: of a deduplication, of a rate limit."""
+    """Times to live of keys: of a deduplication, of a rate limit."""
     periods: tuple[int, ...] = (20_000, 60_000)
     """Of schedulers."""
     jumps: tuple[int, ...] = (20_000, 30_000, 10_000, 1000, 1, 60_000)
-    """How far the clock goes. What Redis itself lets expire is set to multiples of 10 s, so that the moments which
-    really pass meanwhile never decide."""
+    """Steps of the clock. Keys expire after multiples of 10 s, so that the little time which really passes does not
+    matter."""
     id_counter: int = 0
-    """The number that the queues gave last."""
+    """The last generated id in both queues."""
     priority_counter: int = 0
     attempts_made: int = 0
-    """By jobs that come back from long ago."""
+    """Attempts of jobs that have been tried for a long time."""
     keeps_last: bool = False
     """Whether jobs may have `keepLastIfActive`, which is of 5.72 and newer."""
     named: bool = False
