@@ -85,7 +85,7 @@ class Endings:
 
     def client_ended(self, failure: BaseException | None) -> None:
         """Record the finding, if any, that the ending of the client's steps shows."""
-        # If the oracle's minute ended, the states differ in their points, even if the client was faster.
+        # If the minute ended on the oracle's side, their metrics differ, even if the client was faster.
         self._result.reached_end = failure is None and not self._result.doubt
         self.stopped_at = self._position_of(failure)
         if failure is None or self._is_left_open(failure):

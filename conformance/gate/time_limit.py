@@ -50,7 +50,7 @@ class TimeLimit:
         # While the oracle runs, nothing is known about how long these steps take, so only the outer limit counts.
         if oracle_s is None:
             return self.all_s - spent_s
-        # A client may be slow where the oracle is slow as well: then both wait for the same condition.
+        # A client may be slow if the oracle is slow as well: then both wait for the same condition.
         return min(self.all_s, max(self.client_s, SLOWER * oracle_s)) - spent_s
 
 

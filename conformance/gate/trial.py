@@ -103,7 +103,7 @@ def _run(execution: Execution, judge_of: JudgeOf, result: TrialResult) -> None:
 
 
 def _account_for_scripts(execution: Execution, judge_of: JudgeOf, result: TrialResult) -> None:
-    """Put a script that did not end in the place of all that it has caused."""
+    """Replace all results that an endless script may have caused by one about the script."""
     scripts, client = execution.bench.scripts_of_client, execution.client
     # Once more: the scenario may have ended together with its script.
     scripts.look_now()
@@ -114,7 +114,7 @@ def _account_for_scripts(execution: Execution, judge_of: JudgeOf, result: TrialR
     if not (scripts.ended or scripts.refused or scripts.hurt or unstopped):
         return
     if not scripts.wait():
-        # They would wait for Redis as long as their reset may take.
+        # The reset of a driver would wait for Redis until its deadline.
         execution.kill()
     result.findings, result.reached_end = [], False
     result.error = result.unsupported = result.inconclusive = result.doubt = ""
