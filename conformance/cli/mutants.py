@@ -73,7 +73,7 @@ def _show(console: Console, session: MutantSession, mutant: JudgedMutant) -> Non
 
 
 def _show_idle(console: Console, session: MutantSession) -> int:
-    """One line for scenario scenario that no mutant fails."""
+    """Print a line for each scenario that no mutant fails."""
     proven = []
     for scenario in session.proven():
         proven.append(scenario)

@@ -18,6 +18,6 @@ def tell_when_sent(sent: threading.Event) -> None:
 
 
 def note_sent() -> None:
-    """A call of this thread is on its way."""
+    """Note that this thread has sent a call to a driver."""
     if _OF_THREAD.sent is not None:
         _OF_THREAD.sent.set()

@@ -499,7 +499,7 @@ def _connections(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Ju
 
 
 def _bounced(history: History) -> Iterator[HistoryFinding]:
-    """A node that imports a slot answers MOVED to a command without ASKING: it goes to and fro, and never runs."""
+    """A node that imports a slot answers MOVED to a command without ASKING, so the command never runs."""
     asked: dict[tuple[str, ...], ScriptLine] = {}
     refused: defaultdict[str, list[ScriptLine]] = defaultdict(list)
     served: Counter[str] = Counter()

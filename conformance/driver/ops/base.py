@@ -67,7 +67,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def left_out(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> frozenset[str]:
-    """The fields that only one of two jobs has, as answers show them: a driver left them out. None of other values."""
+    """The fields that only one of two jobs in answers has, because a driver left them out; none for other values."""
     if not {"id", "name", "data_raw"} <= expected.keys() & actual.keys():
         return frozenset()
     return frozenset(expected.keys() ^ actual.keys())
