@@ -52,7 +52,6 @@ def _one_state(view: SnapshotView) -> Iterator[ViolationDetail]:
 def _no_ghosts(view: SnapshotView) -> Iterator[ViolationDetail]:
     """Every id in a container has a job hash. Ids that start with `0:` are markers of old versions."""
     for (queue, job), states in sorted(view.states.items()):
-        # Node itself treats `0:` ids as markers of an old version and skips them.
         if (queue, job) not in view.jobs and not job.startswith("0:"):
             for state in states:
                 yield ViolationDetail(

@@ -114,7 +114,6 @@ class QueueMachine(RuleBasedStateMachine):
             if predicted is None:
                 self.predictable = False
                 self.runner.end("the outcome of this step is unpredictable")
-            # A sequence that is over returns nothing here, and the model goes on alone.
             found = self.runner.perform(step)
             self._cover(covered, compared=self.runner.live or bool(found))
             self._update_context(step, predicted)

@@ -78,7 +78,6 @@ class DecidedShare:
     @property
     def percent(self) -> int:
         """The share in percent, rounded down, so that 100 means all."""
-        # Rounded down: 99.9 % must not be printed as 100 %.
         return self.decided * 100 // self.requirements if self.requirements else 0
 
     @property

@@ -29,7 +29,6 @@ def is_decided(requirement: str, performed: PerformedOperations, operations_of: 
 
 def can_count_against(requirement: str, performed: PerformedOperations, operations_of: OperationsOf) -> bool:
     """Whether the client can have caused a finding about the requirement: always, if there was no stand-in."""
-    # Without a stand-in the client did everything itself, so any finding can be its own.
     return not performed.stand_in or is_decided(requirement, performed, operations_of)
 
 

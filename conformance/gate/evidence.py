@@ -46,7 +46,6 @@ def _side_by_side(theirs: list[_Step], ours: list[_Step]) -> Iterator[tuple[_Ste
     """Pair the steps of both sides; a network disturbance may appear on one side only."""
     left = deque(theirs), deque(ours)
     while all(left):
-        # A disturbance of the network may be recorded on one side only, so it must not shift the pairs after it.
         hurt = tuple(isinstance(side[0], KitAct) and side[0].words[0] == "network" for side in left)
         takes = (not hurt[1], not hurt[0]) if hurt[0] != hurt[1] else (True, True)
         yield left[0].popleft() if takes[0] else None, left[1].popleft() if takes[1] else None

@@ -445,7 +445,6 @@ def chosen_rules(*, frozen: bool, managed: bool, off: Collection[str] = ()) -> t
     independent events, marks of active jobs and the remaining wake-up marker depend on timing; an invariant checks the
     marker.
     """
-    # A frozen clock makes times equal on both sides, so that they can be compared exactly.
     rules = FROZEN_CLOCK_RULES if frozen else DEFAULT_RULES
     rules = (INDEPENDENT_EVENTS, *rules, WORKER_TRACES, STALLED_MARKS) if managed else rules
     return tuple(rule for rule in rules if rule.name not in off)

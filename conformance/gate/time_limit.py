@@ -40,7 +40,6 @@ class TimeLimit:
     @staticmethod
     def of(scenario: Scenario) -> TimeLimit:
         """Return a generous limit, which only hanging calls exceed; slow scenarios wait on purpose."""
-        # A slow scenario waits on purpose (for a TTL or a stalled check), and its client has to wait as long.
         # Two sides get more than twice the time, because the client may take SLOWER times as long as the oracle.
         client_s = 180.0 if scenario.slow else 60.0
         return TimeLimit(client_s, 5 * client_s if scenario.style == "differential" else 2 * client_s)

@@ -34,7 +34,6 @@ def shows_change(failure: BaseException | None) -> bool:
 
 def says_how_to_end(failure: BaseException) -> bool:
     """Whether a client has to end its steps as the oracle did: not if the outcome of the oracle's call is unknown."""
-    # Without a known ending of the oracle there is nothing that the client could have to repeat.
     return not isinstance(failure, OperationUnsupported | OperationIndeterminate | SchemaViolation)
 
 

@@ -116,7 +116,6 @@ class JobHistory:
         gets a reply.
         """
         answered = (line.at_ms for line in self._calls_of(ended) if line.job == self.id)
-        # The later of both: the record precedes the message to the worker, and the last reply ends its attempts.
         return max([ended.at_ms, *answered]) + HEARS_WITHIN_MS
 
     def _calls_of(self, run: RunStarted | RunEnded) -> Iterator[ScriptLine]:
@@ -289,7 +288,6 @@ class Evidence:
     @property
     def healed_ms(self) -> float:
         """When the last fault was healed; infinite if one never was, 0 without faults."""
-        # Infinite if a fault was never healed: then nothing counts as "after the last fault".
         return max((window.ended_ms for window in self.faults), default=0.0)
 
     @property

@@ -356,5 +356,4 @@ def decode_history(rows: Sequence[bytes], where: str = "the history") -> History
 
 def in_order(lines: Iterable[HistoryLine]) -> tuple[HistoryLine, ...]:
     """Lines sorted by time; those of one time keep their order."""
-    # `sorted` is stable, so lines of the same ms keep the order in which they were recorded.
     return tuple(sorted(lines, key=lambda line: line.at_ms))

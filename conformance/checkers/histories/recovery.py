@@ -551,7 +551,6 @@ def growth(history: History, *, kept_jobs: int = 0) -> dict[str, str]:
     for name, series in _memory_series(history).items():
         if name == KIT or len(series) < FEWEST_SAMPLES:
             continue
-        # The first fifth is left out, because caches and heaps still fill.
         fifth = len(series) // 5
         # Medians, because single samples include garbage that was not collected yet.
         before, after = median(series[fifth : 2 * fifth]), median(series[-fifth:])
