@@ -69,7 +69,7 @@ MIXED_LOAD: Final = {
 
 @dataclass(frozen=True)
 class Compared:
-    """What one way to compare the two stores found."""
+    """The result of one way to compare the two stores."""
 
     code: int
     found: set[Found]
@@ -158,7 +158,7 @@ def _verb(*words: str) -> list[str]:
 
 
 def _found(stores: Stores) -> dict[str, Compared]:
-    """What each way finds."""
+    """The result of each way."""
     return {way: _compared(way, stores) for way in (LIVE, REPLICATED, STORED)}
 
 
