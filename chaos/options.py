@@ -89,9 +89,9 @@ class ChaosOptions:
             yield replace(self, faults=faults, topology=topology_for(self.topology, faults), out=out)
 
     def runs_around_crash_points(self) -> tuple[Sequence[ChaosOptions], Sequence[ChaosOptions]]:
-        """The runs that come before the crash points, and those after them: of the default campaign what tells most.
+        """The runs before the crash points, and those after them: the most telling come first in the default campaign.
 
-        Whoever named the faults gets them in the order of the list, and the crash points last.
+        Faults that were named run in the order of the list, and the crash points last.
         """
         runs = list(self.runs())
         if not self.alone:
@@ -113,7 +113,7 @@ class ChaosOptions:
 
     @property
     def workload_mix(self) -> WorkloadMix:
-        """What was asked for, or a fault's own; of several faults only clocks insist: nothing may be delayed then."""
+        """The mix of the options, or a fault's own; of several faults only those of clocks have one, without delays."""
         insisting = (fault for fault in self.faults if len(self.faults) == 1 or fault.group == "clocks")
         own = (fault.mix for fault in insisting if fault.mix != WorkloadMix())
         return self.mix or next(own, WorkloadMix())

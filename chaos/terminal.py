@@ -46,7 +46,7 @@ def _findings(result: ResultRow) -> Iterator[str]:
 
 
 def _gaps(result: ResultRow) -> Iterator[str]:
-    """What the run could not decide, and why."""
+    """All that the run could not decide, and why."""
     for name in result.unproven:
         yield f"{name}: unknown: {'; '.join(result.cells[name].reasons[:MOST_FINDINGS])}"
     if result.lacks:

@@ -3,7 +3,7 @@
 #
 #   sudo chaos/images/build-base.sh [IMAGE] [SUITE] [MIRROR] [PACKAGES]
 #
-# It holds redis-server, nodejs and python3, or the packages that are named (with commas). The Dockerfiles beside this file take it with --build-arg BASE=IMAGE.
+# It holds redis-server, nodejs and python3, or PACKAGES (separated by commas). The Dockerfiles in this folder use it with --build-arg BASE=IMAGE.
 set -eu
 
 image=${1:-bullmq-conformance/base:debian}
