@@ -131,7 +131,7 @@ class MatrixRunner:
         )
 
     def _settings(self, cell: Cell) -> Iterator[str]:
-        # What a client's own list excuses is one client's affair: in a matrix all are judged alike.
+        # Clients' lists of known failures are ignored, so that all are judged alike.
         yield from ("--no-known", "--tier", self.config.tier, "--format", "html")
         given = {"--oracle": self._oracle(cell.client), "--redis": self.config.redis, "--node": self.config.node}
         given |= {"--jobs": str(self.config.jobs or "")}
