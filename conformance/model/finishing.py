@@ -42,7 +42,7 @@ MINUTE_MS = 60_000
 FinishedState = Literal["completed", "failed"]
 VALUE_FIELD = {"completed": "returnvalue", "failed": "failedReason"}
 STACK_TEXT = "<stack>"
-"""Stands for a stack trace, whose text is the language's own."""
+"""Replaces a stack trace, whose text depends on the language."""
 
 
 @dataclass(frozen=True, slots=True)

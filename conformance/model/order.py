@@ -70,7 +70,7 @@ def mark_work(queue: QueueState) -> None:
 
 
 def mark_next_delay(queue: QueueState) -> None:
-    """Tell the workers when the next delayed job is due (ms, may be fractional)."""
+    """Mark for the workers when the next delayed job is due (ms, may be fractional)."""
     score = queue.delayed.first_score()
     if score is not None:
         queue.marker["1"] = score / DELAY_FACTOR
