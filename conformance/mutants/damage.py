@@ -91,7 +91,7 @@ end)(redis)
 """
 """Put before a script, it shadows `redis`: `redis.call` is ours from the first line on, and the text stays as it is."""
 _NOTES_LAST_S = 600
-"""Nobody reads a note later than that (s); Redis forgets it."""
+"""When Redis deletes a note (s); it is read long before."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class ScenarioCase:
 
     @cached_property
     def names(self) -> set[str]:
-        """What a mutant may call it: `area/name`, which is every case of the scenario, or with `[ARGUMENT]`."""
+        """Its names in mutants: `area/name`, which is every case of the scenario, or with `[ARGUMENT]`."""
         return {self.id, *(f"{self.id}[{argument}]" for argument in self.arguments.values())}
 
 
@@ -211,7 +211,7 @@ class MutantRunner:
 
 
 def _mark_never_reached(results: Sequence[MutantResult]) -> None:
-    """Nothing was broken: whoever survived might be healthy, and who was noticed was so by something else."""
+    """Nothing was broken: survivors may be healthy, and findings have another cause."""
     for result in results:
         if result.finding is None:
             why = "none of its cases runs its broken code, or it does there what the healthy client does"

@@ -35,7 +35,7 @@ class Arrival:
         return Arrival(Path(path) if path else None)
 
     def __call__(self) -> None:
-        """Tell that the change was reached."""
+        """Report that the change was reached."""
         file, self._file = self._file, None
         if file is not None:
             file.touch()
@@ -63,7 +63,7 @@ def with_arrival(text: bytes, position: int) -> ast.Module:
     """The tree of a changed module, with a call of `ARRIVED` before the statement in which the change is.
 
     Outside of functions the change is reached when the module is loaded; the call is then the module's last statement.
-    Raises SyntaxError for a text that is no Python.
+    Raises SyntaxError if the text is not Python.
     """
     module = Module.of("", text)
     call = ast.parse(f"{ARRIVED}()").body[0]

@@ -30,7 +30,7 @@ class Catalogue:
 
     @staticmethod
     def of(scripts: Mapping[str, str]) -> Catalogue:
-        """The catalogue of these scripts and of the reference client as it stands in this tree."""
+        """The catalogue of these scripts and of the reference client of this tree."""
         return Catalogue({name: text.encode() for name, text in scripts.items()}, _reference_modules())
 
     def text(self, mutant: GeneratedMutant) -> bytes:
@@ -75,7 +75,7 @@ class Catalogue:
 
 
 def sample(mutants: Sequence[GeneratedMutant], size: int, seed: int) -> list[GeneratedMutant]:
-    """So many of them, half from Lua and half from Python, and from each operator alike, as far as there are enough.
+    """Up to `size` of them, half from Lua and half from Python, and from each operator alike, if there are enough.
 
     Otherwise the operators that find most to change, and change it most noisily, would make up the sample.
     """

@@ -109,7 +109,7 @@ class MutantSession:
         return [mutant for _, mutants in self._samples() for mutant in mutants]
 
     def outcomes(self, announce: Callable[[str], None], tell: Callable[[JudgedMutant], None]) -> Iterator[SweepOutcome]:
-        """Sweep one sample after the other, for each tier; `tell` hears of every mutant when its fate is known."""
+        """Sweep one sample after the other, for each tier. The callback gets each mutant once it is judged."""
         samples = self._samples()
         by_tier = {tier: self._cases(tier) for tier in self._config.tiers}
         cases = {name: case for allowed in by_tier.values() for name, case in allowed.items()}
@@ -209,7 +209,7 @@ def _progress(announce: Callable[[str], None]) -> Callable[[int, int], None]:
 
 
 def _tell_unhealthy(reaches: Iterable[CaseReach], announce: Callable[[str], None]) -> None:
-    """What the healthy client does not pass, or decides nothing about, says nothing of a mutant."""
+    """Announce the cases that the healthy client does not decide: they show nothing about a mutant."""
     for reach in reaches:
         if not reach.healthy:
             announce(f"not run: {reach.case}, which the healthy client does not decide on this machine")

@@ -38,7 +38,7 @@ _TTL_WORDS = frozenset({"PX", "EX"})
 
 
 def lua_mutants(script: str, text: bytes) -> list[GeneratedMutant]:
-    """Every mutant of a script. Raises ValueError for a text that is no Lua."""
+    """Every mutant of a script. Raises ValueError if the text is not Lua."""
     return named_mutants("lua", script, text, _candidates(script, parse(text)))
 
 
@@ -63,7 +63,7 @@ def _negate(node: Node) -> Iterator[Edit]:
 
 
 def _shift_boundary(node: Node) -> Iterator[Edit]:
-    """A comparison holds one step earlier or later; equality becomes inequality, where it is no condition by itself."""
+    """A comparison holds one step earlier or later; equality becomes inequality, unless it is a condition by itself."""
     yield from _other_sign(node, _BOUNDARIES)
 
 

@@ -34,7 +34,7 @@ def _parser() -> Parser:
 
 
 def parse(text: bytes) -> Node:
-    """The root of the tree. Raises ValueError for a text that is no Lua."""
+    """The root of the tree. Raises ValueError if the text is not Lua."""
     root = _parser().parse(text).root_node
     if root.has_error:
         raise ValueError("not Lua")
@@ -88,7 +88,7 @@ def with_insertions(text: bytes, insertions: Iterable[tuple[int, str]]) -> bytes
 
 
 MOST_TURNS = 200_000
-"""So many turns no scenario needs, and they take Redis less than a second."""
+"""More turns than any scenario needs; they take Redis less than a second."""
 
 
 def ends_for_certain(text: bytes) -> bytes:

@@ -78,7 +78,7 @@ _GROUPINGS: Sequence[Callable[[SweepOutcome], Mapping[str, KillRate]]] = (
 
 
 def _holes(outcomes: Sequence[SweepOutcome]) -> Iterator[str]:
-    """The survivors of the last tier, which plays most cases: nothing else kills those that it leaves."""
+    """The survivors of the last tier, which runs the most cases: no other tier kills them."""
     last = [outcome for outcome in outcomes if outcome.tier == outcomes[-1].tier]
     holes: dict[str, JudgedMutant] = {hole.key: hole for outcome in last for hole in outcome.holes}
     if holes:

@@ -42,7 +42,7 @@ class Module:
 
     @staticmethod
     def of(path: str, text: bytes) -> Module:
-        """Raises SyntaxError for a text that is no Python."""
+        """Raises SyntaxError if the text is not Python."""
         return Module(path, text, ast.parse(text))
 
     @cached_property
@@ -147,7 +147,7 @@ def _is_call_of(node: ast.AST, names: frozenset[str]) -> bool:
 
 
 def _places(module: Module, scene: _Context, readers: Callable[[str], tuple[Place, ...]]) -> tuple[Place, ...]:
-    """Where the change is passed: at the statement, in a function with a changed default, or where its name is read."""
+    """The places of the change: its statement, the function with a changed default, or the readers of its name."""
     statement, definition = scene.statement, scene.definition
     if definition is not None:
         body = definition.body

@@ -85,7 +85,7 @@ def _judged(sweep: RecordedSweep) -> SweepOutcome:
 
 
 def write_record(record: KillMatrixRecord, page: Path) -> None:
-    """Write the page, and the record beside it, as `.json`."""
+    """Write the page, and the record as `.json` next to it."""
     page.with_suffix(".json").write_text(compact_json(msgspec.to_builtins(record), depth=4), encoding="utf-8")
     page.write_text(record.page, encoding="utf-8")
 
