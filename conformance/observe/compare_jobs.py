@@ -215,7 +215,7 @@ def _compare_streams(queue: str, expected: Sequence[Event], actual: Sequence[Eve
     pairs, left_over, right_over = _aligned(expected, actual)
     for left, right in pairs:
         yield from _compare_entries(left, right)
-    # What the alignment left on both sides exists on both, so it is only out of order.
+    # Events that the alignment left over on both sides are only out of order.
     moved = Counter(map(_kind, left_over)) & Counter(map(_kind, right_over))
     if moved:
         yield difference("wrong-event-order", "event.order", f"{queue}:events", _names(expected), _names(actual))

@@ -32,7 +32,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("membership.state", "membership.*.score"),
     ("event.delayed.delay",),
 )
-"""Locators (patterns), each level judged by those before it. What is on no level is judged by all of them."""
+"""Locators (patterns), each level judged by those before it. Locators on no level are judged by all of them."""
 
 LAST = len(LEVELS)
 _OWN_OPTIONS = ("timestamp", "delay", "prevMillis")
@@ -54,7 +54,7 @@ def level_of(found: Difference) -> int:
 
 
 def place(found: Difference) -> Place:
-    """Where a difference is. The same text in another spelling is the same place."""
+    """The place of a difference. The same text in another spelling is the same place."""
     return found.where.removesuffix(".text"), found.key, found.field
 
 

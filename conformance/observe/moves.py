@@ -26,7 +26,7 @@ def apart_from_moves(found: Sequence[Difference], *, moving: bool) -> list[Diffe
     """Those of the differences that do not follow from a job's being somewhere else.
 
     A job that took another way has other fields, events, locks and results for that reason alone, and so has its queue.
-    What was written when it was added stays comparable. `moving`: any job may be on its way, as if all had moved.
+    Values written when it was added stay comparable. `moving`: any job may be on its way, as if all had moved.
     """
     moved = {difference.key for difference in found if difference.kind in MOVES}
     queues = {key.partition(":")[0] for key in moved}

@@ -195,7 +195,7 @@ def script_with_keys(keys: Sequence[bytes]) -> str | None:
     likeness = {name: _likeness(ends, call) for name, call in SCRIPT_SIGNATURES.items()}
     best = max(likeness.values())
     names = [name for name, value in likeness.items() if value == best]
-    # Two scripts with equal keys cannot be told apart by them: a wrong name would fire a rule at the wrong call.
+    # Equal keys do not distinguish two scripts: a wrong name would fire a rule at the wrong call.
     return names[0] if best >= LIKENESS_OF_KEYS and len(names) == 1 else None
 
 

@@ -305,7 +305,7 @@ class ReplyParser(FrameSplitter):
         return end
 
     def _opens(self, marker: int, header: bytes | bytearray) -> bool:
-        """Begin an aggregate; False if it has no members."""
+        """Start an aggregate; False if it has no members."""
         if header == b"?":
             self._push(_STREAM)
             return True

@@ -98,7 +98,7 @@ class CommandRecord:
 
     @property
     def found_no_work(self) -> bool:
-        """Whether Redis has answered a look at the places where work waits."""
+        """Whether it reads a place where work waits, and Redis has replied."""
         places = (b":wait", b":marker", b":prioritized")
         return self.reply is not None and any(key.endswith(places) for key in self.keys)
 

@@ -85,7 +85,7 @@ class SocketWriter:
         self._ended = False
 
     def connect(self, transport: asyncio.Transport) -> None:
-        """Begin to write."""
+        """Start to write."""
         self._transport = transport
         self._pump()
 
@@ -161,7 +161,7 @@ class SocketWriter:
         if self._timer is not None or self._transport is None:
             return
         while self._queue and not self._stopped:
-            # Only looked at: the piece stays first while its time has not come, so later ones cannot overtake it.
+            # The piece stays first until it is due, so later ones cannot overtake it.
             due, data = self._queue[0]
             wait = due - self._loop.time()
             if wait > 0:
