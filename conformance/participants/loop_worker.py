@@ -272,7 +272,7 @@ class LoopWorker(WorkerHandle):
 
     def _pausing(self, loop: JobLoop) -> Pending[None]:
         """The pause of the worker, which has reached it. Raises LoopNotHeldBack if the client does not pause it."""
-        # In a thread: some clients return from a pause only after the running job, whatever the argument says.
+        # In a thread: some clients return from a pause only after the running job, despite the argument.
         pausing = Pending(
             lambda: self._call_unrecorded(worker.PauseWorker(do_not_wait_active=True), loop.handle),
             self.caller.transcript,

@@ -242,7 +242,7 @@ class ParticipantTap:
         if any(map(_moves_jobs, self.commands())):
             return CommandUnrecognized(f"this client moves jobs outside of scripts ({not_seen})")
         digests = {command.digest for command in self.commands() if command.digest}
-        # A missing command is no finding if the client may have sent it inside a script that the kit cannot read.
+        # A missing command is not a finding if the client may have sent it inside a script that the kit cannot read.
         if any(self._tap.recording.names.of(digest) is None for digest in digests):
             return CommandUnrecognized(f"this client calls unofficial scripts ({not_seen})")
         return wait.mismatch(SENTENCE, str(not_seen))

@@ -88,7 +88,7 @@ class Transcript:
         self.checks = 0
         """The checks of the scenario that have held so far."""
         self.stop_at: StepPosition | None = None
-        """Where the steps stop, to leave the state of that moment; None if they go on to the end."""
+        """The position at which the steps stop, to leave the state of that moment; None if they go on to the end."""
         self.concurrent = False
         """Whether the scenario has made calls in threads of its own: then its steps have no fixed order."""
         self.disturbed = False
@@ -107,7 +107,7 @@ class Transcript:
 
     @property
     def position(self) -> StepPosition:
-        """Where the scenario is now."""
+        """The current position of the scenario."""
         taken = (step for step in self.steps if not (isinstance(step, KitAct) and step.words[0] == "network"))
         return StepPosition(sum(1 for _ in taken), self.checks)
 
