@@ -103,7 +103,7 @@ def monitored(address: RedisUrl, note: Callable[[UsedCommand], None]) -> Iterato
             yield
         finally:
             ended.set()
-            # What is still on its way is read before the socket ends.
+            # Lines that are still on their way are read before the socket ends.
             thread.join()
 
 

@@ -16,7 +16,7 @@ KIT_PATTERNS = ("bc*:*", "{bc*:*")
 """Key patterns of these prefixes."""
 
 PREFIX = "PREFIX"
-"""Stands for the user's own prefix in key patterns."""
+"""Replaces the user's own prefix in key patterns."""
 
 MOST_TIMES = 400
 """Uses of a permission whose times are kept."""
@@ -50,7 +50,7 @@ class PermissionSet:
         )
 
     def union(self, other: PermissionSet) -> PermissionSet:
-        """What either allows."""
+        """All that either allows."""
         return PermissionSet(
             commands=self.commands | other.commands,
             keys=self.keys | other.keys,
