@@ -53,7 +53,7 @@ TRANSITIONS: Final[Mapping[Change, Mapping[WorkerState, WorkerState]]] = {
     },
     "disconnect": {WorkerState.CLOSING: WorkerState.CLOSED},
 }
-"""The state after each change, by the state before. What is not listed changes nothing: the first close wins."""
+"""The state after each change, by the state before. Others change nothing: the first close wins."""
 
 OPEN: Final = (WorkerState.READY, WorkerState.RUNNING)
 HAS_RUN: Final = (WorkerState.RUNNING, WorkerState.PAUSING, WorkerState.FINISHING, WorkerState.ABANDONING)

@@ -86,7 +86,7 @@ class LockKeeper:
                 describe(span, self._worker, {attributes.WORKER_JOBS_TO_EXTEND_LOCKS: job_ids})
                 lost = await self._worker.scripts.extend_locks(job_ids, tokens, self._worker.opts["lockDuration"])
         except Exception as error:  # noqa: BLE001 - the next renewal tries again
-            # An outage is no reason to emit `error`: `disconnected` has reported it already.
+            # An outage does not emit `error`: `disconnected` has reported it already.
             self._emit_failure(job_ids, error)
             if not is_connection_problem(error):
                 self._worker.emit("error", error)
