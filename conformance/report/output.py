@@ -103,7 +103,7 @@ def write_reports(
 ) -> list[Path]:
     """Render a run in each of the formats into a folder, and return the files in that order.
 
-    Beside them each cause gets a text for a bug tracker, in the folder `causes`.
+    The folder `causes` gets a text for a bug tracker about each cause.
 
     Raises UsageProblem for an unknown format or a file that is not a run, EnvironmentProblem for an unwritable folder.
     """

@@ -92,7 +92,7 @@ def _in_language(cause: Cause, header: RunHeader, language: ClientLanguage) -> R
     if not steps:
         raise NotWritable("no step was recorded")
     if _opens_loop(taken[-1]) or taken[-1].do == "resolve":
-        # What is wrong comes from what it does next: no step of the scenario has waited for that.
+        # The failure comes from what the client does next: no step of the scenario has waited for that.
         steps.append(writer.pause(writer.settling_ms() / 1000))
     client = header.client
     operations = [step.do for step in taken]

@@ -19,7 +19,7 @@ UNIT_TOLERANCE = 0.002
 """A time in whole seconds differs from one in ms by up to a second."""
 _NOTHING = frozenset({"", "null", "None", "nothing", "(absent)", "(nil)", "[]", "false"})
 _WORDS_OF_ERROR = 4
-"""Words of an error that tell its kind; the next ones name the job, the key or the value."""
+"""Words of an error that show its kind; the next ones name the job, the key or the value."""
 
 _DRIVER = re.compile(r"^driver `[^`]*`: ")
 _VALUE = re.compile(r"\{.*\}|\[.*\]|\d+|'[^']*'|\"[^\"]*\"", re.DOTALL)

@@ -136,7 +136,7 @@ def _write_all(descriptor: int, line: bytes) -> None:
 
 
 def _whole_lines(path: Path) -> list[bytes]:
-    """All lines, without a last one that was torn: it has no newline and is no whole record."""
+    """All lines, without a torn last one: it has no newline and is not a whole record."""
     try:
         content = path.read_bytes()
     except OSError as error:

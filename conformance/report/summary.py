@@ -353,7 +353,7 @@ def _cpu_time(scenarios: Sequence[ScenarioRecord]) -> list[LabelledValue]:
 
 
 def _installed(header: RunHeader) -> list[LabelledValue]:
-    """What the kit has installed; the run file has each package."""
+    """A summary of what the kit has installed; the run file has each package."""
     parties = {"oracle": header.oracle, "client": header.client, "partner": header.partner}
     texts = [f"{who}: {party.installed_text}" for who, party in parties.items() if party and party.installed]
     return [("installed", "; ".join(texts))] if texts else []

@@ -58,7 +58,7 @@ _SENTENCES: Mapping[str, str] = {
     "extra-job": "{newer} leaves the job {after} as well",
     "wrong-state": "a job is in {after} and no longer in {before}",
 }
-"""What a change of a kind says; every other kind gives both values."""
+"""The sentence for a kind of change; every other kind gives both values."""
 
 
 _HARMS: Sequence[str] = WORDS
@@ -184,7 +184,7 @@ def _aspect(title: str, changes: list[Change], found: VersionDiff) -> Iterator[s
 
 
 def _sentence(change: Change, found: VersionDiff) -> str:
-    """What is different, in one sentence."""
+    """The difference, in one sentence."""
     before, after = _value(change.before), _value(change.after)
     holder, other = (found.older, found.newer) if change.states == "older" else (found.newer, found.older)
     stated, seen = (before, after) if change.states == "older" else (after, before)
@@ -254,7 +254,7 @@ def _declared_otherwise(found: VersionDiff) -> Iterator[str]:
 
 
 def _effects(found: VersionDiff) -> Iterator[str]:
-    """What is written otherwise: first what does harm."""
+    """Changes in what is written, harmful ones first."""
     if not found.effects:
         return
     yield from ("", "## Changes in what is written, and their effects on a shared queue", "")
@@ -320,7 +320,7 @@ _BREAKS = frozenset({"lost-jobs", "breaks-others"})
 
 
 def _advice(found: VersionDiff) -> Iterator[str]:
-    """What a client that speaks the older version must change, should change, and may leave."""
+    """Changes that a client of the older version must make, should make, and may leave out."""
     yield from ("", "## Changes to a client", "")
     must, should, may = _sorted_by_need(found.changes)
     if not (found.changes or found.scripts):

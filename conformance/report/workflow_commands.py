@@ -48,7 +48,7 @@ def _lines(summary: Summary) -> Iterator[str]:
 
 
 def _verdict(summary: Summary) -> str:
-    """The sentence of the run; a run that was cut is an error, whatever it found."""
+    """The sentence of the run; a run that was cut is always an error."""
     conclusion, completeness = summary.conclusion, summary.completeness
     fine = conclusion.state in ("conformant", "holds") and completeness.complete
     sentences = [each for each in (completeness.sentence, conclusion.sentence) if each]
@@ -69,16 +69,16 @@ def _shown(text: str) -> str:
 
 
 def _open_question(scenario: ScenarioSummary) -> str:
-    """A scenario that says nothing about the client: whoever reads the list must see that it is not whole."""
+    """A scenario that says nothing about the client: readers of the list must see that it is not whole."""
     about = ", ".join(scenario.record.requirements)
     message = f"{scenario.reported}: {scenario.record.reason}" + (f"\nnot decided: {about}" if about else "")
     return annotation("error", scenario.record.id, clip(message, LONGEST))
 
 
 def annotation(level: AnnotationLevel, title: str, message: str) -> str:
-    """Write one workflow command. Whatever `title` and `message` hold, it is one line and one command.
+    """Write one workflow command: one line, for any `title` and `message`.
 
-    What the runner prints of it afterwards gives no orders either, to a terminal or to an old runner.
+    The text that the runner prints of it does not control a terminal or an old runner either.
     """
     shown = printable(visible(message))
     return f"::{level} title={_property(visible(title, keep_newlines=False))}::{_data(shown)}"
