@@ -65,7 +65,7 @@ def run_container(image: str, announce: Callable[[str], None]) -> Iterator[Redis
 def container_cluster(image: str, masters: int, announce: Callable[[str], None]) -> Iterator[RedisUrl]:
     """Run a cluster of containers for the duration of the block, each in the network of this machine.
 
-    A cluster tells its clients the addresses of its nodes, so these must be the same inside and outside of a container.
+    A cluster announces the addresses of its nodes, so these must be the same inside and outside of a container.
     Raises as `run_container`, also if the cluster does not form.
     """
     engine = _engine()

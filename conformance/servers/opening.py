@@ -122,7 +122,7 @@ def open_server(setting: str | None, *, announce: Announce, ends_scripts: bool =
     """Provide Redis for the duration of the block; a Redis that the kit started ends with it.
 
     `setting`: see `setting.FORMS`; None and "" use the default of this machine. `announce` gets lines for the user.
-    `ends_scripts`: end scripts that keep it busy, which needs a look at it every moment. On a Redis of the user, even
+    `ends_scripts`: end scripts that keep it busy, which needs constant polling. On a Redis of the user, even
     an interrupted block leaves no key under the kit's prefixes. Raises UsageProblem for an invalid setting,
     EnvironmentProblem if there is no usable Redis.
     """
