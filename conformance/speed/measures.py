@@ -195,7 +195,7 @@ def _memory(peer: SpeedPeer, jobs: int) -> float:
 
 def _growth(peer: SpeedPeer, _jobs: int) -> float:
     """Memory of a new process after further jobs, in percent of that after its first ones, which fill caches."""
-    # What an old process has leaked before would make its further growth look small.
+    # Earlier leaks of an old process would make its further growth look small.
     peer.driver.close()
     with peer.place() as place:
         peer.open(place, "worker", "noop", concurrency=CONCURRENCY)

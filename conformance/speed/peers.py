@@ -118,7 +118,7 @@ class SpeedPeer:
 
     @property
     def ready(self) -> Ready:
-        """What its driver declares."""
+        """The declarations of its driver."""
         return self.driver.handshake()
 
     @contextmanager
@@ -193,7 +193,7 @@ class SpeedHandle:
         return answer, time.perf_counter() - started
 
     def driver_part(self, arguments: dict[str, Any]) -> float:
-        """What the driver takes for a call with these arguments before the client has its turn (s)."""
+        """The driver's time for a call with these arguments before the client has its turn (s)."""
         started = time.perf_counter()
         self.connection.call_raw(NOWHERE, arguments, handle=self.name, deadline_ms=CALL_DEADLINE_MS)
         return time.perf_counter() - started

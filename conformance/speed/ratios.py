@@ -44,6 +44,6 @@ def ratio_interval(ratios: Sequence[float]) -> RatioInterval:
 
 
 def confidence(rounds: int, left_out: int) -> float:
-    """Of the interval without so many of the lowest and of the highest ratios: both its ends are on their own side."""
+    """Of the interval without the `left_out` lowest and highest ratios: both its ends are on their own side."""
     beyond = sum(comb(rounds, count) for count in range(left_out + 1))
     return max(0.0, 1 - 2 * beyond / float(2**rounds))

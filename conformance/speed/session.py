@@ -136,7 +136,7 @@ def _all_rounds(client: SpeedPeer, oracle: SpeedPeer, options: SpeedOptions, ann
 
 
 def _take(measure: SpeedMeasure, order: Sequence[SpeedPeer], jobs: int, found: _Taken, *, counted: bool) -> None:
-    """One measurement of each. What the client does not declare is not tried again in another round."""
+    """One measurement of each. A measure that the client does not declare is not tried in further rounds."""
     values: dict[str, float] = {}
     starved = 0.0
     if lacking := [name for peer in order for name in measure.lacking(peer.ready)]:
