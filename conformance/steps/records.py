@@ -33,7 +33,7 @@ _KINDS = {
     "finished": WaitStep,
     "event": WaitStep,
 }
-"""The steps that are no calls, by a name that only their records have."""
+"""The steps other than calls, by a name that only their records have."""
 
 
 def step_line(step: FeatureStep) -> str:

@@ -21,10 +21,10 @@ NOWHERE = RedisAddress(mode="standalone", nodes=[])
 """The address in the `open` of a step: each participant fills in its own, and its own prefix."""
 
 PREFIX = "<prefix>"
-"""Stands in a step for the participant's own prefix."""
+"""Replaces the participant's own prefix in a step."""
 
 HELD = "@"
-"""Before the name of a worker: stands in a step for the id of the job that it holds."""
+"""Before the name of a worker: replaced in a step by the id of the job that it holds."""
 
 
 @dataclass(frozen=True)

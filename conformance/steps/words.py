@@ -64,7 +64,7 @@ class WorkerWords(StepWords):
 
     @property
     def held(self) -> str:
-        """Stands for the id of the job that it holds; a call about it is not made if there is none."""
+        """The placeholder of the id of the job that it holds; a call about it is not made if there is none."""
         return HELD + self.handle
 
     @property
