@@ -120,7 +120,7 @@ def resolved_packages(root: Path) -> dict[str, str]:
 
 
 def npm_packages(root: Path) -> dict[str, str]:
-    """What npm resolved, as it notes it itself."""
+    """The packages that npm resolved, from its own notes."""
     try:
         noted = json.loads((root / "node_modules" / NPM_LOCK).read_bytes())["packages"]
     except (OSError, ValueError, KeyError):
@@ -133,7 +133,7 @@ def npm_packages(root: Path) -> dict[str, str]:
 
 
 def pip_packages(report: Path) -> dict[str, str]:
-    """What pip resolved, as its report says (`pip install --report`)."""
+    """The packages that pip resolved, from its report (`pip install --report`)."""
     try:
         installed = json.loads(report.read_bytes())["install"]
     except (OSError, ValueError, KeyError):

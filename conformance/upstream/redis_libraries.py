@@ -30,7 +30,7 @@ class OtherLibrary:
 
     @property
     def packages(self) -> dict[str, str]:
-        """What npm installs for it."""
+        """The packages that npm installs for it."""
         return {self.package: self.version} if self.package else {}
 
 
