@@ -21,7 +21,7 @@ FORMAT = 1
 """Within a format, fields are added but never renamed, removed or given another meaning."""
 
 Aspect = Literal["together", "redis", "events", "answers", "calls", "steps"]
-"""Where a change is seen: in what two versions do on one queue, in Redis, in the stream of events, in what a call
+"""The place of a change: in what two versions do on one queue, in Redis, in the stream of events, in what a call
 answers, in how scripts are called, or in a step of a scenario that does not come out."""
 
 Side = Literal["older", "newer"]
@@ -90,7 +90,7 @@ class ScriptChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 Subject = Literal["option", "method", "default", "value", "key", "field", "event", "script key", "script argument"]
-"""What users or releases write. `default`: a value that an object has without options; `value`: in Redis or a call."""
+"""A thing that users or releases write. `default`: of an object without options; `value`: in Redis or a call."""
 
 EffectChange = Literal["new", "gone", "changed"]
 

@@ -174,7 +174,7 @@ def features_needed(effects: Iterable[Effect], made: Iterable[Feature]) -> list[
     return [feature for feature in (*FEATURES, *made) if feature.name in wanted]
 
 
-# What happens on a shared queue.
+# Effects on a shared queue.
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,6 @@ def changed_calls(
 
 
 def other_texts(before: Mapping[str, RawScript], after: Mapping[str, RawScript], besides: Collection[str]) -> list[str]:
-    """Names of the scripts that both have, with another text, beside those whose call has changed."""
+    """Names of the scripts that both have, with another text, without those whose call has changed."""
     both = (before.keys() & after.keys()) - set(besides)
     return sorted(name for name in both if before[name].text != after[name].text)

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from conformance.versions.mixed.stage import FeatureOutcome
 
 Word = Literal["nothing", "other order", "early", "late", "refused", "twice", "lost"]
-"""What happens to jobs while both versions share a queue. `refused`: a call fails that the older version makes.
+"""The effect on jobs while both versions share a queue. `refused`: a call fails that the older version makes.
 
 `early`: a job is run although a pause, a limit or a delay forbids it.
 """
@@ -56,7 +56,7 @@ def judge(mixed: FeatureOutcome, alone: Alone, added_by: Mapping[str, str]) -> H
 
 def _all(mixed: FeatureOutcome, alone: Alone, added_by: Mapping[str, str]) -> Iterator[Harm]:
     yield from _refused(mixed, alone)
-    # What follows from a call that the newer version refuses to all is not a fault of sharing.
+    # Sharing does not cause the effects of a call that the newer version refuses anyway.
     if {refusal.step for refusal in mixed.refusals} & {refusal.step for refusal in alone.newer.refusals}:
         return
     yield from _counted(mixed, alone, added_by)

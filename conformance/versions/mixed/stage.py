@@ -126,7 +126,7 @@ class Stage:
             raise KeyboardInterrupt
         keyspace = RedisKeyspace(self.redis)
         cast = {role: self.drivers[side] for role, side in sides.items()}
-        # What runs by itself needs a clock that does.
+        # Event readers and loops need a running clock.
         clock: ParticipantClock = RunningClock() if any(map(_runs_by_itself, steps)) else FrozenClock()
         run = _Run(cast, self.address, self.redis, keyspace, self.fresh_prefix(), clock, dict(worker_options))
         try:
@@ -291,7 +291,7 @@ class _Run:
         except EventTimeout:
             self.unheard.append(step.event)
 
-    # What is left.
+    # The outcome.
 
     def _dump(self) -> StateDump:
         return self.keyspace.dump(self.prefix)[0]

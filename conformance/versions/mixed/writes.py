@@ -19,7 +19,7 @@ from conformance.observe.tap.commands import BY_DIGEST, BY_TEXT, argv_of, digest
 from conformance.protocol.scripts import SCRIPT_SIGNATURES, ScriptSignature
 
 Kind = Literal["key", "field", "event", "script key", "script argument"]
-"""What a place is: a key, a field of a hash, a field of an event, or a KEY or a packed argument of a script."""
+"""The kind of a place: a key, a field of a hash, a field of an event, or a KEY or a packed argument of a script."""
 
 Words = tuple[bytes, ...]
 
