@@ -85,7 +85,7 @@ func (s settings) finish(job *Job, end ending, fetchNext bool) (scriptCall, erro
 		job.ID, s.now(), end.property, end.value, end.state, fetch, string(s.keys), packed, end.fields), err
 }
 
-// failing ends a failed attempt: with a retry at once or after a delay, or for good.
+// failing ends a failed attempt: the job is retried at once, retried later, or failed permanently.
 func (s settings) failing(job *Job, cause error, fetchNext bool) (scriptCall, error) {
 	delay, final, err := job.failure(cause)
 	if err != nil {

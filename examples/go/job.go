@@ -31,11 +31,11 @@ type Job struct {
 var (
 	// ErrMoved says that the processor has moved its job itself; the Move… methods return it, for `return nil, err`.
 	ErrMoved = errors.New("the processor has moved the job")
-	// ErrUnrecoverable in an error's chain fails the job for good, even if attempts are left.
+	// ErrUnrecoverable in an error's chain fails the job permanently, even if attempts are left.
 	ErrUnrecoverable = errors.New("unrecoverable")
 )
 
-// Unrecoverable is an error that fails the job for good, with this message.
+// Unrecoverable is an error that fails the job permanently, with this message.
 func Unrecoverable(message string) error { return unrecoverable(message) }
 
 type unrecoverable string
@@ -43,7 +43,7 @@ type unrecoverable string
 func (e unrecoverable) Error() string        { return string(e) }
 func (e unrecoverable) Is(target error) bool { return target == ErrUnrecoverable }
 
-// traceOf is the text of an error in a job's `stacktrace`, which other clients show: its kind and message, and whatever its
+// traceOf is the text of an error in a job's `stacktrace`, which other clients show: its kind and message, and all that its
 // %+v adds (the packages that record stacks use that).
 func traceOf(err error) string {
 	kind := "Error"
@@ -145,7 +145,7 @@ func retryDelay(backoff map[string]any, attempt int, random func() float64) (flo
 	return delay, nil
 }
 
-// failure decides how a failed attempt ends: with another attempt after `delay` ms, or for good.
+// failure decides how a failed attempt ends: with another attempt after `delay` ms, or permanently.
 func (j *Job) failure(cause error) (delay float64, final bool, err error) {
 	attempts, _ := j.Options.number("attempts")
 	if float64(j.AttemptsMade+1) >= attempts || errors.Is(cause, ErrUnrecoverable) {

@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Processor runs a job. What it returns is stored as the job's result; an error fails the attempt. A job may run more than
+// Processor runs a job. Its return value is the job's result; an error fails the attempt. A job may run more than
 // once (after a crash, or if its lock is lost), so processors must be idempotent. ctx ends if the worker is closed by force.
 type Processor func(ctx context.Context, job *Job) (any, error)
 
@@ -401,7 +401,7 @@ func (w *Worker) callProcessor(job *Job) (value any, err error) {
 	return w.process(w.abandoned, job)
 }
 
-// fail ends a failed attempt: the job is retried at once, retried later, or failed for good.
+// fail ends a failed attempt: the job is retried at once, retried later, or failed permanently.
 func (w *Worker) fail(job *Job, cause error) *Job {
 	reply, err := w.persist(func() (scriptCall, error) { return w.failing(job, cause, !w.isStopping()) })
 	if err != nil { // for example an unknown back-off: the job stays active, and is recovered as stalled
