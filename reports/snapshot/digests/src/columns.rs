@@ -9,7 +9,7 @@ pub struct TextsView {
     bytes: *const u8,
 }
 
-/// A column of maps: where the pairs of each row begin, and all names and values.
+/// A column of maps: where the pairs of each row start, and all names and values.
 #[repr(C)]
 pub struct MapsView {
     offsets: *const i32,
@@ -25,7 +25,7 @@ pub struct Texts<'a> {
 
 impl<'a> Texts<'a> {
     /// # Safety
-    /// The view must be of a column of at least so many texts, which stays where it is.
+    /// The view must be of a column of at least `count` texts, which stays where it is.
     pub unsafe fn of(view: &TextsView, count: usize) -> Self {
         Texts {
             offsets: unsafe { slice::from_raw_parts(view.offsets, count + 1) },
@@ -72,7 +72,7 @@ pub fn mentions(text: &[u8], wanted: &[u8]) -> bool {
     (0..=last).any(|place| text[place] == wanted[0] && &text[place..place + wanted.len()] == wanted)
 }
 
-/// A whole number of so many digits, and nothing else; -1 for every other text.
+/// A whole number with an allowed number of digits, and nothing else; -1 for every other text.
 pub fn whole_number(text: &[u8], digits: std::ops::RangeInclusive<usize>) -> i64 {
     if !digits.contains(&text.len()) || !text.iter().all(u8::is_ascii_digit) {
         return -1;

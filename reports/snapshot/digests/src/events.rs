@@ -4,7 +4,7 @@ use crate::columns::{mentions, whole_number, Maps, Texts};
 use crate::hash::{hash, mixed};
 use crate::jobs::key_of;
 
-/// A rule looks at such an event: it has a time in it, names a key, or has an odd id.
+/// A rule inspects such an event: it has a time in it, names a key, or has an odd id.
 pub const IS_ODD: u32 = 1;
 pub const IS_ADDED: u32 = 2;
 
@@ -69,7 +69,7 @@ pub struct HistoryRecord {
     count: u32,
 }
 
-/// The events of a bucket, as they stand in the streams.
+/// The events of a bucket, as they are in the streams.
 pub struct EventNumbers<'a> {
     pub keys: &'a [u64],
     pub contents: &'a [u64],

@@ -1,4 +1,4 @@
-//! A hash of bytes: 64 bits, the same on every machine. It tells texts apart, and keeps no secrets.
+//! A hash of bytes: 64 bits, the same on every machine. It distinguishes texts, and keeps no secrets.
 
 const SEEDS: [u64; 3] = [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03, 0x8cb9_2ba7_2f3d_8dd7];
 

@@ -43,7 +43,7 @@ pub fn key_of(queue: &[u8], id: &[u8]) -> u64 {
     hash(hash(0, queue), id)
 }
 
-/// What the checks and the rules look at beside the texts.
+/// The facts that checks and rules need besides the texts.
 struct Seen {
     required: usize,
     is_usual: bool,
@@ -127,7 +127,7 @@ fn take_field(name: &[u8], value: &[u8], record: &mut JobRecord, seen: &mut Seen
     hash(5, value)
 }
 
-/// Options are compared as JSON. A chosen timestamp, and escapes that stand for any character, make a job unusual.
+/// Options are compared as JSON. A chosen timestamp, and escapes that encode any character, make a job unusual.
 fn opts_hash(value: &[u8], record: &mut JobRecord, seen: &mut Seen) -> u64 {
     record.opts = hash(2, value);
     seen.is_usual &= !mentions(value, b"\"timestamp\"") && !mentions(value, b"\\u");

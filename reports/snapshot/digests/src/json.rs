@@ -1,7 +1,7 @@
 //! Strict JSON: whether a text is some, and a hash of an object that does not depend on the order of its names.
 //!
-//! What is accepted here is a part of what Python accepts. What is odd (an escape in a name, a name that comes twice,
-//! an exponent, a long number, deep nesting) is refused: whoever asks then takes the text as it stands.
+//! Only a part of what Python accepts is accepted here. Odd JSON (an escape in a name, a name that comes twice,
+//! an exponent, a long number, deep nesting) is refused: the caller then takes the text as it is.
 
 use crate::hash::{hash, mixed};
 
@@ -18,7 +18,7 @@ struct Parser<'a> {
     place: usize,
 }
 
-/// A hash of the value that a text stands for; None where the text is refused.
+/// A hash of the value that a text encodes; None if the text is refused.
 pub fn value_hash(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?;
     let mut parser = Parser { text, place: 0 };
@@ -27,7 +27,7 @@ pub fn value_hash(text: &[u8]) -> Option<u64> {
     (parser.place == text.len()).then_some(found)
 }
 
-/// How many texts an array holds; None where it is no array of texts alone.
+/// How many texts an array holds; None if it is not an array of texts alone.
 pub fn texts_in_array(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?;
     let mut parser = Parser { text, place: 0 };
@@ -85,7 +85,7 @@ impl<'a> Parser<'a> {
         (found == word).then(|| hash(PLAIN, word))
     }
 
-    /// What stands between the quotation marks, as it is written.
+    /// The text between the quotation marks, as it is written.
     fn string(&mut self) -> Option<&'a [u8]> {
         self.expect(b'"')?;
         let start = self.place;
