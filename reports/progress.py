@@ -44,7 +44,7 @@ class Progress:
             self._write(self.text(now))
 
     def text(self, now: float) -> str:
-        """What has been done by a moment of the clock (s)."""
+        """The line to show at a moment of the clock (s)."""
         elapsed = max(now - self._began, 1e-9)
         said = [f"{self._done} of {self._parts} parts"]
         if self._jobs:
@@ -67,7 +67,7 @@ class Progress:
 
 
 Watch: TypeAlias = Callable[[str, int], AbstractContextManager[Progress]]
-"""Begin to show the progress of a step: its name and its number of parts."""
+"""Starts to show the progress of a step, given its name and number of parts."""
 
 
 @contextmanager

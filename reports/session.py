@@ -215,7 +215,7 @@ def _on_executor(work: Callable[[Task], Result], task: Task) -> Result:
 
 @contextmanager
 def explained_spark() -> Iterator[None]:
-    """Raise the Problem behind whatever Spark raises; what happens to workers comes from py4j as it is."""
+    """Raise the Problem behind an exception of Spark or, for failures of workers, of py4j."""
     try:
         yield
     except (PySparkException, Py4JError) as error:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 SHARE = 0.05
 SLICE_S = 0.001
-"""The time of work between two pauses. With 10 ms, or twice the share, the p99 of commands beside it grew by a quarter
+"""The time of work between two pauses. With 10 ms, or twice the share, the p99 of concurrent commands grew by a quarter
 (two cores for it, Redis and a load of 500 jobs/s)."""
 
 

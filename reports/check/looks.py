@@ -49,7 +49,7 @@ def look_again(
     settle_ms: float,
     sleep: Callable[[float], None] = time.sleep,
 ) -> LooksAgain:
-    """Look at once, and while anything stays, after half of the time to settle and at its end.
+    """Look immediately and, while anything stays, after half of the time to settle and at its end.
 
     Raises EnvironmentProblem.
     """
@@ -74,7 +74,7 @@ def _explained_sockets(source: RedisSource) -> Iterator[None]:
 
 
 def _since(found: Iterable[Suspicion], now: int) -> list[Suspicion]:
-    """Each with the time since when it is known to be so: what the store shows, else the first look at these keys."""
+    """Each with the time since when it is known to be so: the store's, else that of the first check of these keys."""
     return [each if each.since_ms is not None else replace(each, since_ms=now) for each in found]
 
 

@@ -182,7 +182,7 @@ class QueueNearby:
                 scores.pop(job, None)
 
     def middle_of_lists(self, jobs: Collection[str]) -> dict[str, dict[str, list[int]]]:
-        """Where jobs are in long lists between the ends, read in slices."""
+        """The places of jobs between the ends of long lists, read in slices."""
         found: dict[str, dict[str, list[int]]] = {}
         for name, length in self.lengths.items():
             places: defaultdict[str, list[int]] = defaultdict(list)

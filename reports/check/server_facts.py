@@ -13,7 +13,7 @@ from reports.snapshot.plan import RedisSource, nodes_of
 
 
 def store_facts(source: RedisSource) -> StoreFacts:
-    """Ask every node. What the user may not ask is left out. Raises EnvironmentProblem."""
+    """Ask every node. Facts that the user may not read are left out. Raises EnvironmentProblem."""
     address = source.address
     with explained(address):
         with connect(address) as client:

@@ -95,7 +95,7 @@ class CheckWork:
     def judged(
         self, rows: Iterable[tuple[str, Any]], checks: Iterable[InvariantCheck[Any]], facts: StoreFacts | None = None
     ) -> Iterable[Suspicion]:
-        """What these rows break."""
+        """The invariants that these rows break."""
         snapshot = snapshot_of(self.side.prefix, self.side.taken_ms, rows)
         return suspicions(StoreView(snapshot, facts or StoreFacts()), tuple(checks))
 
@@ -296,7 +296,7 @@ def check_snapshot(
 
 
 def facts_in(kept: SnapshotFolder) -> StoreFacts:
-    """What a snapshot knows of its server."""
+    """The facts of a snapshot about its server."""
     settings = kept.manifest.redis_settings
     return StoreFacts(
         policy=settings.get("maxmemory-policy", ""),

@@ -77,7 +77,7 @@ class CheckSummary(msgspec.Struct, frozen=True, kw_only=True):
 def summarise_checks(
     name: str, manifest: SnapshotManifest, first: SuspicionTally, again: LooksAgain | None = None
 ) -> CheckSummary:
-    """The outcome as reports have it. `again`: of the further looks at a live store; only what stayed counts."""
+    """The outcome as reports have it. `again`: of later looks, for a live store; only what stayed counts."""
     found = SuspicionTally()
     found.add(first.all_kept if again is None else again.stayed)
     left_out = Counter({cause: first.counts[cause] - len(listed) for cause, listed in first.kept_by_cause.items()})

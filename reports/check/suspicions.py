@@ -46,7 +46,7 @@ class Suspicion:
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """The same in every look at the same damage."""
+        """The same in all looks that find the same damage."""
         return self.cause, self.key, self.place, self.other
 
 

@@ -190,8 +190,8 @@ def compare_group(
 ) -> Iterator[tuple[str, ...]]:
     """The differences of one group; its rows are pairs of table and row. Adds values that rules hide to `hidden`.
 
-    All rows of a group are in one task, together with the jobs that rules need. What the comparison says
-    about those is dropped: they are compared elsewhere. A group marked `whole` is a complete queue, one marked
+    All rows of a group are in one task, together with the jobs that rules need. Differences of
+    those jobs are dropped: they are compared elsewhere. A group marked `whole` is a complete queue, one marked
     `generated` has complete jobs; if a stream was trimmed, it is unknown which of their events both sides still have.
     """
     queue, group = key

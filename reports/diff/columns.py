@@ -13,7 +13,7 @@ Positions = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 UNKNOWN = -1
-"""Stands for a time that is none, or that is not there."""
+"""Replaces a time that is invalid or absent."""
 
 
 def keys_of(rows: pa.Table) -> pa.Array:

@@ -415,7 +415,7 @@ class DigestPrefilter:
         keys = self._common[0]
         unsure = np.union1d(np.setxor1d(self.left.keys, self.right.keys, assume_unique=True), keys[~self.certain])
         unsound = np.concatenate([side.keys[~side.is_sound] for side in self._sides])
-        # What a check finds in the same bytes, it finds on both sides.
+        # A check finds the same on both sides if the bytes are the same.
         unsound = unsound[~np.isin(unsound, keys[self._identical])]
         return np.union1d(unsure, unsound)
 

@@ -34,8 +34,8 @@ def with_same_moments(
 ) -> tuple[Snapshot, Snapshot]:
     """Both sides, with one label for the times to live of keys that end at the same moment.
 
-    Clocks of two servers may differ a little. What that hides is added to `hidden` under the rule of the table; where
-    the rule is switched off, moments must be exactly the same. Keys that end at different moments, and those that never
+    Clocks of two servers may differ a little. Values hidden for it are added to `hidden` under the rule of the table;
+    if that is off, moments must be exactly the same. Keys that end at different moments, and those that never
     end, stay as they are: the rules check them.
     """
     sides = [expected, actual]

@@ -172,7 +172,7 @@ class SideRows:
 
 
 def shared_groups(side: SideRows, *, has_settings: bool = True) -> dict[GroupKey, Rows]:
-    """The single keys of each queue with the jobs that they name, and (`has_settings`) the jobs that stand for all."""
+    """The single keys of each queue with the jobs that they name, and (`has_settings`) the jobs that represent all."""
     loose = side.single_keys()
     groups: defaultdict[GroupKey, Rows] = defaultdict(list)
     for table, row in loose:

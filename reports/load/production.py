@@ -40,7 +40,7 @@ COUNTS_DDL = (
     "partition int, before bigint, added bigint, first_ms bigint, last_ms bigint, late_ms bigint, "
     "service binary, harness binary"
 )
-"""What each partition reports; see `ProducerCounts`."""
+"""The columns that each partition reports; see `ProducerCounts`."""
 
 _LOST = (RedisError, OSError, DriverBroken, OperationIndeterminate)
 

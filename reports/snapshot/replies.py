@@ -113,7 +113,7 @@ class NodeSocket:
         return sum(int(number) for name, number in _CALLS.findall(statistics) if name.decode() not in left_out)
 
     def _received_until_marker(self, filled: int) -> int:
-        """Where the replies to a lot end that are received behind others."""
+        """The end of the replies to a lot, which are received after the first `filled` bytes."""
         while not self._received.endswith(self._last_reply, 0, filled):
             if filled == len(self._received):
                 self._received = self._received + bytes(filled)

@@ -44,7 +44,7 @@ def is_used(before: int | None, after: int | None, seconds: float) -> bool:
     """Whether other clients have used a server, by `ReadServer.commands_of_others` twice; also if it does not say."""
     if before is None or after is None:
         return True
-    # Fewer than before: somebody has reset the statistics.
+    # Fewer than before: the statistics were reset.
     return not 0 <= after - before < USED_PER_S * seconds
 
 
@@ -58,7 +58,7 @@ class GivingWay:
         self._used: dict[str, bool] = {}
 
     def before(self, node: str, server: ReadServer) -> None:
-        """Look at a node before a lot, now and then; the first look only counts."""
+        """Check a node before a lot, now and then; the first check only counts."""
         now = self._clock()
         seen_s, before = self._looks.get(node, (0.0, None))
         if node in self._looks and now - seen_s < LOOK_EVERY_S:

@@ -174,7 +174,7 @@ class HeldRows:
     size: int = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Hold these too. Their size is asked once, because Arrow has to look at every column for it."""
+        """Hold these too. Their size is asked once, because Arrow reads every column for it."""
         self.batches.append(batch)
         self.rows += batch.num_rows
         self.size += batch.nbytes

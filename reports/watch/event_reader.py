@@ -19,7 +19,7 @@ SMALLEST_SLICE = 5
 LARGE_SLICE_BYTES = 1_000_000
 MOST_ENTRIES = 20_000
 MOST_BYTES = 8_000_000
-"""What one look at a queue reads at most; then it continues with the newest entry."""
+"""The most that one look reads of a queue; then it continues with the newest entry."""
 
 
 class EventReader:

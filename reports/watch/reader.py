@@ -58,7 +58,7 @@ class LookReader:
             node.close()
 
     def read(self) -> dict[str, QueueLook]:
-        """A look at every queue. Raises redis errors."""
+        """One look for every queue. Raises redis errors."""
         now_ms = _now_ms(self._client)
         workers = workers_by_queue(self._prefix, {name: _connections(node) for name, node in self._nodes.items()})
         self._search_queues()

@@ -129,7 +129,7 @@ class WatchSession:
 
 
 def paced(step: Callable[[], bool], *, every_s: float, until_s: float | None) -> None:
-    """Call `step` every so many seconds, until it returns False or the time (s) is over; a late call is not made up."""
+    """Call `step` every `every_s` seconds, until it returns False or `until_s` is over; a late call is not made up."""
     started = due = time.monotonic()
     while step():
         due = max(due + every_s, time.monotonic())

@@ -140,7 +140,7 @@ def _count_of_texts(value: bytes) -> int | None:
 
 
 def _parsed(value: bytes) -> bytes | None:
-    """JSON in a form that does not depend on the order of names. None for what is no JSON, or odd."""
+    """JSON in a form that does not depend on the order of names. None if it is not JSON, or odd."""
     try:
         # Numbers stay as they are written: a float must not equal a number that is only near.
         parsed = json.loads(

@@ -24,7 +24,7 @@ _LONG_CONTAINERS = frozenset({*LIST_CONTAINERS, *ZSET_CONTAINERS, "events"})
 
 SECOND_MS = 1000
 TICK_MS = 10
-"""`time()` reads a clock that Linux sets forward at its ticks only: a second may begin so much later there."""
+"""`time()` reads a clock that Linux sets forward at its ticks only: a second may start that much later there."""
 
 
 class RowsOfKeys:
@@ -112,7 +112,7 @@ def _is_joined(name: str, raw: RawKey) -> bool:
 
 
 def _job_batch(page: RdbPage, places: Sequence[int], queues: list[bytes], ids: list[bytes]) -> pa.RecordBatch:
-    # Keys follow each other in the columns as they do in the file, so that each ends where the next begins.
+    # Keys follow each other in the columns as they do in the file, so each ends where the next one starts.
     offsets = np.append(page.records["first"], len(page.values))
     fields = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), page.names, page.values)
     count = len(places)

@@ -1,9 +1,9 @@
-//! What was read, as columns that Arrow can take as they are.
+//! The values read, as columns that Arrow can take as they are.
 
 use crate::packed::Element;
 use std::io::Write;
 
-/// Texts one after the other, with the offset at which each begins, and the end of the last.
+/// Texts one after the other, with the offset at which each starts, and the end of the last.
 pub struct Texts {
     pub offsets: Vec<i32>,
     pub bytes: Vec<u8>,
@@ -52,8 +52,8 @@ impl Texts {
 
 /// A key, or a piece of one that is continued in the next page. `kind` as in `values::Kind`.
 ///
-/// Its elements are `count` values from `first` on, with names beside them where it is a hash or a stream. `entries`
-/// from `first_entry` on are those of a stream, and the scores of a sorted set begin at `first_score`. `before`:
+/// Its elements are `count` values from `first` on, with names next to them if it is a hash or a stream. `entries`
+/// from `first_entry` on are those of a stream, and the scores of a sorted set start at `first_score`. `before`:
 /// elements of the pieces before. `expires_ms`: Unix ms; -1: never. `trimmed`: entries that a stream has lost; -1: unknown.
 #[repr(C)]
 #[derive(Default)]

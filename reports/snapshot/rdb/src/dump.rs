@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 
 const BYTES_OF_HEAD: usize = 9;
 
-/// How a file begins, and which versions of the format behind it are read.
+/// How a file starts, and which versions of the format behind it are read.
 const FORMATS: [(&str, RangeInclusive<u32>); 2] = [
     ("REDIS", 9..=12),   // Redis 5.0 to 8.0, Valkey 7.2 to 8.1
     ("VALKEY", 80..=80), // Valkey 9
@@ -37,7 +37,7 @@ struct OpenKey {
     name: Option<Vec<u8>>,
 }
 
-/// Which keys are wanted: those of one database that begin so.
+/// The wanted keys: those of one database with this prefix.
 pub struct Wanted {
     pub database: u64,
     pub prefix: Vec<u8>,
@@ -75,7 +75,7 @@ impl<'a> Dump<'a> {
         }
     }
 
-    /// Fill the columns with about so many bytes. Returns whether there may be more.
+    /// Fill the columns with about `most_bytes`. Returns whether there may be more.
     pub fn read(&mut self, most_bytes: usize) -> Result<bool, Refusal> {
         self.columns.clear();
         if self.source.place() == 0 {
@@ -208,7 +208,7 @@ impl<'a> Dump<'a> {
         Ok(())
     }
 
-    /// The checksum, which is 0 where the server was told to write none (`rdbchecksum no`).
+    /// The checksum, which is 0 if the server writes none (`rdbchecksum no`).
     fn read_end(&mut self) -> Result<(), Refusal> {
         self.check_so_far();
         let expected = self.source.int64()? as u64;

@@ -1,6 +1,6 @@
 //! An RDB file as columns, for a process that calls this library through C.
 //!
-//! `rdb_open`, `rdb_read` until it returns 0, `rdb_close`; after each `rdb_read` the page stands in `rdb_page`, until
+//! `rdb_open`, `rdb_read` until it returns 0, `rdb_close`; after each `rdb_read` the page is in `rdb_page`, until
 //! the next call. Every read of the file is checked against its end.
 
 mod columns;
@@ -54,7 +54,7 @@ fn view(texts: &Texts) -> TextsView {
     }
 }
 
-/// Begin to read a file that lies in memory.
+/// Start to read a file in memory.
 ///
 /// # Safety
 /// `data` must be readable until `rdb_close`, and `prefix` during this call.
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn rdb_open(
     }))
 }
 
-/// Read the next page of about so many bytes: 1 there may be more, 0 that was the last, -1 the file is refused.
+/// Read the next page of about `most_bytes`: 1 there may be more, 0 that was the last, -1 the file is refused.
 ///
 /// # Safety
 /// `reader` must come from `rdb_open` and not be closed.
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn rdb_place(reader: *const Reader) -> usize {
     unsafe { (*reader).dump.place() }
 }
 
-/// Where the page stands.
+/// The addresses of the page's columns.
 ///
 /// # Safety
 /// As for `rdb_read`. `page` must be writable.

@@ -8,7 +8,7 @@ const MOST_FROM_SO_MUCH: usize = 264;
 
 /// The text of a packed string, which must have just that size.
 pub fn unpacked(packed: &[u8], size: usize) -> Result<Vec<u8>, Damaged> {
-    // No three bytes give more than 264: a size beyond is no reason to ask for memory.
+    // No three bytes give more than 264: no memory is allocated for a larger size.
     if size / MOST_FROM_SO_MUCH > packed.len() {
         return Err(DAMAGED);
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What is wrong, and at which byte of the file.
+/// The problem, and the byte of the file at which it is.
 #[derive(Debug)]
 pub struct Refusal {
     pub what: String,
@@ -15,6 +15,6 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What is wrong inside of a value that was taken out of the file; its place is known to who took it.
+/// The problem inside of a value that was taken out of the file; the caller knows its place.
 #[derive(Debug)]
 pub struct Damaged(pub &'static str);

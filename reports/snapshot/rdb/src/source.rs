@@ -4,7 +4,7 @@ use crate::lzf;
 use crate::refusal::{Damaged, Refusal};
 use std::borrow::Cow;
 
-/// A string as it stands in the file; nothing is unpacked before somebody wants its text.
+/// A string as it is in the file; it is not unpacked before its text is needed.
 pub enum Stored<'a> {
     Plain(&'a [u8]),
     Integer(i64),
@@ -57,7 +57,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// What was taken out of the file a moment ago, or where it was when that is damaged.
+    /// A value just taken out of the file, or a refusal at its place if it is damaged.
     pub fn sound<T>(&self, found: Result<T, Damaged>) -> Result<T, Refusal> {
         found.or_else(|damaged| self.refuse(damaged.0))
     }

@@ -87,7 +87,7 @@ fn unpack_entry(
     Ok(())
 }
 
-/// What stands behind the entries: counts, ids, and consumer groups.
+/// The data behind the entries: counts, ids, and consumer groups.
 ///
 /// Returns how many entries were trimmed: those that were added and are gone, if none was deleted one by one. -1: the
 /// file does not say it.

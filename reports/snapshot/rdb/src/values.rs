@@ -21,7 +21,7 @@ pub enum Kind {
     Module = 6,
 }
 
-/// How a value stands in the file.
+/// The form of a value in the file.
 #[derive(Clone, Copy)]
 pub enum Form {
     Text,
@@ -116,7 +116,7 @@ impl Form {
         }
     }
 
-    /// What stands behind the last part. Returns how many entries of a stream were trimmed (-1: unknown).
+    /// Read the data behind the last part. Returns how many entries of a stream were trimmed (-1: unknown).
     pub fn read_end(self, source: &mut Source<'_>) -> Result<i64, Refusal> {
         match self {
             Form::Stream { generation } => streams::read_end(source, generation),
@@ -191,7 +191,7 @@ fn read_module(source: &mut Source<'_>, wanted: Option<&mut Columns>) -> Result<
     Ok(())
 }
 
-/// What a module has written: each item says what it is.
+/// Skip the data of a module, each item of which names its type.
 pub fn skip_of_module(source: &mut Source<'_>) -> Result<(), Refusal> {
     loop {
         match source.length()? {
