@@ -263,7 +263,7 @@ def _start(settings: SparkSettings) -> SparkSession:
 
 
 def _forget(_request: object, _client_address: object) -> None:
-    """Say nothing: what a JVM that has died means for the verb is said where it is asked for something."""
+    """Print nothing: the next call of a JVM that has died reports it."""
 
 
 def _get_or_create(conf: SparkConf) -> SparkSession:

@@ -200,7 +200,7 @@ class Model:
         return duplicate
 
     def endure(self, step: OutsideStep) -> None:
-        """Let a step that no client takes happen. Of the clock, only the server's goes on."""
+        """Make a step happen that no client takes. Of the clocks, only the server's advances."""
         state = self._state
         match step:
             case ClockStep():

@@ -22,7 +22,7 @@ from reports.load.redis_clock import read_redis_clock
 from reports.load.target import LoadTarget
 
 LEAD_MS = 500
-"""Between the moment at which the last producer is connected and the first scheduled job: all have to hear of it."""
+"""Between the moment at which the last producer is connected and the first scheduled job: all must learn of it."""
 
 DEADLINE_S = 300.0
 """How long producers may take to connect."""

@@ -10,7 +10,7 @@ from conformance.servers.connection import connect_node
 from conformance.servers.setting import RedisUrl
 
 PROBES = 9
-"""How often Redis is asked; the answer that came back fastest says most."""
+"""How often Redis is asked; the fastest answer is the most precise."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Whether a mutant's process has come to what is changed in it: the first time, it makes a file that says so.
+"""Whether a mutant's process has reached its changed code: the first time, it creates a file as a mark.
 
 The baseline says which cases pass a place on the healthy client. A mutant that none of them led there broke nothing.
 """

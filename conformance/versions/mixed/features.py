@@ -67,7 +67,7 @@ def _names_in(value: Any) -> Iterator[str]:
 
 
 def _row(name: str, *phases: FeatureStep | tuple[FeatureStep, ...], since: str = "", **options: Any) -> Feature:
-    """A feature; its steps may be in groups, which says nothing."""
+    """A feature; its steps may be in groups, which has no effect."""
     steps = (step for phase in phases for step in (phase if isinstance(phase, tuple) else (phase,)))
     return Feature(name, tuple(steps), since, options)
 
@@ -323,7 +323,7 @@ _SCHEDULING_ROWS = (
     _row("repeat, the former schedulers", _adder.add("tick", repeat={"every": HOUR_MS}), ClockStep(HOUR_MS), _HOURS),
 )
 
-# A worker with its own loop must hear of work from the other version.
+# A worker with its own loop must notice work from the other version.
 _IDLE_ROWS = (
     _row("idle worker, plain jobs", _LOOP, _adder.add("a"), WaitStep(1), _latecomer.add("b"), WaitStep(2)),
     _row(
