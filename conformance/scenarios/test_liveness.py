@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from contextlib import suppress
 from typing import Any
 
@@ -412,11 +413,11 @@ def test_an_idle_worker_leaves_redis_to_others(client: Participant) -> None:
     worker.wait_local("completed", queue.add("warm up"))
     before, since_ms = client.tap.sent_so_far, queue.redis.now_ms()
     client.eventually(lambda: queue.redis.now_ms() - since_ms, lambda idle: idle > 1000, "the worker has been idle")
-    # Of all the time that has passed: a late kit counts for longer, which allows the client more.
-    sent, idle_ms = client.tap.sent_so_far - before, queue.redis.now_ms() - since_ms
-    a_second = round(sent * 1000 / idle_ms)
+    # Only the busiest fifth of the second counts: on a busy machine a client that floods does so when it has its turn.
+    came_s = [sent.arrived_s for sent in client.tap.commands(where=lambda sent: sent.sequence > before)]
+    busiest = max((bisect_left(came_s, start + 0.2) - place for place, start in enumerate(came_s)), default=0)
     what = f"the idle worker sends at most {MOST_IDLE_COMMANDS} commands a second"
-    holds(a_second <= MOST_IDLE_COMMANDS, what, seen=f"{a_second} a second", certain=True)
+    holds(5 * busiest <= MOST_IDLE_COMMANDS, what, seen=f"{5 * busiest} a second", certain=True)
     worker.close()
 
 
