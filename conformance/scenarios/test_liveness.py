@@ -402,8 +402,8 @@ def test_a_worker_asks_for_jobs_only_when_one_may_be_there(
     worker.close()
 
 
-MOST_IDLE_COMMANDS = 200
-"""In a second. Node blocks for seconds; 20 polls a second of a few commands each still pass."""
+MOST_IDLE_COMMANDS = 100
+"""In a second. Node blocks for seconds; 20 polls a second of five commands each still pass."""
 
 
 @scenario("liveness.idle-traffic", clock="real", compare=False)
