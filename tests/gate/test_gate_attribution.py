@@ -113,6 +113,8 @@ def test_jobs_that_wait_right_after_a_pause_count_against_it(calls: tuple[Record
         ("invariant.deduplication", "dedup.job", "dedup.simple.ends"),
         ("event.no-such-event", "", "event.no-common-fields"),
         ("dependency.pending.score", "", "flow.child.linked"),
+        ("answer.queue.getJob.job.attempts_made", "", "getters.job.fields"),
+        ("answer.worker.getNextJob.job.attempts_made", "", "job.hash.attempts-made"),
     ],
 )
 def test_the_owner_of_the_place_answers(where: str, place: str, row: str) -> None:
