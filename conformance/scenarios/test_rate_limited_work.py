@@ -13,6 +13,7 @@ from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import (
     FULL_WINDOW,
     MINUTE_MS,
+    OF_LIMIT,
     apply_limit,
     fill,
     limit_queue,
@@ -46,6 +47,7 @@ def test_what_finishing_hands_out_is_counted(client: Participant) -> None:
     limit_queue(queue, 2)
     fill(queue, 3)
     worker.claim_one()
+    equal(queue.redis.string("limiter"), "1", "the first start was counted", where=OF_LIMIT["queue"])
     following = worker.complete("1", fetch_next=True)
     equal(following.id if following else None, "2", "the second job comes with the answer")
     equal(queue.redis.string("limiter"), "2", "it was counted")
@@ -59,6 +61,7 @@ def test_what_finishing_hands_out_begins_a_window(client: Participant) -> None:
     limit_queue(queue, 1)
     fill(queue, 2)
     worker.claim_one()
+    equal(queue.redis.string("limiter"), "1", "the claim opens a window", where=OF_LIMIT["queue"])
     # As if the window had ended between the claim and the finish.
     queue.redis.delete("limiter")
     following = worker.complete("1", fetch_next=True)
@@ -78,7 +81,7 @@ def test_due_jobs_are_promoted_all_the_same(client: Participant) -> None:
     queue.redis.set_string("limiter", "1", ttl_ms=MINUTE_MS)
     # More than the delay, so that the job is due.
     client.pass_time(50)
-    equal(worker.claim(), None, "nothing is handed out")
+    equal(worker.claim(), None, "nothing is handed out", where=OF_LIMIT["queue"])
     equal(queue.redis.state("1"), ["wait"], "the due job waits")
 
 
@@ -172,7 +175,7 @@ def test_a_limited_worker_works_in_bursts(client: Participant, whose: str, concu
     worker = client.worker("noop", concurrency=concurrency, **limiter)
     wait_for_all_completed(client, 6)
     worker.close()
-    started_in_windows(queue.redis, most=2, duration_ms=200)
+    started_in_windows(queue.redis, most=2, duration_ms=200, where=OF_LIMIT[whose])
 
 
 @scenario("ratelimit.goes-on", clock="real", compare=False)

@@ -10,7 +10,15 @@ from conformance.participants.expect import between, equal
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.steps import FULL_WINDOW, MINUTE_MS, after_window, apply_limit, fill, limit_queue
+from conformance.scenarios.support.steps import (
+    FULL_WINDOW,
+    MINUTE_MS,
+    OF_LIMIT,
+    after_window,
+    apply_limit,
+    fill,
+    limit_queue,
+)
 
 
 @pytest.mark.parametrize("whose", ["worker", "queue"])
@@ -22,9 +30,12 @@ def test_claims_fill_the_window(client: Participant, whose: str) -> None:
     fill(queue, 4)
     worker = client.worker(**limiter)
     claimed = [worker.claim_one(f"token-{number}").id for number in (1, 2)]
-    # A client that ignores the limit of the queue shows nothing about how claims count.
-    where = "row.ratelimit.queue-wide" if whose == "queue" else ""
-    equal((claimed, worker.claim("token-3")), (["1", "2"], None), "two claims get a job, not a third", where=where)
+    equal(
+        (claimed, worker.claim("token-3")),
+        (["1", "2"], None),
+        "two claims get a job, not a third",
+        where=OF_LIMIT[whose],
+    )
     equal(queue.redis.string("limiter"), "2", "the starts were counted, the refusal was not")
     between(queue.redis.ttl_ms("limiter"), 1, MINUTE_MS, "the window lasts for `duration`", where="limiter.ttl")
     equal(queue.redis.elements("wait"), ["4", "3"], "what was not handed out still waits")
@@ -134,7 +145,7 @@ def test_a_limit_set_by_hand_stops_everything(client: Participant, whose: str) -
     queue.call(queue_ops.SetRateLimit(expire_ms=MINUTE_MS))
     equal(queue.redis.string("limiter"), FULL_WINDOW, "the counter is above every limit")
     between(queue.redis.ttl_ms("limiter"), 1, MINUTE_MS, "it expires after that time", where="limiter.ttl")
-    equal(worker.claim(), None, "nothing is handed out")
+    equal(worker.claim(), None, "nothing is handed out", where=OF_LIMIT[whose])
     worker = after_window(client, queue, worker, **limiter)
     equal(worker.claim_one().id, "1", "afterwards the job is handed out")
 

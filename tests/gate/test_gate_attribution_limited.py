@@ -125,17 +125,21 @@ def test_who_only_adds_fails_where_the_adding_is_wrong(tried: Tried, damage: str
 
 NO_LIMIT = """
     if command[1] == "HMGET" and on(command, "meta") then
-        local found = send(unpack(command)) found[2] = false return found
+        local found = send(unpack(command)) found[%d] = false return found
     end
 """
-"""Lua: a claim does not see the limit of active jobs."""
+"""Lua: a script does not see one of the settings of a queue."""
 ENDLESS = 'if command[1] == "SET" and on(command, "lock") then drop(command, "PX") end'
 
 
 @pytest.mark.parametrize(
     ("start", "damage", "row"),
-    [("concurrency/", NO_LIMIT, "concurrency.queue-wide"), ("faults/short_trouble", ENDLESS, "lock.duration")],
-    ids=["limit", "lock"],
+    [
+        ("concurrency/", NO_LIMIT % 2, "concurrency.queue-wide"),
+        ("rate-limited-work/", NO_LIMIT % 3, "ratelimit.queue-wide"),
+        ("faults/short_trouble", ENDLESS, "lock.duration"),
+    ],
+    ids=["limit", "rate-limit", "lock"],
 )
 def test_what_builds_on_a_limit_does_not_fail_without_it(tried: Tried, start: str, damage: str, row: str) -> None:
     limited = [case for case in all_cases() if case.id.startswith(start)]

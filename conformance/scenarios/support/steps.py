@@ -198,6 +198,8 @@ def claim_with_successor(queue: QueueHandle, worker: WorkerHandle) -> str:
 # Rate limits.
 
 MINUTE_MS = 60_000
+OF_LIMIT = {"queue": "row.ratelimit.queue-wide", "worker": ""}
+"""By whose limit it is: the requirement that fails if a client ignores it, which shows nothing else about limits."""
 FULL_WINDOW = "9007199254740991"
 """What `rateLimit()` stores: the largest integer that JavaScript counts exactly, so that every limit is reached."""
 
@@ -236,7 +238,7 @@ def window_gaps_ms(redis: RedisView, *, most: int) -> list[int]:
     return [later - earlier for earlier, later in pairwise(stamps[::most])]
 
 
-def started_in_windows(redis: RedisView, *, most: int, duration_ms: int) -> None:
+def started_in_windows(redis: RedisView, *, most: int, duration_ms: int, where: str = "") -> None:
     """While jobs wait, every window is used up: its first start and that of the next are `duration_ms` apart.
 
     A window starts with the script that starts its first job. `processedOn` is from before that script, the event's
@@ -249,5 +251,6 @@ def started_in_windows(redis: RedisView, *, most: int, duration_ms: int) -> None
         gaps and all(gap >= duration_ms for gap in gaps),
         f"at most {most} jobs are started per {duration_ms} ms",
         seen=f"ms between the windows: {gaps}",
+        where=where,
     )
     redis.delete("limiter")  # it is about to expire: the two snapshots could differ by chance
