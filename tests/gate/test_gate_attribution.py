@@ -128,6 +128,8 @@ def test_who_cannot_do_it_does_not_answer_for_it() -> None:
     assert only.of_finding(found("lock.token")) == "add.lifo"
     assert blame("lock.token", calls=(ADD,), declared=adds).of_finding(found("lock.token")) == "add.plain.waits"
     assert blame("add.lifo", calls=(ADD,)).of_finding(found("lock.token")) == "lock.token"
+    # A worker without logs cannot write one from its processor.
+    assert load_operations().about("retention.logs") == {"job.log"}
 
 
 # By the doing.
