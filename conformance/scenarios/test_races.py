@@ -114,6 +114,8 @@ def test_a_progress_meets_the_completion(client: Participant, interleaving: str,
         progress=Contender("updateProgress", lambda: queue.progress("1", 50)),
         completion=Contender("moveToFinished", lambda: worker.complete("1")),
     )
+    if not kept:
+        equal(queue.redis.members("completed"), [], "the job is removed", where="row.lifecycle.remove-on-complete.all")
     too_late = race.first == "completion" and not kept
     equal(race.outcomes, {"progress": "missing-job" if too_late else None, "completion": None}, "nothing else happens")
     equal(queue.redis.exists("1"), kept, "a job that is gone is not created again")

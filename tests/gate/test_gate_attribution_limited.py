@@ -17,6 +17,7 @@ from conformance.gate.trial import run_trial
 from conformance.gate.verdicts import requirement_verdicts, unblamed
 from conformance.ledger.loader import load_ledger
 from conformance.mutants.matrix import ScenarioCase, all_cases
+from conformance.reference_impl.scripts import move
 from conformance.servers import RedisInstance
 
 from .limited_in_process import LimitedDriver
@@ -129,22 +130,37 @@ NO_LIMIT = """
     end
 """
 """Lua: a script does not see one of the settings of a queue."""
+LATER = """
+    if command[1] == "ZADD" and on(command, "delayed") and command[3] % 4096 == 0 then
+        command[3] = string.format("%.0f", command[3] + 1)
+    end
+"""
+"""Lua: the first job of a ms has the score of the second."""
 ENDLESS = 'if command[1] == "SET" and on(command, "lock") then drop(command, "PX") end'
 
 
 @pytest.mark.parametrize(
-    ("start", "damage", "row"),
+    ("start", "script", "damage", "rows"),
     [
-        ("concurrency/", NO_LIMIT % 2, "concurrency.queue-wide"),
-        ("rate-limited-work/", NO_LIMIT % 3, "ratelimit.queue-wide"),
-        ("faults/short_trouble", ENDLESS, "lock.duration"),
+        ("concurrency/", "moveToActive", NO_LIMIT % 2, "concurrency.queue-wide"),
+        ("rate-limited-work/", "moveToActive", NO_LIMIT % 3, "ratelimit.queue-wide"),
+        ("faults/short_trouble", "moveToActive", ENDLESS, "lock.duration"),
+        ("order/jobs_due_in_the_same", "addDelayedJob", LATER, "order.delayed.score order.marker.delayed"),
     ],
-    ids=["limit", "rate-limit", "lock"],
+    ids=["limit", "rate-limit", "lock", "score"],
 )
-def test_what_builds_on_a_limit_does_not_fail_without_it(tried: Tried, start: str, damage: str, row: str) -> None:
-    limited = [case for case in all_cases() if case.id.startswith(start)]
-    failures = tried(limited, [], ("moveToActive", damage)).get("fail", {})
-    assert set(failures) == {row}, failures
+def test_what_builds_on_a_requirement_does_not_fail_without_it(
+    tried: Tried, start: str, script: str, damage: str, rows: str
+) -> None:
+    failures = tried([case for case in all_cases() if case.id.startswith(start)], [], (script, damage)).get("fail", {})
+    assert set(failures) == {*rows.split()}, failures
+
+
+def test_only_the_rules_of_removal_fail_if_no_job_is_removed(tried: Tried, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(move, "keep_jobs", lambda *_: {"count": -1})
+    starts = ("races/a_progress_meets_the_completion", "retention/jobs_go_silently")
+    failures = tried([case for case in all_cases() if case.id.startswith(starts)], []).get("fail", {})
+    assert set(failures) == {f"lifecycle.remove-on-complete.{rule}" for rule in ("age", "all", "count")}, failures
 
 
 def test_nothing_passes_behind_a_claim_that_never_ends(tried: Tried) -> None:
