@@ -110,7 +110,7 @@ class Inspection:
         managed = oracle.managed or client.managed
         theirs, named = equally_trimmed(theirs, ours, client.names)
         different = self._judge.states(theirs, named, frozen=frozen, managed=managed)
-        self._result.findings += different
+        self._result.findings += [finding for finding in different if not self._is_left_undone(finding)]
         return client.names.same and not different
 
     def _compare_half_way(
@@ -140,7 +140,7 @@ class Inspection:
 
     def _is_reported(self, finding: Finding) -> bool:
         """Whether the failure that stopped the client shows this already, or may be its reason."""
-        if finding.requirement in load_operations().rows_about.get(self._endings.half_done, ()):
+        if self._is_left_undone(finding):
             return True
         # A missing or extra value in the last result is what the assertion after it is about.
         last = f"call {len(self._judge.client.transcript.calls)}, "
@@ -153,6 +153,12 @@ class Inspection:
             for other in self._result.findings
             if other.source in ("assertion", "protocol")
         )
+
+    def _is_left_undone(self, finding: Finding) -> bool:
+        """Whether a call that failed with an unknown error may be its reason."""
+        undone = self._judge.useless if finding.source != "answer" else ()
+        rows = load_operations().rows_about
+        return any(finding.requirement in rows.get(op, ()) for op in (self._endings.half_done, *undone))
 
     def _check_left_behind(
         self, snapshot: Snapshot, queues: list[str], names: Names, *, same_as_node: bool = False

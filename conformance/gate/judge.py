@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -121,6 +121,8 @@ class Judge:
     """The version that script calls are checked against."""
     other: Participant | None = None
     """The oracle on its own prefix, or the second client on a shared queue."""
+    useless: set[str] = field(default_factory=set)
+    """Operations whose answers show that they never work."""
 
     @property
     def _steps(self) -> list[RecordedCall | KitAct]:
@@ -191,20 +193,22 @@ class Judge:
         own = [call for call in self.client.transcript.all_calls if (call.op, call.outcome) == ending]
         # A call with an unknown outcome is not in the transcript.
         requirement = self.attribution.of_operation(failure.op) if isinstance(failure, OperationIndeterminate) else ""
-        if failure.error.message == WITHOUT_EFFECT or self._never_works(failure):
+        if failure.error.message == WITHOUT_EFFECT or self._never_works(*ending):
             requirement = self.attribution.of_loss(failure.op)
         finding = self._broken("operation-failed", str(failure), own[-1] if own else None, requirement, op=failure.op)
         if failure.error.code in MAY_BE_THE_MACHINE:
             return msgspec.structs.replace(finding, timing=self._soon)
         return finding if failure.error.code == INVALID else self.with_timing(finding)
 
-    def _never_works(self, failure: OperationFailed | OperationIndeterminate) -> bool:
+    def _never_works(self, op: str, outcome: str) -> bool:
         """Whether the client reports an unknown error at each call of the operation, in all scenarios.
 
         A single call is enough if the operation has no arguments whose values could be the reason.
         """
-        least = 2 if any(field.required for field in msgspec.structs.fields(REGISTRY[failure.op])) else 1
-        return failure.error.code == OTHER and self.client.driver.breakdowns.always_failed(failure.op, least=least)
+        if outcome != OTHER:
+            return False
+        least = 2 if any(argument.required for argument in msgspec.structs.fields(REGISTRY[op])) else 1
+        return self.client.driver.breakdowns.always_failed(op, least=least)
 
     def lost(self, failure: OperationIndeterminate) -> Finding:
         """Return the finding of a call during which the client lost an undisturbed connection, or stopped waiting."""
@@ -265,7 +269,14 @@ class Judge:
     def answers(self, oracle: Participant, client: Participant) -> list[Finding]:
         """Return findings for answers that differ from the oracle's."""
         different = [finding for finding in compare_answers(oracle, client) if not self._is_for_getters(finding)]
-        return [self.with_timing(self.attributed(finding), compared=True) for finding in different]
+        return [self.with_timing(self._of_answer(finding), compared=True) for finding in different]
+
+    def _of_answer(self, finding: Finding) -> Finding:
+        op, _, what = finding.where.removeprefix("answer.").rpartition(".")
+        if what != "outcome" or not self._never_works(op, finding.actual):
+            return self.attributed(finding)
+        self.useless.add(op)
+        return msgspec.structs.replace(finding, requirement=self.attribution.of_loss(op))
 
     def _is_for_getters(self, finding: Finding) -> bool:
         """Whether only the rows about getters say what a field of a job is, and the client has no getter.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from conformance.driver.errors import OperationFailed
 from conformance.driver.ops import queue as ops
 from conformance.driver.serve import Handler, Json, OpError
 from conformance.gate.judge import ORACLE_HEALTH
@@ -286,6 +288,21 @@ def test_an_operation_that_always_fails_is_at_fault_itself_also_for_what_it_has_
         client.breakdowns.worked("queue.pause")
     result = tried(of(adds_and_pauses, "pause.marker"), bench_of(mini(ops=adding(server)), client))
     assert {finding.requirement for finding in result.findings} == {row, "job.hash.priority"}
+
+
+def tries_to_pause(client: Participant) -> None:
+    """A job is added; whether the queue can be paused shows in the answer only."""
+    steps(client)
+    with suppress(OperationFailed):
+        client.queue().call(ops.Pause())
+
+
+def test_an_operation_that_always_fails_is_at_fault_for_what_it_does_not_do(
+    mini: MiniatureDrivers, bench_of: BenchOf, server: RedisInstance
+) -> None:
+    client = mini(ops=adding(server, SECOND["a field"]) | {"queue.pause": fails("other", "redis: nil")})
+    result = tried(of(tries_to_pause, "pause.marker"), bench_of(mini(ops=adding(server)), client))
+    assert {finding.requirement for finding in result.findings} == {"pause.moves-wait", "job.hash.priority"}
 
 
 # Keys that only the kit wrote.
