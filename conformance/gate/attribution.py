@@ -17,12 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from conformance.findings import Finding
 from conformance.ledger.loader import Ledger, Requirement
 from conformance.ledger.operations import EVENTS_READ, WORKER_RUN, OperationTable
+from conformance.observe.tables import Snapshot
 from conformance.participants.expect import ROW
+from conformance.participants.stand_in import PerformedOperations
 from conformance.participants.transcript import RecordedCall
 
 BY_DOING = ("job", "membership.state", "answer", "answer.*", "driver", "scenario")
@@ -41,6 +44,9 @@ SCHEDULES = ("scheduler", "invariant.schedulers")
 PAUSES = frozenset({"queue.pause", "queue.resume"})
 PARKED_OR_NOT = {'["paused"]', '["wait"]'}
 
+CLAIMS = frozenset({"worker.getNextJob", WORKER_RUN})
+PUTS_OFF = frozenset({"job.promote", "job.changeDelay", "queue.promoteJobs", "worker.moveToDelayed"})
+
 KEY_NAMES = frozenset({"identity.prefix", "traffic.one-slot.*"})
 """Locators of rows about the names of keys."""
 
@@ -56,7 +62,7 @@ class Attribution:
     """Attributes findings in one scenario to requirements of one client.
 
     `declared`: its operations, with `worker.run` if it has loops. `calls`: its calls, in order. `not_refused`: the call
-    that should have been refused and was not.
+    that should have been refused and was not. `history`: `calls` and those of others on its queues, in order.
     """
 
     requirements: tuple[str, ...]
@@ -65,6 +71,7 @@ class Attribution:
     declared: frozenset[str]
     calls: Sequence[RecordedCall] = ()
     not_refused: RecordedCall | None = None
+    history: Sequence[RecordedCall] = ()
 
     def of_finding(self, finding: Finding) -> str:
         """Return the requirement that a difference, a broken invariant or a wrong answer counts against."""
@@ -134,21 +141,21 @@ class Attribution:
         return self.not_refused is not None and next(_changes_at(key, self.calls), None) is self.not_refused
 
     def _was_left_by_a_pause(self, finding: Finding) -> bool:
-        """Whether a pause or resume was the last call that should have moved the jobs."""
-        of_queue = finding.where == "invariant.paused-list"
-        if not of_queue and (
+        """Whether a job is where a pause or resume, as the last call that should have moved it, has left it."""
+        if finding.where != "invariant.paused-list" and (
             finding.where != "membership.state" or {finding.expected, finding.actual} != PARKED_OR_NOT
         ):
             return False
-        calls = (call for call in reversed(self.calls) if not reads(call.op) and call.op not in _LEAVE_JOBS_ALONE)
-        last = next((call for call in calls if of_queue or call.op in PAUSES or _names(call, finding.key)), None)
-        if last is None or last.op not in PAUSES or _running(self.calls):
+        history = self.history or self.calls
+        calls = (call for call in reversed(history) if not reads(call.op) and call.op not in _LEAVE_JOBS_ALONE)
+        last = next((call for call in calls if call.op in PAUSES or _names(call, finding.key)), None)
+        if last is None or last.op not in PAUSES or last.by != "self" or _running(self.calls):
             return False
         # Any other job may have started to wait after the pause, by a call that does not name it.
         before = next((call for call in calls if _names(call, finding.key)), None)
-        return of_queue or (
-            before is not None and before.op == "queue.add" and "delay" not in before.args.get("opts", {})
-        )
+        added = before is not None and before.op == "queue.add" and "delay" not in before.args.get("opts", {})
+        # No other call puts a job into `paused` while the queue runs.
+        return added or last.op == "queue.resume"
 
     def _owner(self, where: str, among: Sequence[str] | None = None) -> Requirement | None:
         owner = self.ledger.owner_of(where, among=among) if where else None
@@ -171,6 +178,36 @@ class Attribution:
     def _generic(self, rows: Iterable[str]) -> str:
         """Return the first row that is about no particular operation; empty if there is none."""
         return next((row for row in rows if not self.operations.about(row)), "")
+
+
+def misled_jobs(
+    left: Snapshot, calls: Iterable[RecordedCall], performed: PerformedOperations, now_ms: int
+) -> Iterator[tuple[str, str]]:
+    """Yield the keys of jobs that others moved elsewhere for what the client's `add` stored, and its locator."""
+    by_hand = PUTS_OFF & (performed.own | performed.stand_in)
+    claimed_by_others = bool(CLAIMS & performed.stand_in) and not CLAIMS & performed.own
+    adds = [call for call in calls if (call.op, call.outcome) == ("queue.add", "ok") and call.value]
+    for call, job in product([] if by_hand else adds, left.jobs):
+        opts, places = call.args.get("opts") or {}, left.containers_of(job.queue, job.id)
+        if job.id != call.value.get("id") or len(places) != 1:
+            continue
+        key, due_ms = f"{job.queue}:{job.id}", (job.number("timestamp") or 0) + (opts.get("delay") or 0)
+        if places == ["delayed"] and "backoff" in job.opts and not {"backoff", "delay"} & opts.keys():
+            yield key, "job.opts.backoff"
+        if places[0] in ("wait", "paused") and opts.get("priority") and "priority" not in job.fields:
+            yield key, "job.priority"
+        if claimed_by_others and places != ["delayed"] and opts.get("delay") and due_ms > now_ms:
+            yield key, "membership.delayed.score"
+
+
+def may_follow_from_a_move(finding: Finding, key: str) -> bool:
+    """Whether a finding may only show that this job has gone another way."""
+    if finding.source == "assertion":
+        return finding.where == "scenario"
+    of_job = finding.where in ("membership.state", "job.delay") or finding.kind in ("missing-event", "extra-event")
+    return (finding.key == key and of_job and finding.where != "event.added") or (
+        finding.where == "event.order" and finding.key == f"{key.partition(':')[0]}:events"
+    )
 
 
 def culprits_at(where: str, key: str, calls: Sequence[RecordedCall]) -> tuple[str, ...]:

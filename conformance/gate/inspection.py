@@ -58,7 +58,7 @@ class Inspection:
                 same = self._scenario.compare and self._is_same_state(oracle, client, theirs, ours, frozen=frozen)
             elif self._endings.stopped_at is not None and not client.names.ids_decide_order():
                 other = self._compare_half_way(self._endings.stopped_at, client, ours, frozen=frozen) or oracle
-            self._check_left_behind(left, ours.queues, client.names, same_as_node=same)
+            self._check_left_behind(left, ours, client.names, same_as_node=same)
             self._keep_evidence(client, other, paired=True)
 
     def check_shared(self, client: Participant, other: Participant) -> None:
@@ -67,7 +67,7 @@ class Inspection:
             self._execution.close_handles()
             self._check_traffic()
             left, named = self._execution.snapshots(client.names)
-            self._check_left_behind(left, named.queues, client.names)
+            self._check_left_behind(left, named, client.names)
             self._check_handover(left, client, other)
             self._keep_evidence(client, other, paired=False)
 
@@ -161,7 +161,7 @@ class Inspection:
         return any(finding.requirement in rows.get(op, ()) for op in (self._endings.half_done, *undone))
 
     def _check_left_behind(
-        self, snapshot: Snapshot, queues: list[str], names: Names, *, same_as_node: bool = False
+        self, snapshot: Snapshot, named: Snapshot, names: Names, *, same_as_node: bool = False
     ) -> None:
         """The client's queue must keep the invariants, and Node must be able to read it.
 
@@ -170,7 +170,7 @@ class Inspection:
         may have left only half of its own changes, so it is not checked.
         """
         blamed = self._judge.blamed_on_what_was_left
-        self._result.findings = [blamed(finding, snapshot) for finding in self._result.findings]
+        self._result.findings = [blamed(finding, snapshot, named) for finding in self._result.findings]
         if self._result.given_up or self._has_ambiguous_keys() or self._has_only_keys_of_the_kit():
             return
         # Check the real names in Redis, not those of the scenario: an id that Node would reuse is a problem.
@@ -181,7 +181,7 @@ class Inspection:
         needless = same_as_node and READABLE_BY_NODE not in self._scenario.requirements
         if not needless and ORACLE_HEALTH not in self._scenario.without:
             reader = self._bench.participant("oracle", names, RunningClock())
-            self._result.findings += self._judge.health(reader, queues, snapshot)
+            self._result.findings += self._judge.health(reader, named.queues, snapshot)
 
     def _has_ambiguous_keys(self) -> bool:
         """Whether the client opened a queue under a name that must be refused: its keys read as those of others."""

@@ -27,7 +27,7 @@ from conformance.driver.messages import Ready
 from conformance.driver.ops import REGISTRY, lifecycle, queue
 from conformance.driver.ops.base import left_out
 from conformance.findings import NOBODY_BLAMED, Finding, Timing
-from conformance.gate.attribution import Attribution, culprits_now
+from conformance.gate.attribution import Attribution, culprits_now, may_follow_from_a_move, misled_jobs
 from conformance.gate.timing import (
     SHORTEST_MS,
     depends_on_speed,
@@ -166,7 +166,16 @@ class Judge:
             declared=declared_by(self.client.driver.ready) | self.client.performed.own,
             calls=self.client.transcript.all_calls,
             not_refused=self.client.transcript.not_refused,
+            history=self._history,
         )
+
+    @property
+    def _history(self) -> list[RecordedCall]:
+        """All calls on the client's queues, by whomever, in order."""
+        transcript = self.client.transcript
+        others = [*transcript.calls, *(self.other.transcript.all_calls if self.other and self._is_shared else ())]
+        calls = {id(call): call for call in (*transcript.all_calls, *others)}
+        return sorted(calls.values(), key=lambda call: call.ended)
 
     def mismatch(self, mismatch: Mismatch) -> Finding:
         """Return the finding of a failed assertion."""
@@ -318,7 +327,17 @@ class Judge:
         """Return findings for broken invariants, except those that the scenario switches off with a reason."""
         others = {ORACLE_HEALTH, WORKER_ERRORS, *TRAFFIC_CHECKS}
         off = {name: reason for name, reason in self.scenario.without.items() if name not in others}
-        return [self.attributed(finding) for finding in check_snapshot(snapshot, off, version=self.oracle_version)]
+        broken = check_snapshot(snapshot, off, version=self.oracle_version)
+        return [found for finding in broken for found in self._by_requirement(finding, snapshot)]
+
+    def _by_requirement(self, finding: Finding, left: Snapshot) -> list[Finding]:
+        """Return the finding; that of a whole list once for each requirement that its jobs count against."""
+        queue, _, container = finding.key.rpartition(":")
+        if finding.where != "invariant.paused-list":
+            return [self.attributed(finding)]
+        jobs = left.members(queue, container)
+        found = [self.attributed(msgspec.structs.replace(finding, key=f"{queue}:{job}")) for job in jobs]
+        return list({one.requirement: one for one in reversed(found)}.values())
 
     def handover(self, snapshot: Snapshot, *, who: str, calls: Sequence[RecordedCall]) -> list[Finding]:
         """Return findings for jobs that were lost or ran twice. `who`: the assignment of roles, as text."""
@@ -346,11 +365,19 @@ class Judge:
             found = [self._at_its_cause(finding, left) for finding in found]
         return [self.attributed(finding) for finding in found]
 
-    def blamed_on_what_was_left(self, finding: Finding, left: Snapshot) -> Finding:
+    def blamed_on_what_was_left(self, finding: Finding, left: Snapshot, named: Snapshot) -> Finding:
         """Return the finding of a failed call of Node's at the malformed value that the client left.
 
-        Without one it counts against what the client itself has done. A missing field counts against its own row.
+        Without one it counts against what the client itself has done. A missing field counts against its own row, and
+        so does what the client's `add` stored if it has led others to move a job elsewhere. `named`: under the names of
+        the scenario.
         """
+        stored = misled_jobs(named, self.client.transcript.all_calls, self.client.performed, self.client.clock.now_ms())
+        owner = next(
+            (self.ledger.owner_of(where) for key, where in stored if may_follow_from_a_move(finding, key)), None
+        )
+        if owner is not None:
+            return msgspec.structs.replace(finding, requirement=owner.id)
         if finding.source == "assertion" and finding.actual == NOTHING and finding.where in WRITTEN_AT_THE_END:
             ended = [
                 left.job(row.queue, row.job) for row in left.memberships if row.container in ("completed", "failed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
@@ -16,14 +17,17 @@ from conformance.gate.attribution import (
     culprits_at,
     culprits_now,
     jobs_named,
+    may_follow_from_a_move,
+    misled_jobs,
     operation_of,
     reads,
 )
 from conformance.ledger.loader import load_ledger
 from conformance.ledger.operations import WORKER_RUN, load_operations
 from conformance.participants.expect import Mismatch, behind, equal
+from conformance.participants.stand_in import PerformedOperations
 from conformance.participants.transcript import RecordedCall, Transcript
-from tests.observe.snapshot_builders import job, snapshot
+from tests.observe.snapshot_builders import ADDED, Zset, job, snapshot
 
 EVERYTHING = frozenset({*REGISTRY, WORKER_RUN})
 
@@ -32,6 +36,8 @@ ADD_TWO = RecordedCall("queue.add", "ok", {"id": "2"}, {"name": "work", "opts": 
 PAUSE = RecordedCall("queue.pause", "ok", {})
 CLAIM = RecordedCall("worker.getNextJob", "ok", {"job": {"id": "1", "name": "work"}}, {"token": "t"})
 COMPLETE = RecordedCall("worker.moveToCompleted", "ok", {"job": None}, {"job": "1", "token": "t"})
+RESUME = RecordedCall("queue.resume", "ok", {})
+BY_OTHER = replace(ADD, by="stand-in")
 PROMOTE = RecordedCall("job.promote", "ok", {}, {"job": "1"})
 STATE = RecordedCall("queue.getJobState", "ok", {"state": "waiting"}, {"job": "1"})
 CLOSE = RecordedCall("close", "ok", {})
@@ -67,29 +73,71 @@ def found(
     )
 
 
+@pytest.mark.parametrize("where", ["membership.state", "invariant.paused-list"])
 @pytest.mark.parametrize(
     ("calls", "row"),
     [
         ((ADD, PAUSE), "pause.moves-wait"),
         ((ADD, PAUSE, ADD_TWO), "pause.moves-wait"),
+        ((BY_OTHER, PAUSE), "pause.moves-wait"),
+        ((PROMOTE, RESUME), "pause.moves-wait"),
         ((PAUSE, ADD), "paused.everything-parks"),
         ((ADD, PAUSE, PROMOTE), "paused.everything-parks"),
+        ((ADD, PAUSE, BY_OTHER), "paused.everything-parks"),
         ((ADD, CLAIM, PAUSE), "paused.everything-parks"),
         ((BY_ITSELF, ADD, PAUSE), "paused.everything-parks"),
     ],
-    ids=["before", "another-after", "after", "moved-after", "active", "with-a-loop"],
 )
-def test_a_job_that_a_pause_leaves_in_wait_counts_against_the_pause(calls: tuple[RecordedCall, ...], row: str) -> None:
-    left = msgspec.structs.replace(found("membership.state"), expected='["paused"]', actual='["wait"]')
-    assert blame("paused.everything-parks", calls=calls).of_finding(left) == row
+def test_a_job_that_a_pause_leaves_in_wait_counts_against_the_pause(
+    where: str, calls: tuple[RecordedCall, ...], row: str
+) -> None:
+    left = msgspec.structs.replace(found(where), expected='["paused"]', actual='["wait"]')
+    own = tuple(call for call in calls if call.by == "self")
+    assert replace(blame("paused.everything-parks", calls=own), history=calls).of_finding(left) == row
+
+
+RETRIES = replace(ADD, args={"name": "work", "opts": {"attempts": 2}})
+LATER = replace(ADD, args={"name": "work", "opts": {"delay": 60_000}})
+URGENT = replace(ADD, args={"name": "work", "opts": {"priority": 3}})
+WITH_BACK_OFF = {"q:1": job(opts='{"backoff":{"type":"fixed","delay":9}}'), "q:delayed": Zset({"1": 1})}
 
 
 @pytest.mark.parametrize(
-    ("calls", "row"), [((ADD, PAUSE), "pause.moves-wait"), ((ADD, PAUSE, ADD_TWO), "paused.everything-parks")]
+    ("call", "left", "own", "stand_in", "misled"),
+    [
+        (RETRIES, WITH_BACK_OFF, "", "", [("q:1", "job.opts.backoff")]),
+        (RETRIES, WITH_BACK_OFF, "", "worker.moveToDelayed", []),
+        (RETRIES, {"q:1": job(), "q:delayed": Zset({"1": 1})}, "", "", []),
+        (URGENT, {"q:1": {"name": "n"}, "q:wait": ["1"]}, "", "", [("q:1", "job.priority")]),
+        (URGENT, {"q:1": job(), "q:wait": ["1"]}, "", "", []),
+        (LATER, {"q:1": job(), "q:wait": ["1"]}, "", "worker.getNextJob", [("q:1", "membership.delayed.score")]),
+        (LATER, {"q:1": job(), "q:wait": ["1"]}, "worker.getNextJob", "", []),
+        (LATER, {"q:1": job(), "q:wait": ["1"]}, "", "", []),
+        (LATER, {"q:1": job(timestamp="9"), "q:wait": ["1"]}, "", "worker.getNextJob", []),
+    ],
 )
-def test_jobs_that_wait_right_after_a_pause_count_against_it(calls: tuple[RecordedCall, ...], row: str) -> None:
-    left = found("invariant.paused-list", "q:wait", source="invariant")
-    assert blame("paused.everything-parks", calls=calls).of_finding(left) == row
+def test_what_an_add_stored_is_the_cause_of_where_others_put_the_job(
+    call: RecordedCall, left: dict[str, Any], own: str, stand_in: str, misled: list[tuple[str, str]]
+) -> None:
+    performed = PerformedOperations(own={own}, stand_in={stand_in})
+    assert list(misled_jobs(snapshot(left), [call], performed, ADDED)) == misled
+
+
+@pytest.mark.parametrize(
+    ("where", "key", "kind", "follows"),
+    [
+        ("membership.state", "q:1", "wrong-state", True),
+        ("membership.state", "q:2", "wrong-state", False),
+        ("job.delay", "q:1", "wrong-value", True),
+        ("job.ats", "q:1", "wrong-value", False),
+        ("event.delayed", "q:1", "extra-event", True),
+        ("event.delayed.delay", "q:1", "event-field", False),
+        ("event.added", "q:1", "missing-event", False),
+        ("event.order", "q:events", "wrong-event-order", True),
+    ],
+)
+def test_only_the_way_of_a_misled_job_is_a_consequence(where: str, key: str, kind: str, follows: bool) -> None:
+    assert may_follow_from_a_move(msgspec.structs.replace(found(where, key), kind=kind), "q:1") == follows
 
 
 # By the place.

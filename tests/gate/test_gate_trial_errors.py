@@ -174,7 +174,7 @@ def test_a_failure_of_the_stand_in_counts_against_what_the_client_left(
     failed = msgspec.structs.replace(
         finding(COUNTED, where="driver"), kind="operation-failed", source="protocol", place="queue.getJobs"
     )
-    blamed = judge.blamed_on_what_was_left(failed, snapshot(left))
+    blamed = judge.blamed_on_what_was_left(failed, snapshot(left), snapshot(left))
     assert (blamed.where, blamed.requirement) == blamed_on
 
 
@@ -192,7 +192,7 @@ def test_a_missing_result_counts_against_its_own_row_if_the_job_has_ended(
     client = _who_has_added(bench_of)
     judge = Judge(replace(PAUSES, requirements=("add.plain.waits",)), load_ledger(), client)
     found = judge.mismatch(Mismatch("it is stored", expected="1", actual=None, where="job.returnvalue"))
-    assert judge.blamed_on_what_was_left(found, snapshot(left)).requirement == requirement
+    assert judge.blamed_on_what_was_left(found, snapshot(left), snapshot(left)).requirement == requirement
 
 
 def test_a_queue_of_which_the_oracles_answer_is_too_long_can_be_read(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
