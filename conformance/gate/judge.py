@@ -397,11 +397,16 @@ class Judge:
 
     def _at_its_cause(self, finding: Finding, left: Snapshot) -> Finding:
         """Move a finding about Node, which could not go on, to the first value of the client's that it cannot read."""
-        where, key = next(unreadable_places(left), ("", ""))
-        # Values that the kit has damaged on purpose are not the client's.
-        if not where or self.client.transcript.keys_of_the_kit():
-            return finding
-        return msgspec.structs.replace(finding, where=where, key=key, place="")
+        names = self.client.names
+        written = {
+            names.to_client(key).removeprefix(f"{left.prefix}:") for key in self.client.transcript.keys_of_the_kit()
+        }
+        for where, key in unreadable_places(left):
+            # What the kit has damaged on purpose is not what the client left.
+            stream = f"{key.partition(':')[0]}:events" if where.startswith("event.") else key
+            if not {key, stream} & written:
+                return msgspec.structs.replace(finding, where=where, key=key, place="")
+        return finding
 
     def attributed(self, finding: Finding) -> Finding:
         """Return the finding with the requirement that it counts against."""

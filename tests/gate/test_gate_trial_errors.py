@@ -178,6 +178,16 @@ def test_a_failure_of_the_stand_in_counts_against_what_the_client_left(
     assert (blamed.where, blamed.requirement) == blamed_on
 
 
+@pytest.mark.parametrize(("written", "where"), [("q:1:lock", "event.completed.returnvalue"), ("q:events", "driver")])
+def test_only_keys_that_the_kit_wrote_are_its_own(written: str, where: str, bench_of: BenchOf) -> None:
+    client = _who_has_added(bench_of)
+    client.transcript.record_act("DEL", f"{client.prefix}:{written}")
+    failed = msgspec.structs.replace(finding(COUNTED, where="driver"), kind="operation-failed", place="queue.getJobs")
+    client.performed.stand_in.add("queue.getJobs")
+    left = replace(snapshot(EMPTY_RESULT), prefix=client.prefix)
+    assert Judge(COUNTS, load_ledger(), client).blamed_on_what_was_left(failed, left, left).where == where
+
+
 @pytest.mark.parametrize(
     ("left", "requirement"),
     [
