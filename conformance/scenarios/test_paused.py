@@ -66,7 +66,7 @@ def test_a_job_that_comes_back_is_parked(client: Participant, how: str) -> None:
     equal(queue.redis.state("1"), ["paused"], "the job is parked")
     queue.add("another")
     queue.resume()
-    equal(sorted(queue.redis.elements("wait")), ["1", "2"], "the resume brings both jobs back")
+    equal(sorted(queue.redis.elements("wait")), ["1", "2"], "both come back", where="row.pause.moves-wait")
 
 
 @scenario("paused.everything-parks", bullmq="<6")
@@ -158,6 +158,7 @@ def test_parked_jobs_are_counted(client: Participant) -> None:
     queue.pause()
     queue.add("after")
     queue.add("urgent", {}, priority=2)
+    equal(len(queue.redis.elements("paused")), 2, "both are parked", where="row.paused.everything-parks")
     counts = queue.counts("paused", "prioritized", "delayed")
     equal((counts.get("paused"), counts.get("prioritized")), (2, 1), "parked jobs are counted as paused")
     equal(sorted(map(str, queue.jobs("paused"))), ["1", "2"], "they are listed as paused")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from conformance.driver.ops import job as job_ops
-from conformance.participants.expect import equal
+from conformance.participants.expect import equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 
@@ -58,7 +58,9 @@ def test_keep_logs_keeps_the_newest(client: Participant) -> None:
     queue.add("work")
     counts = [queue.log("1", f"row {number}", keep=2) for number in range(4)]
     equal(counts, [1, 2, 2, 2], "the answer is the number of rows kept")
-    equal(queue.redis.elements("1:logs"), ["row 2", "row 3"], "the newest rows are kept")
+    rows = queue.redis.elements("1:logs")
+    holds(all(row[:4] == "row " for row in rows), "rows are stored as they are", seen=rows, where="row.log.appended")
+    equal(rows, ["row 2", "row 3"], "the newest rows are kept")
 
 
 @scenario("log.missing-job")

@@ -132,8 +132,8 @@ def test_jobs_go_silently(client: Participant, rule: str) -> None:
     _complete(queue, worker, removeOnComplete={rule: 1})
     equal(queue.redis.members("completed"), ["2"], "one job goes", where=f"row.lifecycle.remove-on-complete.{rule}")
     equal([queue.redis.exists(name) for name in ("1", "1:logs", "2")], [False, False, True], "hash and log are gone")
-    names = ["added", "waiting", "active", "completed", "drained"]
-    equal(queue.redis.event_names(), names * 2, "there is no event about it")
+    names = {"added", "waiting", "active", "completed", "drained"}
+    equal({*queue.redis.event_names()} - names, set(), "there is no event about it")
 
 
 # Logs.

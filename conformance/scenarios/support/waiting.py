@@ -14,6 +14,7 @@ from typing import Any
 from conformance.driver.ops import job as job_ops
 from conformance.driver.ops import queue as queue_ops
 from conformance.driver.ops import worker as worker_ops
+from conformance.participants.expect import holds
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.prepared_queue import PreparedQueue, Step
 from conformance.scenarios.support.steps import HOUR_MS, current_job, let_stall, node
@@ -168,6 +169,8 @@ def _release_by(outcome: str) -> Step:
 
 def _remove_child(prepared: PreparedQueue) -> None:
     prepared.below.queue.remove("child")
+    state = prepared.queue.redis.state(MOVING)
+    holds(state != ["waiting-children"], "the parent is released", seen=state, where="row.flow.remove.child")
 
 
 def _unlink_child(prepared: PreparedQueue) -> None:
