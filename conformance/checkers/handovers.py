@@ -6,7 +6,7 @@ Both clients are judged together, by the final state of the queue and by its eve
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from conformance.checkers.base import SnapshotView
 from conformance.findings import NOBODY_BLAMED, Finding, Severity
@@ -31,7 +31,9 @@ def check_handover(snapshot: Snapshot, *, removals: bool, who: str) -> list[Find
     """Jobs that are lost or ran twice. `removals`: whether a client was asked to remove jobs. `who`: who did what."""
     view = SnapshotView(snapshot)
     lost = [_finding(LOST, "lost-job", "lost-jobs", detail, who) for detail in _lost(view, removals=removals)]
-    twice = [_finding(TWICE, "ran-twice", "wrong-behaviour", detail, who) for detail in _twice(view)]
+    twice = [
+        _finding(TWICE, "ran-twice", "wrong-behaviour", detail, who, place=place) for *detail, place in _twice(view)
+    ]
     return [*lost, *twice]
 
 
@@ -54,14 +56,18 @@ def _lost(view: SnapshotView, *, removals: bool) -> _Detail:
             yield queue, job, "it was added, never ended, and there is nothing left of it"
 
 
-def _twice(view: SnapshotView) -> _Detail:
+def _twice(view: SnapshotView) -> Iterator[tuple[str, str, str, str]]:
+    """Yield each job that was started again, and the event that is wrong: the second start, or what should say why."""
     for queue, job, events_of_job in _stories(view):
         started = 0
         for event in events_of_job:
             # Any reason resets the count: one stalled check may explain one more start, not two.
             started = started + 1 if event.name == "active" else 0 if event.name in _SAYS_WHY_AGAIN else started
             if started > 1:
-                yield queue, job, "it was started again, and no event says why"
+                names = [story.name for story in events_of_job]
+                silent = names.count("active") == 2 and not _SAYS_WHY_AGAIN & {*names[names.index("active") :]}
+                place = "event.waiting" if silent else "event.active"
+                yield queue, job, "it was started again, and no event says why", place
                 # One finding per job is enough: every further start has the same cause.
                 break
 
@@ -81,7 +87,9 @@ _STATES: dict[str, Callable[[str], str]] = {
 }
 
 
-def _finding(where: str, kind: str, severity: Severity, detail: tuple[str, str, str], who: str) -> Finding:
+def _finding(
+    where: str, kind: str, severity: Severity, detail: Sequence[str], who: str, *, place: str = "membership.state"
+) -> Finding:
     queue, job, wrong = detail
     return Finding(
         requirement=NOBODY_BLAMED,
@@ -93,5 +101,5 @@ def _finding(where: str, kind: str, severity: Severity, detail: tuple[str, str, 
         expected="every job is run once, or is where a worker will find it",
         actual=f"{_STATES[where](job)}: {wrong}",
         message=f"{_STATES[where](job)}: {wrong}; {who}",
-        place="membership.state" if where == LOST else "event.active",
+        place=place,
     )

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from conformance.checkers.handovers import TWICE
 from conformance.findings import Finding
 from conformance.ledger.loader import Ledger, Requirement
 from conformance.ledger.operations import EVENTS_READ, WORKER_RUN, OperationTable
@@ -45,6 +46,7 @@ PAUSES = frozenset({"queue.pause", "queue.resume"})
 PARKED_OR_NOT = {'["paused"]', '["wait"]'}
 
 CLAIMS = frozenset({"worker.getNextJob", WORKER_RUN})
+FINISHED = frozenset({"completed", "failed"})
 PUTS_OFF = frozenset({"job.promote", "job.changeDelay", "queue.promoteJobs", "worker.moveToDelayed"})
 
 KEY_NAMES = frozenset({"identity.prefix", "traffic.one-slot.*"})
@@ -80,7 +82,12 @@ class Attribution:
             return self.of_call(self.not_refused)
         if self._was_left_by_a_pause(finding):
             return self.operations.row_of("queue.pause")
-        owner = self._owner(finding.where) or self._owner(finding.place) or self._owner_of_successor(finding)
+        silent = finding.where == TWICE and finding.place != "event.active" and self._was_put_back(finding.key)
+        owner = (
+            (None if silent else self._owner(finding.where))
+            or self._owner(finding.place)
+            or self._owner_of_successor(finding)
+        )
         if owner is None and finding.kind == "extra-field":
             # A client that has nothing to do with the field must not write it, like any other.
             owner = self._owner(f"{finding.where.rpartition('.')[0]}.*")
@@ -157,6 +164,11 @@ class Attribution:
         # No other call puts a job into `paused` while the queue runs.
         return added or last.op == "queue.resume"
 
+    def _was_put_back(self, key: str) -> bool:
+        """Whether a job was retried by hand, or claimed by hand and then left to a check for stalled jobs."""
+        named = [call.op for call in self.history or self.calls if _names(call, key)]
+        return "job.retry" in named or named[-1:] == ["worker.getNextJob"]
+
     def _owner(self, where: str, among: Sequence[str] | None = None) -> Requirement | None:
         owner = self.ledger.owner_of(where, among=among) if where else None
         return owner if owner and self._answers_for(owner.id) else None
@@ -184,26 +196,30 @@ def misled_jobs(
     left: Snapshot, calls: Iterable[RecordedCall], performed: PerformedOperations, now_ms: int
 ) -> Iterator[tuple[str, str]]:
     """Yield the keys of jobs that others moved elsewhere for what the client's `add` stored, and its locator."""
-    by_hand = PUTS_OFF & (performed.own | performed.stand_in)
+    performed_by_any = performed.own | performed.stand_in
+    by_hand, again = PUTS_OFF & performed_by_any, {"job.retry", "queue.retryJobs"} & performed_by_any
     claimed_by_others = bool(CLAIMS & performed.stand_in) and not CLAIMS & performed.own
     adds = [call for call in calls if (call.op, call.outcome) == ("queue.add", "ok") and call.value]
-    for call, job in product([] if by_hand else adds, left.jobs):
+    for call, job in product(adds, left.jobs):
         opts, places = call.args.get("opts") or {}, left.containers_of(job.queue, job.id)
         if job.id != call.value.get("id") or len(places) != 1:
             continue
         key, due_ms = f"{job.queue}:{job.id}", (job.number("timestamp") or 0) + (opts.get("delay") or 0)
-        if places == ["delayed"] and "backoff" in job.opts and not {"backoff", "delay"} & opts.keys():
+        too_often = (job.number("atm") or 0) >= max(1, opts.get("attempts") or 1) and not again
+        if "attemptsMade" in job.fields and too_often and places[0] not in FINISHED:
+            yield key, "job.attemptsMade"
+        if not by_hand and places == ["delayed"] and "backoff" in job.opts and not {"backoff", "delay"} & opts.keys():
             yield key, "job.opts.backoff"
         if places[0] in ("wait", "paused") and opts.get("priority") and "priority" not in job.fields:
             yield key, "job.priority"
-        if claimed_by_others and places != ["delayed"] and opts.get("delay") and due_ms > now_ms:
+        if claimed_by_others and not by_hand and places != ["delayed"] and opts.get("delay") and due_ms > now_ms:
             yield key, "membership.delayed.score"
 
 
 def may_follow_from_a_move(finding: Finding, key: str) -> bool:
     """Whether a finding may only show that this job has gone another way."""
     if finding.source == "assertion":
-        return finding.where == "scenario"
+        return finding.where in ("scenario", "event.order")
     of_job = finding.where in ("membership.state", "job.delay") or finding.kind in ("missing-event", "extra-event")
     return (finding.key == key and of_job and finding.where != "event.added") or (
         finding.where == "event.order" and finding.key == f"{key.partition(':')[0]}:events"

@@ -58,6 +58,19 @@ def test_a_job_that_is_started_twice_for_one_reason_ran_twice() -> None:
         assert _found(events, _1=job(), completed=Zset({"1": 1})) == twice
 
 
+@pytest.mark.parametrize(
+    ("events", "place"),
+    [
+        ([WAITING, ACTIVE, ACTIVE, COMPLETED], "event.waiting"),
+        ([WAITING, ACTIVE, ACTIVE, ACTIVE], "event.active"),
+        ([WAITING, ACTIVE, STALLED, ACTIVE, ACTIVE], "event.active"),
+    ],
+)
+def test_one_more_start_may_only_lack_its_event(events: list[dict[str, str]], place: str) -> None:
+    left = snapshot({"q:1": job(), "q:completed": Zset({"1": 1}), "q:events": Stream(events)})
+    assert [found.place for found in check_handover(left, removals=False, who=WHO)] == [place]
+
+
 @pytest.mark.parametrize("reason", [WAITING, STALLED, DELAYED, event("waiting-children", jobId="1")])
 def test_a_job_that_is_started_again_for_a_reason_is_in_order(reason: dict[str, str]) -> None:
     assert _found([ADDED, WAITING, ACTIVE, reason, ACTIVE, COMPLETED], _1=job(), completed=Zset({"1": 1})) == []

@@ -36,6 +36,7 @@ ADD_TWO = RecordedCall("queue.add", "ok", {"id": "2"}, {"name": "work", "opts": 
 PAUSE = RecordedCall("queue.pause", "ok", {})
 CLAIM = RecordedCall("worker.getNextJob", "ok", {"job": {"id": "1", "name": "work"}}, {"token": "t"})
 COMPLETE = RecordedCall("worker.moveToCompleted", "ok", {"job": None}, {"job": "1", "token": "t"})
+RETRY = RecordedCall("job.retry", "ok", {}, {"job": "1", "state": "failed"})
 RESUME = RecordedCall("queue.resume", "ok", {})
 BY_OTHER = replace(ADD, by="stand-in")
 PROMOTE = RecordedCall("job.promote", "ok", {}, {"job": "1"})
@@ -96,9 +97,26 @@ def test_a_job_that_a_pause_leaves_in_wait_counts_against_the_pause(
     assert replace(blame("paused.everything-parks", calls=own), history=calls).of_finding(left) == row
 
 
+@pytest.mark.parametrize(
+    ("calls", "place", "row"),
+    [
+        ((CLAIM, RETRY, RESOLVE), "event.waiting", "event.waiting"),
+        ((ADD, CLAIM), "event.waiting", "event.waiting"),
+        ((ADD, CLAIM, COMPLETE), "event.waiting", "interop.run-once"),
+        ((ADD, CLAIM), "event.active", "interop.run-once"),
+    ],
+)
+def test_a_start_whose_reason_is_known_lacks_only_its_event(
+    calls: tuple[RecordedCall, ...], place: str, row: str
+) -> None:
+    twice = found("handover.twice", place=place, source="invariant")
+    assert blame("interop.run-once", calls=calls).of_finding(twice) == row
+
+
 RETRIES = replace(ADD, args={"name": "work", "opts": {"attempts": 2}})
 LATER = replace(ADD, args={"name": "work", "opts": {"delay": 60_000}})
 URGENT = replace(ADD, args={"name": "work", "opts": {"priority": 3}})
+COUNTED = {"q:1": job(atm="2", attemptsMade="0"), "q:wait": ["1"]}
 WITH_BACK_OFF = {"q:1": job(opts='{"backoff":{"type":"fixed","delay":9}}'), "q:delayed": Zset({"1": 1})}
 
 
@@ -108,6 +126,9 @@ WITH_BACK_OFF = {"q:1": job(opts='{"backoff":{"type":"fixed","delay":9}}'), "q:d
         (RETRIES, WITH_BACK_OFF, "", "", [("q:1", "job.opts.backoff")]),
         (RETRIES, WITH_BACK_OFF, "", "worker.moveToDelayed", []),
         (RETRIES, {"q:1": job(), "q:delayed": Zset({"1": 1})}, "", "", []),
+        (RETRIES, COUNTED, "", "job.promote", [("q:1", "job.attemptsMade")]),
+        (RETRIES, COUNTED, "job.retry", "", []),
+        (RETRIES, {"q:1": job(atm="2"), "q:wait": ["1"]}, "", "", []),
         (URGENT, {"q:1": {"name": "n"}, "q:wait": ["1"]}, "", "", [("q:1", "job.priority")]),
         (URGENT, {"q:1": job(), "q:wait": ["1"]}, "", "", []),
         (LATER, {"q:1": job(), "q:wait": ["1"]}, "", "worker.getNextJob", [("q:1", "membership.delayed.score")]),
