@@ -19,7 +19,7 @@ from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import HOUR_MS, START_MS, claim_with_successor
 
 PLACES = 4096
-"""So many scores belong to each ms."""
+"""Scores per ms."""
 JOB = "late"
 
 

@@ -195,7 +195,7 @@ def test_the_stream_is_trimmed(client: Participant) -> None:
 MOST_EVENTS = 220
 """Redis trims whole nodes of about 100 entries: more than two of them are not near a limit of 20.
 
-Where a node ends depends on its bytes, and so on the times in the ids of its entries: the streams are not compared.
+The end of a node depends on the times in the ids of its entries: the streams are not compared.
 """
 
 

@@ -307,7 +307,7 @@ def test_incomplete_jobs_are_read_and_run(client: Participant, fields: dict[str,
     queue.redis.delete("1")
     for field, value in fields.items():
         queue.redis.set_field("1", field, value, of_lost_job=True)
-    # Not compared: whether a text counts as a number is no matter of `getters.job.fields`, which is a MUST.
+    # Not compared: `getters.job.fields`, a MUST, does not decide whether a text counts as a number.
     with client.transcript.not_compared():
         seen = queue.job("1")
     read = (seen.name, json.loads(seen.data_raw), seen.opts.get("attempts", 0)) if seen else None

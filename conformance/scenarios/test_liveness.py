@@ -181,7 +181,7 @@ def test_an_idle_worker_closes_at_once(client: Participant) -> None:
     queue.add("before")
     # 30 s of blocking: a close that waits for the blocking call misses the deadline.
     worker = client.worker("noop", drainDelay=30)
-    # Closed right after the last job: a poll of the client's own, such as one of 5 s, has only just begun.
+    # Closed right after the last job: a poll of the client's own, such as one of 5 s, has just started.
     worker.wait_local("completed", "1")
     # Node needs milliseconds. A close that waits for a poll takes seconds; starvation is excused as everywhere.
     worker.close(within_ms=8000, at_most_ms=1500)
@@ -275,7 +275,7 @@ def test_a_worker_that_does_not_run_takes_nothing(client: Participant) -> None:
     # Both workers are open before any job comes, so that the idle one could take some.
     jobs = [queue.add(f"job {number}", {"by": "idle"}) for number in range(12)]
     done = wait_for_finished(client, len(jobs))
-    # Told apart by their results, because a worker need not sign its jobs to leave them alone.
+    # Results show which worker ran a job: workers need not sign their jobs.
     taken = [job for job in jobs if done.json(job, "returnvalue") == {"by": "idle"}]
     equal(taken, [], "the worker that does not run has done none of them")
     for worker in (busy, idle):

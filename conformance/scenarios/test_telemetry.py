@@ -20,7 +20,7 @@ ENDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "delayed": ({"attempts": 2, "backoff": 600_000}, {"outcome": "fail", "message": "boom"}),
     "delayed-by-itself": ({}, {"outcome": "delay", "ms": 600_000}),
 }
-"""What a job is counted as: with which options it is added, and how it ends."""
+"""By counted status: the options with which a job is added, and how it ends."""
 
 
 _FORMER = "bullmq.job.status"

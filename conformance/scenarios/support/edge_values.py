@@ -92,7 +92,7 @@ BYTES: dict[str, bytes] = {
     "beyond-unicode": b"\xf4\x90\x80\x80",
     "latin-1": b"caf\xe9",
 }
-"""Bytes that are no UTF-8. `surrogate` is what Node writes for a job name with a lone surrogate."""
+"""Bytes that are not UTF-8. Node writes `surrogate` for a job name with a lone surrogate."""
 
 
 def same_json(raw: str) -> str:
