@@ -102,7 +102,6 @@ def end_state(*jobs: str, container: str = "completed", **fields: str) -> Snapsh
 def judged(
     check: str, lines: list[HistoryLine], snapshot: Snapshot | None = None, *, offset: float = 0, **bounds: Any
 ) -> CheckResult:
-    """The verdict of one check."""
     header = HistoryHeader(bounds=HistoryBounds(**bounds), unix_offset_ms=offset)
     found = check_history(History(header, in_order(lines)), snapshot)
     return next(result for result in found if result.check == check)

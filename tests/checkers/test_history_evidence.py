@@ -519,7 +519,7 @@ def test_a_client_that_forgets_asking_is_found() -> None:
 
 def test_connections_before_and_after() -> None:
     before, window = ResourceSample(at_ms=1, connections={"w": 10, "v": 9}), fault(10, 20)
-    same, leaked = ({"w": 15, "v": 13}, {"w": 17, "v": 9})  # half of them more is no leak
+    same, leaked = ({"w": 15, "v": 13}, {"w": 17, "v": 9})  # half of them more is not a leak
     assert fully_judged("connections", [before, *window, ResourceSample(at_ms=99, connections=same)]).verdict == "ok"
     found = judged("connections", [before, *window, ResourceSample(at_ms=99, connections=leaked)])
     assert messages(found) == "w has 17 connections open, before the first fault it had 10"

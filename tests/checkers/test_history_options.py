@@ -59,7 +59,7 @@ def delayed_life(delay_ms: float, claimed: float) -> list[HistoryLine]:
     ]
 
 
-def test_a_delay_counts_from_the_call_whatever_redis_was_given() -> None:
+def test_a_delay_counts_from_the_call_not_from_the_value_in_redis() -> None:
     assert not problems(delayed_life(641, claimed=651))
     assert "it was claimed 104 ms before that had passed" in problems(delayed_life(641, claimed=546))
     assert not problems([*delayed_life(641, claimed=546), *fault(100, 200, "clock.worker-ahead", skew_ms=3000)])
