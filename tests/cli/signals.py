@@ -165,12 +165,10 @@ class Interruption:
     at_work: bool = False
 
     def send_to(self, program: subprocess.Popen[bytes]) -> None:
-        """Tell it to end, once."""
         with suppress(ProcessLookupError):
             (os.killpg if self.whole_group else os.kill)(program.pid, self.number)
 
     def __str__(self) -> str:
-        """For people."""
         group = ", whole group" if self.whole_group else ""
         again = f", again after {self.again_s:.2f} s" if self.again_s is not None else ""
         start = " of work" if self.at_work else ""
@@ -261,7 +259,6 @@ class Room:
 
     @property
     def history(self) -> Path:
-        """A history for `history`."""
         path = self.folder / "history.jsonl"
         if not path.exists():
             path.write_bytes(History(header=HistoryHeader(), lines=()).encoded())

@@ -1,4 +1,4 @@
-"""Whatever a user gets wrong, or a machine lacks: one clear line, what to do next, and the right exit code."""
+"""Each mistake of a user, or lack of a machine: one clear line, what to do next, and the right exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each verb prints and writes about texts that others choose: the outputs that are tried with hostile texts."""
+"""Outputs of each verb that contain texts chosen by others: they are tried with hostile texts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from tests.hostile_texts import harm_in_html, harm_in_terminal
 from tests.reports.test_reports_pages import load_result
 
 Probe = Callable[[str], list[str]]
-"""What a text does to a reader of an output."""
+"""The harm that a text does to a reader of an output."""
 Show = Callable[[str, Console], object]
 VERSIONS = {"older": "5.62.0", "newer": "6.7.0"}
 """The kit has checked them before it prints them."""
