@@ -23,7 +23,7 @@ COMMANDS = ("sh", "console")
 class CodeBlock:
     """One fenced block. `line`: of its first fence, from 1. `remark`: the comment before it, empty if there is none.
 
-    `section`: the titles of the headings that it stands under, the outermost first.
+    `section`: the titles of the headings above it, the outermost first.
     """
 
     page: Path

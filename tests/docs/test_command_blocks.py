@@ -25,7 +25,7 @@ PROGRAM = "bullmq-conformance"
 
 
 def complaint(block: CodeBlock) -> str:
-    """What is wrong with the way in which a block is marked; empty if nothing is."""
+    """The mistake in the marking of a block; empty if there is none."""
     if not block.language:
         return "says no language: sh for commands, text for what is printed"
     if not block.is_commands:
@@ -80,7 +80,7 @@ def test_a_test_finds_its_blocks_without_their_indentation(tmp_path: Path) -> No
     assert block.text == "ls \\\n  -l\n"
 
 
-def test_a_block_knows_the_headings_that_it_stands_under(tmp_path: Path) -> None:
+def test_a_block_knows_the_headings_above_it(tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text("# A\n## B\n### C\n```sh\n# no heading\n```\n## D\n```sh\nls\n```\n")
     assert [block.section for block in blocks_of(tmp_path / "page.md")] == [("A", "B", "C"), ("A", "D")]
 
@@ -94,7 +94,7 @@ def invocations() -> Iterator[object]:
 
 
 def calls_of(block: CodeBlock) -> Iterator[list[str]]:
-    """What a block hands to the program; the shell's own words around a call are left out."""
+    """The arguments of each call of the program in a block, without the shell's own words."""
     for line in block.text.replace("\\\n", " ").splitlines() if block.is_commands else ():
         if PROGRAM not in line:
             continue
