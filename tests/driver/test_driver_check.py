@@ -210,8 +210,6 @@ def test_ok_without_writing_is_dishonest(check: Any, address: RedisAddress, redi
 
 
 class AlwaysOkServer(DriverServer):
-    """Answers `ok` to every operation."""
-
     async def _outcome(self, call: Args) -> Args:
         return {"status": "ok", "value": {"id": "1", "asked": call["op"]}}
 
@@ -321,7 +319,7 @@ def test_silent_workers_and_readers(check: Any, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("processor", list(PRESETS))
 def test_a_processor_that_does_nothing_is_named(check: Any, processor: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if processor == "sleep":
-        # So long that no busy machine needs it for a job that does not sleep.
+        # Longer than a job that does not sleep takes on a busy machine.
         monkeypatch.setitem(PRESETS, "sleep", (PresetJob(settings={"ms": 600_000}, takes_ms=600_000),))
     client = HonestClient()
     client.without = processor

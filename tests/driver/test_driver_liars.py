@@ -1,6 +1,6 @@
 """Every way in which a driver can be broken is caught, within its deadline, with a message of its own.
 
-Whatever bytes it writes: the kit gets a message or a DriverBroken, and never hangs.
+For any bytes that it writes, the kit gets a message or a DriverBroken, and never hangs.
 """
 
 from __future__ import annotations
