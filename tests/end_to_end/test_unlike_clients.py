@@ -55,7 +55,7 @@ def test_the_run_is_whole_and_nothing_is_blamed_on_the_kit(run: Run) -> None:
     assert [(record.id, record.reason) for record in run.scenarios if record.verdict == "error"] == []
 
 
-def test_whatever_is_not_decided_has_a_reason(run: Run) -> None:
+def test_each_undecided_scenario_has_a_reason(run: Run) -> None:
     silent = [record for record in run.scenarios if record.verdict != "pass" and not record.findings]
     assert [record.id for record in silent if not record.reason] == []
 

@@ -11,7 +11,6 @@ from conformance.reference_impl.scripts.runner import official_scripts
 
 
 def main() -> None:
-    """Serve until stdin ends."""
     mutant = MUTANTS.find(sys.argv[1])
     server = mutant_server(mutant, Damage(mutant.name), official_scripts())
     server.capabilities = [name for name in server.capabilities if name != "clock"]

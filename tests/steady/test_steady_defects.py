@@ -23,7 +23,7 @@ DEFECTS = {
     "the traffic": ("script.looks-at-all-keys", "script.harmless"),
     "an acceptance": ("add.custom-id-colons", "add.custom-id.colon-refused"),
 }
-"""Where a defect shows, the mutant that has it, and the requirement that it breaks."""
+"""By the place that shows a defect: the mutant that has it, and the requirement that it breaks."""
 
 # One process, because those of xdist would start new drivers under the load, which takes longer than the scenarios.
 RUN = [sys.executable, "-m", "conformance", "run", "--jobs", "1", "--format", "json"]
