@@ -38,7 +38,7 @@ NO_PROCESS = 2**22 + 1
     [(1000, 300), (2000, 600), (10_000, 900), (50, 300)],
 )
 def test_the_worst_period_slides(within_ms: int, most_ms: float) -> None:
-    # 300 ms each after 0.9, 2.1 and 5 s: the first two are in the same two seconds, whatever the clock's full seconds.
+    # 300 ms each after 0.9, 2.1 and 5 s: the first two are within two seconds, which need not be full ones.
     losses = [(0.9, 300.0), (2.1, 300.0), (5.0, 300.0)]
     assert most_lost_ms(losses, within_ms) == most_ms
 
@@ -60,7 +60,7 @@ def _nothing() -> None:
 
 
 class WatchOfOne(StarvationWatch):
-    """Looks at one party only: on the machine of these tests others may starve."""
+    """Watches one party only: on the machine of these tests others may starve."""
 
     only = "client"
 
@@ -197,7 +197,7 @@ def test_a_client_that_takes_the_time_itself_excuses_none_of_its_findings(burner
     with _watch(lambda: time.sleep(0.5), WatchOfRedis, **{CLIENT: burner.pid}) as watch:
         # A slow poll: each look takes CPU time of the kit.
         assert wait_until(lambda: len(watch.seen().own.get(REDIS, ())) >= 3, deadline_s=20, step_s=0.5)
-        # What was lost before the first second of burning was over has another cause.
+        # Losses before the end of the first second of burning have another cause.
         own = StarvationRecord(watch.seen().own, watch.seen().own)
     assert own.worst.worst_second_ms >= STARVED_MS
     assert own.explaining(Timing(within_ms=1000, slack_ms=400)) is None
