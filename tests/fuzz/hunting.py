@@ -64,7 +64,6 @@ def hunt(target: FuzzTarget, seed: int, budget_s: float = LONGEST_HUNT_S) -> tup
 
 
 def main() -> None:
-    """Hunt the defects and write their files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[*PLANTED, *SKEWS, []], metavar="NAME")
     parser.add_argument("--seconds", type=float, default=LONGEST_HUNT_S, help="for each defect")

@@ -301,7 +301,6 @@ HEALTHY = Mutant("healthy", "Nothing is broken.", (), _nothing)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve until stdin ends."""
     mutant = {**PLANTED, "healthy": HEALTHY}[arguments[0]]
     server = mutant_server(mutant, Damage(mutant.name), official_scripts())
     for name in arguments[1:]:

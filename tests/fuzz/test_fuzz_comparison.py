@@ -25,8 +25,6 @@ PREFIXES = ("bc01", "bc02")
 
 @dataclass(frozen=True)
 class HandmadeObservation:
-    """An observation written by hand."""
-
     snapshot: Snapshot
     fingerprint: str = ""
     times_left: Mapping[str, int] = field(default_factory=dict)

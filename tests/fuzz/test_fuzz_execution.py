@@ -1,4 +1,4 @@
-"""Playing steps: calls whose connection breaks, what counts as a difference then, and a real client."""
+"""Running steps: calls whose connection breaks, what counts as a difference then, and a real client."""
 
 from __future__ import annotations
 

@@ -60,7 +60,6 @@ class DryPlayer:
         return []
 
     def news(self, found: Sequence[StepDifference]) -> list[StepDifference]:
-        """Nothing new."""
         return list(found)
 
     def end(self, why: str) -> None:
@@ -84,7 +83,6 @@ class DryTarget:
         self.players: list[DryPlayer] = []
 
     def start(self, known: KnownDifferences | None = None) -> DryPlayer:  # noqa: ARG002 - the interface has it
-        """A new sequence."""
         self.players.append(DryPlayer())
         return self.players[-1]
 
@@ -151,14 +149,13 @@ def test_every_operation_that_the_model_knows_can_come() -> None:
 
 @dataclass(frozen=True)
 class DryCampaign:
-    """What a campaign of some rounds generates. `left`: pairs of operation and state that are missing after each."""
+    """Steps of a campaign of some rounds. `left`: pairs of operation and state that are missing after each round."""
 
     steps: list[Step]
     left: list[int]
 
     @property
     def ops(self) -> list[Op[Any]]:
-        """The operations of the calls."""
         return [step.op for step in self.steps if isinstance(step, CallStep)]
 
 
