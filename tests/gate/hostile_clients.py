@@ -85,7 +85,6 @@ async def _flood(node: str) -> None:
 
 
 def main() -> None:
-    """Serve until stdin ends."""
     match sys.argv[1]:
         case "ends":
             raise ImportError("no module named bullmq_of_tomorrow")

@@ -28,7 +28,6 @@ JOB_FIELDS = ("id", "name", "data_raw")
 
 
 def limited(server: DriverServer, limits: argparse.Namespace) -> DriverServer:
-    """The driver with these limits."""
     server.client = {**server.client, "name": "limited"}
     if limits.only is not None:
         server.ops = {name: handler for name, handler in server.ops.items() if name in ALWAYS | set(limits.only)}
@@ -270,7 +269,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Serve until stdin ends."""
     limits = parser().parse_args()
     sys.setrecursionlimit(DEEPEST_JSON)
     scripts = official_scripts()

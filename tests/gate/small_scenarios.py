@@ -37,7 +37,7 @@ def test_counts(client: Participant) -> None:
 
 @scenario(COUNTED)
 def test_asks(client: Participant) -> None:
-    """Whatever the answer is, it is the oracle's."""
+    """The answer is the oracle's."""
     client.queue().call(ops.CountPending())
 
 

@@ -43,7 +43,7 @@ from .small_scenarios import HARMLESS, MiniatureDrivers, tried
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
 EVERY = 20_000
 WHOLE_MINUTES = (MINUTE_MS, HOUR_MS, 24 * HOUR_MS)
-"""Schedules and points of metrics begin with a minute of the clock: only these durations leave them where they are."""
+"""Schedules and points of metrics start at full minutes: only these durations leave them where they are."""
 TTL_TOLERANCE_MS = 20_000
 
 Deed = Callable[["Steps", int], object]
@@ -466,7 +466,7 @@ def test_a_scenario_with_a_real_clock_waits(bench_of: BenchOf, mini: MiniatureDr
 
     @scenario(HARMLESS, clock=clock)
     def test_looks(client: Participant) -> None:
-        """It only looks at its clock."""
+        """It only reads its clock."""
         seen.add(client.clock.ages_data)
 
     tried(vars(test_looks)["scenario"], bench_of(mini(), mini(capabilities=())))

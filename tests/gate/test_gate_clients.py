@@ -318,7 +318,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "sitecustomize.py": lambda file: (file.parent / "sitecustomize.py").write_text("import os\n"),
     "__pycache__/tiny": lambda file: next(file.parent.glob("__pycache__/tiny.*")).write_bytes(b"other code"),
 }
-"""What is named, and the change of an installed environment."""
+"""Changes of an installed environment, by the file that is named."""
 
 
 @pytest.mark.slow
@@ -339,7 +339,7 @@ def test_a_changed_file_of_an_environment_is_named(
 
 @pytest.mark.usefixtures("cache")
 @pytest.mark.slow
-def test_what_python_compiles_later_is_no_change(tmp_path: Path, announced: list[str]) -> None:
+def test_a_file_compiled_later_is_not_a_change(tmp_path: Path, announced: list[str]) -> None:
     root = installed_tiny(tmp_path, announced)
     (tiny_file(root).parent / "__pycache__" / "other.pyc").write_bytes(b"compiled")
     assert installed_tiny(tmp_path, announced) == root

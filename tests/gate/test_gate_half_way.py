@@ -44,7 +44,7 @@ STYLE = min(
 
 @dataclass(frozen=True)
 class Defect:
-    """What a client does otherwise: `hash` and `meta` replace fields; `where` is the locator at which it shows."""
+    """Deviations of a client: `hash` and `meta` replace fields; `where` is the locator of the difference."""
 
     where: str = ""
     hash: dict[str, str] = field(default_factory=dict)
@@ -328,7 +328,7 @@ CLAIMS_TO_ADD: dict[str, Handler | None] = {"queue.add": answers(id="1"), "queue
 
 
 @pytest.mark.parametrize("pauses", [False, True], ids=["writes-nothing", "writes-something-else"])
-def test_a_key_that_only_the_kit_wrote_is_no_mistake_of_the_client(
+def test_a_key_that_only_the_kit_wrote_is_not_the_client_s_mistake(
     server: RedisInstance, mini: MiniatureDrivers, bench_of: BenchOf, *, pauses: bool
 ) -> None:
     client = mini(ops=CLAIMS_TO_ADD if pauses else {**CLAIMS_TO_ADD, "queue.pause": answers()})
@@ -364,7 +364,7 @@ def counts_meanwhile(client: Participant) -> None:
 @pytest.mark.parametrize(
     ("answer", "blamed", "unsupported"), [(refuses(), [], True), (fails("other", "broken"), ["assertion"], False)]
 )
-def test_a_wait_for_what_another_thread_cannot_do_blames_nobody(
+def test_a_wait_for_an_unsupported_call_of_another_thread_blames_no_client(
     answer: Handler, blamed: list[str], mini: MiniatureDrivers, bench_of: BenchOf, *, unsupported: bool
 ) -> None:
     result = tried(of(counts_meanwhile), bench_of(mini(), mini(ops={"queue.count": answer})))

@@ -274,7 +274,7 @@ CASES = {
     "core": {"a/one[1]", "a/one[2]", "a/two"},
     "full": {"a/one[1]", "a/one[2]", "a/one[3]", "a/two"},
 }
-"""What a whole run of each tier takes."""
+"""Cases of a whole run, by tier."""
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def header(planned: int) -> RunHeader:
 def write(
     path: Path, *records: ScenarioRecord, planned: int | None = None, left_out: Sequence[str] = (), stopped: str = ""
 ) -> list[str]:
-    """Tell the writer of a run, as the gate would; what it said. `left_out`: ids of scenarios that it does not take."""
+    """Send a run to the writer, as the gate would; return its messages. `left_out`: ids of left out scenarios."""
     said: list[str] = []
     everything = {*left_out, *(entry.id for entry in records)}
     writer = KnownWriter(path, levels(), whole_run=lambda _tier: everything, announce=said.append)

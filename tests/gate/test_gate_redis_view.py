@@ -1,4 +1,4 @@
-"""What scenarios read of a queue in Redis, while a client changes it."""
+"""Scenarios read a queue in Redis while a client changes it."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ LOST = "queue.count may or may not have happened (connection-lost)"
 
 
 class Machine:
-    """Stands in for the watch: how each attempt was let run, in order."""
+    """Replaces the watch; `seen` is the starvation of each attempt, in order."""
 
     def __init__(self, *seen: StarvationRecord) -> None:
         self._seen = iter(seen)
@@ -271,7 +271,7 @@ def test_only_what_the_stop_explains_is_excused(
     def attempt() -> AttemptResult:
         result = tried(COUNTS, bench)
         ended: Verdict = "fail" if result.findings else "pass"
-        # The count is certain evidence; here it stands for a state that depends on a short time.
+        # The count is certain evidence; here it represents a state that depends on a short time.
         timed = [msgspec.structs.replace(found, timing=TIMED.timing) for found in result.findings]
         return AttemptResult(record=record({COUNTED: ended}, *timed, verdict=ended), frozen=result.frozen)
 

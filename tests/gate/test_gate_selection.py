@@ -248,7 +248,7 @@ def test_a_handover_runs_with_every_assignment() -> None:
 
 def test_a_handover_names_two_roles() -> None:
     def test_it(worker: Any) -> None:
-        """Nobody hands over."""
+        """There is no hand-over."""
 
     with pytest.raises(TypeError, match="give it two parameters out of adder"):
         handover("a.must")(test_it)

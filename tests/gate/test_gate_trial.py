@@ -33,8 +33,6 @@ from .small_scenarios import (
     tried,
 )
 
-# Nobody's fault.
-
 
 def test_two_that_agree_leave_nothing_to_say(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     evidence = tried(COUNTS, bench_of(mini(), mini()))

@@ -165,7 +165,7 @@ NO_DELAY = {name: text for name, text in job().items() if name != "delay"}
     ],
     ids=["an event without result", "a job without delay", "nothing malformed", "its own call"],
 )
-def test_a_failure_of_the_stand_in_counts_against_what_the_client_left(
+def test_a_failed_call_for_the_client_counts_against_the_state_that_it_left(
     by: PerformedBy, left: dict[str, Any], blamed_on: tuple[str, str], bench_of: BenchOf
 ) -> None:
     client = _who_has_added(bench_of)

@@ -193,7 +193,7 @@ def test_a_warning_needs_no_excuse() -> None:
 def conclusion(one: ScenarioRecord) -> str:
     try:
         verdicts.conclude(one)
-    except BaseException as raised:  # noqa: BLE001 - pytest's outcomes are no Exceptions
+    except BaseException as raised:  # noqa: BLE001 - pytest's outcomes are not Exceptions
         return f"{type(raised).__name__}: {raised}"
     return "passed"
 

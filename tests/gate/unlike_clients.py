@@ -89,7 +89,7 @@ def being_odd() -> DriverServer:
 
 
 class Oddities:
-    """What is odd about a client. `text`: of a script that it sends again and again."""
+    """Odd habits of a client. `text`: of a script that it sends again and again."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -135,7 +135,7 @@ class Oddities:
 
     def _close(self, handler: Handler, _server: DriverServer) -> Handler:
         async def handle(name: str | None, args: Json) -> Json | None:
-            # The handle is gone at once, whatever its worker still does.
+            # The handle is gone at once, even if its worker is still busy.
             if self._opened.pop(name or "", None) is not None:
                 task = asyncio.ensure_future(handler(name, args))
                 self._closing.add(task)
@@ -201,7 +201,6 @@ def _redis_of(opened: Json) -> Any:
 
 
 def main() -> None:
-    """Serve until stdin ends."""
     sys.setrecursionlimit(DEEPEST_JSON)
     use_fast_loop()
     {"nothing": doing_nothing, "odd": being_odd}[sys.argv[1]]().run()
