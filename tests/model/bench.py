@@ -35,13 +35,11 @@ class Bench:
         self.runner.actual.perform = noted  # type: ignore[method-assign]
 
     def open(self, **worker_options: Any) -> None:
-        """Open all handles."""
         for name in ("q", "r"):
             self.take(opening(name, "queue", name), opening(f"w{name}", "worker", name, **worker_options))
         self.take(opening("f", "flow", ""))
 
     def do(self, handle: str, op: Op[Any]) -> Any:
-        """Make one call."""
         return self.take(CallStep(handle, op))
 
     def take(self, *steps: Step) -> Any:

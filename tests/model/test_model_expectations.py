@@ -1,4 +1,4 @@
-"""Predictions of the model in small cases, written by hand from the facts of the protocol, and what it stands on."""
+"""Predictions of the model in small cases, written by hand from the facts of the protocol, and its parts."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ def test_metrics_write_a_point_per_minute() -> None:
     assert value["data"] == [0, 0, 0, 2, 2]
 
 
-def test_a_refused_call_changes_nothing_in_the_client_but_the_server_may_have_begun() -> None:
+def test_a_call_refused_by_the_client_changes_nothing_but_one_by_the_server_may() -> None:
     client = ModelClient()
     assert client.call("q", queue.Add(name="n", opts={"priority": 1.5})).code == "invalid-argument"
     assert client.model.snapshot().counters == ()
