@@ -29,7 +29,7 @@ FOUND = Finding(
 
 
 class CannedTrial:
-    """Plays nothing: one mutant fails one case, and the kit breaks on others."""
+    """Runs nothing: one mutant fails one case, and the kit breaks on others."""
 
     def __init__(self, failing: str, argument: str, error: str = "") -> None:
         self._failing, self._argument, self._error = failing, argument, error

@@ -88,13 +88,12 @@ def record(folder: Path, defects: Sequence[PlantedDefect], arguments: Sequence[s
 
 
 def read_costs(lines: Path) -> dict[str, Cost]:
-    """The cost of each test."""
     rows = [json.loads(line) for file in lines.glob("costs-*") for line in file.read_text("utf-8").splitlines()]
     return {without_group(row["test"]): Cost(cpu_s=row["cpu_s"], wall_s=row["wall_s"]) for row in rows}
 
 
 def read_reach(lines: Path) -> dict[int, list[str]]:
-    """By defect: the tests that reach it. Fixtures are shared, so one that does stands for all tests of its module."""
+    """By defect: the tests that reach it. A shared fixture that reaches it counts as all tests of its module."""
     found: dict[int, set[str]] = defaultdict(set)
     for file in lines.glob("reach-*"):
         for line in file.read_text("utf-8").splitlines():
@@ -171,7 +170,6 @@ def hunt(folder: Path, defects: Sequence[PlantedDefect], jobs: int) -> None:
 
 
 def main() -> int:
-    """Run one of the two commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["record", "hunt"])
     parser.add_argument("folder", type=Path)

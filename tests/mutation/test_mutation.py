@@ -75,7 +75,7 @@ def test_costs_failures_and_what_tests_reach_are_recorded(tmp_path: Path) -> Non
     assert (tmp_path / "failed").read_text() == "test_some.py::test_failing"
 
 
-def test_the_quickest_come_first_and_a_module_stands_for_its_tests() -> None:
+def test_the_quickest_come_first_and_a_module_means_all_its_tests() -> None:
     cost = {
         name: Cost(cpu_s=0, wall_s=wall_s)
         for name, wall_s in (("a::x", BATCH_S), ("a::y", 1), ("b::z", 2), ("c::z", 0))
