@@ -63,7 +63,7 @@ def _wait_for_state(driver: LineClient, job: str, state: str) -> None:
         assert time.monotonic() < deadline, f"job {job} is {seen}, not {state}"
 
 
-def test_nobody_waits_for_an_answer(asking: LineClient) -> None:
+def test_an_answer_that_no_job_waits_for_is_refused(asking: LineClient) -> None:
     assert asking.error("resolve", "w", job="1", outcome="complete")["code"] == "invalid-argument"
     assert asking.error("resolve", "w", job="1", outcome="explode")["code"] == "invalid-argument"
 

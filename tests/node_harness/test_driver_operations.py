@@ -265,7 +265,7 @@ def test_worker_switches(driver: LineClient) -> None:
     driver.event("w", "closed")
 
 
-def test_answers_are_valid_utf8_whatever_the_job_holds(driver: LineClient) -> None:
+def test_answers_are_valid_utf8_for_any_content_of_a_job(driver: LineClient) -> None:
     driver.ok("queue.add", "q", name="caf\u00e9 \U0001f600", data_raw='"\\udc00 \\u0000"')
     job = driver.ok("queue.getJob", "q", job="1")["job"]
     assert job["name"] == "caf\u00e9 \U0001f600"
