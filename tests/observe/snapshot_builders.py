@@ -32,7 +32,6 @@ def job(**fields: str) -> dict[str, str]:
 
 
 def event(kind: str, **fields: str) -> dict[str, str]:
-    """An entry of the event stream."""
     return {"event": kind, **fields}
 
 
@@ -118,7 +117,6 @@ BUSY_TTLS = {"q:2:lock": 29_000, "q:limiter": 900, "q:stalled-check": 20_000}
 
 
 def busy(prefix: Any = "p", ttls: Any = None, **changes: Any) -> Snapshot:
-    """The snapshot of `busy_queue`."""
     return snapshot(busy_queue(prefix, **changes), prefix, {**BUSY_TTLS, **(ttls or {})})
 
 

@@ -1,4 +1,4 @@
-"""Equal raw values are never a difference, whatever the rest of the two stores holds.
+"""Equal raw values are never a difference, for any other content of the two stores.
 
 `PAIRS_OF_STORES=5000 pytest tests/observe/test_observe_equal_values.py` tries that many random pairs.
 """
@@ -41,7 +41,7 @@ FIELDS = (
     "unknown",
 )
 VALUES = st.one_of(st.none(), st.just(""), TEXTS, TIMES.map(str), st.just(f'{{"timestamp":{ADDED}}}'))
-"""None stands for a field that is missing."""
+"""None: the field is missing."""
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""The order of events of independent processes is no difference, and every other order is one."""
+"""The order of events of independent processes is not a difference; every other order is one."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from conformance.observe.tables import Snapshot
 from .snapshot_builders import Stream, event, snapshot
 
 ADDING = [event(kind, jobId=job) for job in ("1", "2", "3") for kind in ("added", "waiting")]
-"""What a caller writes who adds three jobs."""
+"""Events of a caller who adds three jobs."""
 WORKING = [event(kind, jobId=job) for job in ("1", "2", "3") for kind in ("active", "completed")] + [event("drained")]
-"""What a loop writes that runs them one by one."""
+"""Events of a loop that runs them one by one."""
 
 
 def stream(*events: dict[str, str]) -> Snapshot:

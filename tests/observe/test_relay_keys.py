@@ -33,7 +33,7 @@ def _relay(redis: Redis, text: str = "on") -> Snapshot:
     return read_snapshot(redis, PREFIX)
 
 
-def test_its_keys_are_kept_and_are_no_jobs(redis: Redis) -> None:
+def test_its_keys_are_kept_but_not_read_as_jobs(redis: Redis) -> None:
     snapshot = _relay(redis)
     places = {relay_place(PREFIX, row.key) for row in snapshot.unknown}
     assert places >= {"namespaces", "layout", "nodes", "subs", "retained", "one:node", "queues.mail.paused:ret"}
