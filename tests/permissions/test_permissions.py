@@ -140,7 +140,7 @@ def test_each_learned_permission_is_sufficient_and_needed(tmp_path: Path) -> Non
     )
     for needed in ("+xadd", f"~{PREFIX}:*"):
         assert session.is_needed(needed, permissions, learned)
-    # What is denied is found again, from the log of Redis.
+    # Denied permissions are found again, from the log of Redis.
     again, outcome = session.prove(permissions.without("+xadd").without("+lpush"), learned.outcome)
     assert (again, outcome.worse_than(learned.outcome)) == (permissions, [])
 
