@@ -23,7 +23,6 @@ async def add_up(job: Job, token: str) -> dict[str, Any]:
 
 
 def own_pid(_job: Job) -> int:
-    """Return the process."""
     return os.getpid()
 
 

@@ -82,8 +82,6 @@ def why_no_tls() -> str:
 
 @dataclass
 class SecureServer:
-    """One server process."""
-
     process: subprocess.Popen[bytes]
     port: int
     certificates: Certificates
@@ -104,7 +102,6 @@ class SecureServer:
         )
 
     def kill(self) -> None:
-        """End it at once."""
         self.process.kill()
         self.process.wait()
 

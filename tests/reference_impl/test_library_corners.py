@@ -58,7 +58,7 @@ async def _awaits_what_was_cancelled(_job: Job, _token: str) -> None:
 
 
 class Odd(BaseException):
-    """An error that is no Exception."""
+    """An error that is not an Exception."""
 
 
 @pytest.mark.parametrize(

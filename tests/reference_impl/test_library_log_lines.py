@@ -25,8 +25,6 @@ from tests.reference_impl.queue_under_test import QueueUnderTest, Until, run_wit
 
 
 class RecordingSink:
-    """A sink that remembers."""
-
     def __init__(self) -> None:
         self.written: list[tuple[str, str, dict[str, Any]]] = []
 

@@ -36,7 +36,7 @@ def _calls(queue: Queue) -> Iterator[Any]:
     yield queue.upsertJobScheduler("s", {"every": 1000})
 
 
-def test_a_call_after_close_is_no_lost_connection(with_queue: WithQueue) -> None:
+def test_a_call_after_close_is_not_a_lost_connection(with_queue: WithQueue) -> None:
     async def steps(tested: QueueUnderTest) -> None:
         heard: list[BaseException] = []
         tested.queue.on("disconnected", heard.append)

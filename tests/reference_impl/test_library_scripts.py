@@ -99,7 +99,7 @@ def test_who_comes_when_the_scripts_are_there_does_not_overtake_who_waited_for_t
         adding = [asyncio.create_task(queue.add("waits", number)) for number in range(20)]
         await asyncio.to_thread(started.wait, 30)
         served.set()
-        assert official.there.wait(30), "the event loop is blocked meanwhile: nobody has been told yet"
+        assert official.there.wait(30), "the event loop is blocked meanwhile: no waiter has the scripts yet"
         for number in range(20, 60):
             adding.append(asyncio.create_task(queue.add("comes", number)))
             await asyncio.sleep(0)

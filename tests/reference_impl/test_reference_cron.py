@@ -70,7 +70,7 @@ BEFORE_CHANGES = (
 
 DEADLINE_S = 120.0
 AT_ONCE = 100
-"""So many questions and answers fit into the two pipes, so that neither side waits for the other to read."""
+"""Questions and answers that fit into the two pipes, so that neither side waits for the other to read."""
 
 
 class CronParser:
@@ -136,8 +136,6 @@ def test_patterns_around_changes_of_the_clocks(zone: str | None, cron_parser: Cr
 
 
 class PatternGenerator:
-    """Makes patterns up."""
-
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
 

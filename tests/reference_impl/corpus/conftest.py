@@ -67,7 +67,6 @@ def reference_on_cluster(reference_driver: DriverConnection, cluster: RedisInsta
 
 @pytest.fixture
 def both(oracle: CaseRunner, reference: CaseRunner) -> Callable[[CorpusCase], tuple[CaseResult, CaseResult]]:
-    """Run a case on both clients."""
     return lambda case: (oracle.run(case), reference.run(case))
 
 

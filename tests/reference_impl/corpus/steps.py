@@ -107,12 +107,10 @@ def events(handle: str = "e", *, of: str = "q", **options: Any) -> DriverCall:
 
 
 def flows(handle: str = "f", **options: Any) -> DriverCall:
-    """Open a flow producer."""
     return _open(handle, "flow", "", options=options)
 
 
 def close(handle: str, *, force: bool = False) -> DriverCall:
-    """Close a handle."""
     return DriverCall("close", handle, {"force": force})
 
 
@@ -147,7 +145,6 @@ def fail(job: str, message: str = "no", *, token: str = "t", at: str = "w", **mo
 
 
 def node(name: str, of: str = "q", *children: dict[str, Any], data: str = "{}", **opts: Any) -> dict[str, Any]:
-    """A node of a flow."""
     return {"name": name, "queue": of, "data_raw": data, "opts": opts, "children": list(children)}
 
 
@@ -157,7 +154,6 @@ def tick(ms: int) -> ClockStep:
 
 
 def wait(*names: str, at: str = "w") -> EventWait:
-    """Wait for an event."""
     return EventWait(at, names)
 
 

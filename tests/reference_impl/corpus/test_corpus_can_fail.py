@@ -97,7 +97,7 @@ def differing(oracle: CaseResult, reference: CaseResult) -> tuple[bool, bool, bo
     )
 
 
-def test_the_order_in_which_clients_have_connected_is_no_difference_and_their_names_are() -> None:
+def test_the_names_of_clients_are_compared_but_not_the_order_of_their_connections() -> None:
     as_listed = [("ok", {"names": ["", "first"]})]
     assert compare_answers(as_listed, [("ok", {"names": ["first", ""]})]) == []
     assert compare_answers(as_listed, [("ok", {"names": ["first", "second"]})]) != []

@@ -38,7 +38,6 @@ class TrafficRecorder:
 
     @property
     def address(self) -> str:
-        """The address for the client."""
         return self._tap.address
 
     def attribute_to(self, opener: str) -> None:

@@ -22,7 +22,7 @@ class PyPIQueue(reference.Queue):
 Queue = PyPIQueue
 
 
-def Worker(name: str, processor: Any = None, opts: Any = None) -> reference.Worker:  # noqa: N802 - it stands for a class
+def Worker(name: str, processor: Any = None, opts: Any = None) -> reference.Worker:  # noqa: N802 - it replaces a class
     return reference.Worker(name, processor, _here(opts))
 
 
