@@ -29,7 +29,6 @@ REPORTS = [(run, report) for run, reports in RECORDED.items() for report in repo
 
 
 def run_path(run: str) -> Path:
-    """Return the recorded run file of a sample."""
     return HERE / "runs" / f"{run}.jsonl"
 
 
@@ -39,7 +38,6 @@ def report_path(run: str, report: str) -> Path:
 
 
 def summary_of(run: str) -> Summary:
-    """Summarise a recorded run."""
     return summarise(read_run(run_path(run)), SAMPLE_ROWS, SAMPLE_PROFILES)
 
 

@@ -32,8 +32,6 @@ STARTED_MS = 1_700_000_000_000
 
 @dataclass(frozen=True)
 class SampleRow:
-    """A row of the sample ledger."""
-
     level: Level
     area: str
     statement: str
@@ -142,7 +140,6 @@ def scenario(name: str, verdict: Verdict, *requirements: str, total_ms: float = 
 
 
 def finding(requirement: str, where: str, expected: str, actual: str, **changes: Any) -> Finding:
-    """Build a finding, with changes."""
     plain = Finding(
         requirement=requirement,
         source="snapshot",

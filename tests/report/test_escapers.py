@@ -30,7 +30,7 @@ from tests.hostile_texts import HOSTILE, cells_of_rows, harm_in_html, harm_in_te
 from tests.reports.test_reports_hostile import checks, diff, history
 
 Probe = Callable[[str], list[str]]
-"""What a text does to a reader of an output."""
+"""The harm that a text does to a reader of an output."""
 
 
 def on_console(show: Callable[[Any, Console], None], value: Callable[[str], Any]) -> Probe:
