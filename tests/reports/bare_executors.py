@@ -32,13 +32,13 @@ from reports.standalone import standalone_cluster
 from tests.reports.conftest import FEW_ROWS
 
 NOT_THERE = ("python", "pip", "node", "npm")
-"""How the names of programs begin that the executors' machine has not."""
+"""Programs whose names start so are missing on the executors' machine."""
 
 JOBS = 50
 
 
 class BareLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it.
+    """The result of a load.
 
     `places`: where the executor has its Python from, the kit, a package, and the folder for what is installed.
     `digests`: of which kind the snapshot has them, empty without the compiled part.
@@ -92,7 +92,7 @@ def _load(session: SparkSession, redis: str, out: Path) -> None:
 
 
 def play(folder: Path) -> BareLoad:
-    """Pack, start, look and load; everything lies in the folder. Raises Problems."""
+    """Pack, start, inspect and load; all files are in the folder. Raises Problems."""
     archive = folder / "environment.tar.gz"
     executor_archive.pack(archive, level=0)
     settings = SparkSettings(memory="1g", properties={**FEW_ROWS, ARCHIVES: f"{archive}#{UNPACKED}"})

@@ -47,7 +47,7 @@ def _short_lived_machines() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(os.environ, "SPARK_SUBMIT_OPTS", SHORT_LIVED)
         patch.setitem(os.environ, "SPARK_DAEMON_JAVA_OPTS", SHORT_LIVED)
-        # Executors look for them where the test of S3 begins after their JVM; any will do for its server.
+        # Executors need them if the test of S3 starts after their JVM; its server accepts any.
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setitem(os.environ, name, "of-nobody")
         yield

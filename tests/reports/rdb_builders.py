@@ -37,7 +37,7 @@ SETTINGS: dict[str, tuple[int | str, ...]] = {
     "stream-node-max-entries": (100, 3),
     "rdbcompression": ("yes", "no"),
 }
-"""What decides about encodings, by the names that Redis 6.2 has for it and newer ones still know."""
+"""Settings that decide about encodings, by their names in Redis 6.2, which newer versions still know."""
 
 KEYS = {
     "hash": ("1", "job-7", "meta", "repeat:daily", "repeat:daily:1700000000000", "1:processed", "metrics:completed"),
@@ -147,7 +147,7 @@ def file_of(path: Path, *items: bytes, version: bytes = b"0011") -> Path:
 
 
 def string(text: bytes) -> bytes:
-    """A short string as it stands in a file."""
+    """A short string as it is in a file."""
     assert len(text) < 64
     return bytes([len(text)]) + text
 

@@ -93,7 +93,6 @@ def rows_in(folder: Folder) -> list[dict[str, str]]:
 
 
 def write(server: RedisInstance, prefix: str, keys: Mapping[str, Any]) -> None:
-    """Put keys into Redis."""
     with server.connect() as client:
         untyped: Any = client
         for name, value in keys.items():
@@ -159,7 +158,6 @@ def planted(keys: Keys) -> tuple[Keys, set[tuple[str, str]]]:
 
 
 def settings_for(expected: Snapshot, actual: Snapshot, **changes: Any) -> DiffSettings:
-    """Settings for two snapshots."""
     sides = [DiffSide(prefix=side.prefix, taken_ms=side.taken_ms) for side in (expected, actual)]
     return DiffSettings(expected=sides[0], actual=sides[1], **changes)
 
@@ -167,7 +165,7 @@ def settings_for(expected: Snapshot, actual: Snapshot, **changes: Any) -> DiffSe
 def differences_of(
     expected: Snapshot, actual: Snapshot, hidden: HiddenCounts | None = None, **changes: Any
 ) -> list[tuple[str, ...]]:
-    """What the comparers of the pipeline say, called without Spark; what rules hide is added to `hidden`."""
+    """Differences that the pipeline's comparers find, called without Spark; those that rules hide count in `hidden`."""
     settings = settings_for(expected, actual, **changes)
     hidden = Counter() if hidden is None else hidden
     sides = rows_in_doubt(expected, actual, settings, hidden)
@@ -181,12 +179,10 @@ def differences_of(
 
 
 def digests_by_table(side: Snapshot, tables: Tables) -> dict[str, pa.Table]:
-    """The digests of rows."""
     return {table: digests_of(table, rows, as_bytes(side.prefix)) for table, rows in tables.items()}
 
 
 def prefiltered(expected: Snapshot, actual: Snapshot, **changes: Any) -> DigestPrefilter:
-    """What the digests of both sides say."""
     facts = settings_for(expected, actual, **changes)
     left, right = (
         JobDigests(digests_by_table(side, tables_of(side)), about)
@@ -251,7 +247,7 @@ def names_by_number(tables: Tables) -> dict[int, bytes]:
 
 
 LOOSE = tuple(table for table in TABLES if table not in {"logs", "dependencies", "events"})
-"""Tables that come to the comparison by queue; jobs and memberships as what rules look at."""
+"""Tables that the comparison gets by queue; jobs and memberships only for rules to read."""
 
 
 def explained(pair: SnapshotPair) -> list[Difference]:

@@ -1,4 +1,4 @@
-"""When a load begins, whose clock times it, and who is to blame for being late."""
+"""When a load starts, whose clock times it, and who is to blame for being late."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def target_on(server: RedisInstance, prefix: str, **changes: Any) -> LoadTarget:
     return LoadTarget(address=server, prefix=prefix, workload=Workload(rate=10, jobs=100), barrier="b", **changes)
 
 
-def test_nobody_begins_before_the_last_is_connected(server: RedisInstance, prefix: str) -> None:
+def test_no_producer_starts_before_the_last_is_connected(server: RedisInstance, prefix: str) -> None:
     target = target_on(server, prefix, partitions=3)
     told: list[int] = []
 
@@ -83,7 +83,7 @@ def test_a_resumed_schedule_goes_on_where_it_broke_off(server: RedisInstance, pr
     forget_progress(first)
 
 
-def test_the_quickest_answer_tells_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_is_that_of_the_quickest_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     instants = iter([0.0, 1.0, 10.0, 10.002, *(value for n in range(20, 27) for value in (n, n + 0.5))])
     monkeypatch.setattr("reports.load.redis_clock.time.monotonic", lambda: next(instants))
     answers = iter([5.0, 1010.001, *[0.0] * 7])
@@ -91,7 +91,7 @@ def test_the_quickest_answer_tells_the_clock(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def measured(sent_and_confirmed: Sequence[tuple[float, float]], due: Sequence[Sequence[int]]) -> ProducerWatch:
-    """What a producer measures that sends batches, and hears of them, at these instants (ms)."""
+    """Measurements of a producer that sends batches, and gets their answers, at these instants (ms)."""
     instants: Iterator[float] = (instant for pair in sent_and_confirmed for instant in pair)
     watch = ProducerWatch(lambda: next(instants), 1000.0)
     for rows in due:

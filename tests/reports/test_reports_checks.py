@@ -1,4 +1,4 @@
-"""What a store breaks by itself is found whatever the prefilter takes out, and nothing else is."""
+"""The checks that a store breaks by itself are found, and no others, although the prefilter takes jobs out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TEN_YEARS_MS = 10 * 365 * 24 * 3_600_000
 
 
 def found_in(store: Snapshot) -> set[tuple[str, str, str]]:
-    """What is broken in the jobs that digests leave to the checks."""
+    """Defects of the jobs that digests leave to the checks."""
     facts = DiffSide(prefix=store.prefix, taken_ms=store.taken_ms)
     tables = tables_of(store)
     digests = JobDigests(digests_by_table(store, tables), facts)
@@ -61,7 +61,7 @@ def good_store(**changes: Any) -> dict[str, Any]:
     }
 
 
-def test_a_good_store_breaks_nothing_and_its_jobs_are_not_looked_at_one_by_one() -> None:
+def test_a_good_store_breaks_nothing_and_its_jobs_are_not_checked_one_by_one() -> None:
     store = snapshot(good_store())
     digests = JobDigests(
         digests_by_table(store, tables_of(store)), DiffSide(prefix=store.prefix, taken_ms=store.taken_ms)
@@ -179,7 +179,7 @@ def test_where_a_paused_queue_parks_its_jobs_is_judged_by_the_version_that_wrote
     assert in_queue({**PAUSED, **lists, "q:meta": meta}, "jobs", "memberships", "metas", "counters") == broken
 
 
-def test_bytes_that_are_no_utf_8_are_readable_in_differences() -> None:
+def test_bytes_that_are_not_utf_8_are_readable_in_differences() -> None:
     assert readable("a\udcffb") == "a\\xffb"
     assert readable("é") == "é"
 

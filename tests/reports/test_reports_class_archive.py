@@ -23,7 +23,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("cache")
-def test_without_an_archive_spark_starts_as_ever() -> None:
+def test_without_an_archive_spark_gets_no_options() -> None:
     assert options_to_use_it() == []
 
 
@@ -57,7 +57,7 @@ def test_an_archive_that_no_jvm_can_map_is_not_kept(leaves: bool, cache: Path, t
 
 @pytest.mark.xdist_group("spark")
 def test_a_session_maps_the_archive_of_this_machine(spark: SparkSession) -> None:
-    """`make test` has prepared one; where somebody has not, the session must do without."""
+    """`make test` prepares one; without it the session has no such option."""
     machine = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()  # type: ignore[union-attr]
     given = [option for option in machine.getInputArguments() if "SharedArchiveFile" in option]
     assert given == [f"-XX:SharedArchiveFile={archive_path()}"] * archive_path().exists()

@@ -1,4 +1,4 @@
-"""Loads beside each other: thresholds, the highest rate that keeps them, and what has become worse."""
+"""Comparisons of loads: thresholds, the highest rate that keeps them, and what has become worse."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def runs(folder: Path, **values: list[tuple[int, float]]) -> list[Path]:
     return found
 
 
-def test_what_has_become_worse_is_told_with_its_interval(tmp_path: Path) -> None:
+def test_a_regression_is_reported_with_its_interval(tmp_path: Path) -> None:
     folders = runs(tmp_path, old=[(40, 1000), (41, 1010), (39, 990)], new=[(80, 1000), (82, 1005), (79, 1020)])
     comparison = compare_runs(folders)
     assert {measure for _, measure in comparison.worse} >= {"scheduled-to-finished p99", "scheduled-to-added p50"}
@@ -120,7 +120,7 @@ def test_the_kit_s_own_polling_in_older_loads_is_not_compared(tmp_path: Path) ->
     assert not any(measure.startswith("finished-to-seen") for measure in measures)
 
 
-def test_what_has_become_better_is_no_regression(tmp_path: Path) -> None:
+def test_an_improvement_is_not_a_regression(tmp_path: Path) -> None:
     folders = runs(tmp_path, old=[(80, 900), (81, 910)], new=[(40, 2000), (41, 2010)])
     changes = {each.measure: each.change for each in compare_runs(folders).groups[1].measures}
     assert changes["added"] == "better"
@@ -147,7 +147,7 @@ def test_loads_of_other_work_are_not_compared(tmp_path: Path) -> None:
         compare_runs(folders)
 
 
-def test_repetitions_alone_are_no_comparison(tmp_path: Path) -> None:
+def test_repetitions_alone_cannot_be_compared(tmp_path: Path) -> None:
     folders = runs(tmp_path, old=[(40, 1000), (41, 1000)])
     with pytest.raises(UsageProblem, match="all runs are repetitions of one load"):
         compare_runs(folders)

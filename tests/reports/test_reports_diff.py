@@ -67,7 +67,7 @@ def store(shift: int, fields: Mapping[str, str] | None = None, **keys: Any) -> d
     }
 
 
-def test_usual_jobs_are_certain_whatever_their_times_and_the_spelling_of_their_options() -> None:
+def test_usual_jobs_are_certain_with_any_times_and_any_spelling_of_their_options() -> None:
     right = store(LATER, {"opts": TURNED, "stacktrace": '["other text"]'})
     left = store(0, {"stacktrace": '["a text"]'})
     assert certain_jobs(snapshot(left), snapshot(right)) == {b"q:1", b"q:2", b"q:3"}
@@ -99,7 +99,7 @@ def test_a_job_with_any_difference_is_left_to_the_rules(change: dict[str, Any]) 
     assert certain_jobs(left, right) == {b"q:2", b"q:3"}
 
 
-def test_an_own_prefix_is_no_certain_text() -> None:
+def test_a_text_with_the_own_prefix_is_not_certain() -> None:
     left = snapshot(store(0, {"failedReason": "at p:q:1"}))
     right = snapshot(store(0, {"failedReason": "at p:q:1"}), prefix="other")
     assert b"q:1" in jobs_not_alike(left, right)
@@ -111,7 +111,7 @@ def test_the_prefilter_was_written_for_every_rule() -> None:
     assert {rule.name for rule in ALL_RULES} == UNDERSTOOD
 
 
-def test_a_rule_that_nobody_has_thought_of_makes_everything_uncertain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_unknown_to_the_prefilter_makes_every_job_uncertain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reports.diff.digest_prefilter.UNDERSTOOD", frozenset({"worker-clock"}))
     assert certain_jobs(snapshot(store(0)), snapshot(store(0))) == set()
 
@@ -195,7 +195,7 @@ def test_the_prefilter_counts_what_rules_hide_as_the_rules_do(both: tuple[Snapsh
     ],
 )
 @pytest.mark.parametrize("with_digests", [True, False])
-def test_what_is_no_difference_of_a_job_is_counted_under_its_rule(
+def test_a_hidden_difference_of_a_job_counts_under_its_rule(
     change: dict[str, Any], rule: str, *, with_digests: bool
 ) -> None:
     before = {"stacktrace": '["one"]'}
@@ -245,7 +245,7 @@ def test_every_planted_difference_is_found_and_nothing_else() -> None:
     assert found == {pair for pair in expected if pair[0] not in OF_WHOLE_LISTS}
 
 
-def test_a_stale_lock_is_told_from_another_difference_of_locks() -> None:
+def test_a_stale_lock_is_distinct_from_other_differences_of_locks() -> None:
     store = {"q:1": job(), "q:wait": ["1"]}
     found = differences_of(snapshot(store), snapshot({**store, "q:1:lock": "t"}))
     assert [row[0] for row in found] == ["stale-lock"]

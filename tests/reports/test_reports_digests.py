@@ -65,7 +65,7 @@ def without_places(side: Snapshot) -> Snapshot:
 
 
 def insist_on_looking(both: tuple[Snapshot, Snapshot], **changes: Any) -> None:
-    """Every job that differs or breaks a check is looked at, except one that holds the same bytes on both sides."""
+    """Every job that differs or breaks a check is compared, except one that holds the same bytes on both sides."""
     seen = looked_at(*both, **changes)
     left, right = map(broken, both)
     assert jobs_not_alike(*both, **changes) <= seen
@@ -73,7 +73,7 @@ def insist_on_looking(both: tuple[Snapshot, Snapshot], **changes: Any) -> None:
     assert {key for key, _, _ in left | right} - untouched(*both) <= seen
 
 
-def test_usual_jobs_are_told_by_their_digests_whatever_their_times_and_the_spelling_of_their_options() -> None:
+def test_digests_of_usual_jobs_decide_with_any_times_and_any_spelling_of_their_options() -> None:
     left = snapshot(sound_store(0, {"stacktrace": '["a text"]'}))
     right = snapshot(sound_store(LATER, {"opts": TURNED, "stacktrace": '["other text"]'}))
     assert looked_at(left, right) == set()
@@ -106,13 +106,13 @@ def sound_store(shift: int, fields: dict[str, str] | None = None, **keys: Any) -
         {"q:events": Stream([event("added", jobId="1", name="m"), event("completed", jobId="1", returnvalue="null")])},
     ],
 )
-def test_a_job_with_any_difference_is_looked_at(change: dict[str, Any]) -> None:
+def test_a_job_with_any_difference_is_compared(change: dict[str, Any]) -> None:
     left, right = snapshot(sound_store(0)), snapshot(sound_store(0, **change))
     assert looked_at(left, right) == {b"q:1"}
     assert looked_at(right, left) == {b"q:1"}
 
 
-def test_events_of_jobs_that_are_gone_are_told_as_well() -> None:
+def test_events_of_jobs_that_are_gone_are_compared_as_well() -> None:
     history = [event("added", jobId="gone", name="n"), event("completed", jobId="gone", returnvalue="null")]
     left = snapshot({**sound_store(0), "q:events": Stream(history)})
     assert looked_at(left, left) == set()
@@ -192,7 +192,7 @@ def _each(both: DigestPrefilter) -> Any:
 
 MUTANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "times in no order": (JobDigests, "_times_in_order", _all),
-    # Jobs with a score that does not follow are wrong by themselves, and so looked at in any case.
+    # Jobs with a score that does not follow are wrong by themselves, and so always compared.
     "jobs where they do not say they are": (JobDigests, "_is_where_it_says", _all),
     "flows are alone": (JobDigests, "is_alone", _all),
     "every job is sound": (JobDigests, "is_sound", _all),

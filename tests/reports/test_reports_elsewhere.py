@@ -226,7 +226,7 @@ def gone(s3: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("trouble", "said"), [(no_bucket, "bucket"), (refused, "ACCESS_DENIED"), (gone, "NETWORK_CONNECTION")]
 )
-def test_an_s3_that_refuses_is_told_in_one_line_before_spark_starts(
+def test_an_s3_that_refuses_is_reported_in_one_line_before_spark_starts(
     s3: str, server: RedisInstance, verb: str, trouble: Callable[[str], AbstractContextManager[str]], said: str
 ) -> None:
     with trouble(s3) as named:
@@ -240,14 +240,14 @@ def test_an_s3_that_refuses_is_told_in_one_line_before_spark_starts(
 
 @contextmanager
 def refusing(address: str) -> Iterator[None]:
-    """For the duration of the block the server asks for credentials that nobody has."""
+    """In this block the server accepts no credentials."""
     _ask_after(address, 0)
     yield
     _ask_after(address, 1_000_000)
 
 
 def _ask_after(address: str, calls: int) -> None:
-    """Have the server believe whoever makes one of the next so many calls."""
+    """Have the server accept any credentials for this number of calls."""
     host, port = address.removeprefix("http://").split(":")
     connection = HTTPConnection(host, int(port))
     connection.request("POST", "/moto-api/reset-auth", str(calls))

@@ -152,7 +152,7 @@ def test_a_property_has_a_name_and_a_value() -> None:
         (("load", "--workload", "NOWHERE", "--out", "NOWHERE"), "cannot be read"),
     ],
 )
-def test_mistakes_are_told_before_spark_starts(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+def test_mistakes_are_reported_before_spark_starts(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     given = [str(tmp_path / "nowhere") if word == "NOWHERE" else word for word in words]
     with pytest.raises(UsageProblem) as caught:
         cli.main(given, standalone_mode=False)

@@ -85,7 +85,7 @@ def slow_jobs(count: int) -> list[dict[str, Any]]:
 
 
 def _holders(client: Any, prefix: str) -> Iterator[str]:
-    """Who holds a lock now: a token begins with its worker's own id."""
+    """Who holds a lock now: a token starts with its worker's own id."""
     for key in client.keys(f"{prefix}:load-0:*:lock"):
         token = client.get(key)
         if token:

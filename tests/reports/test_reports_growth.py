@@ -1,4 +1,4 @@
-"""What must not grow with a store: the rows that the command itself takes from Spark, and one task's part of a diff."""
+"""Neither the rows that the command takes from Spark nor one task's part of a diff grows with the store."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.checkers.history_builders import added, completed_life, end_state, ev
 
 
 def bad_history() -> History:
-    """Ten good lives, a job that runs twice, one that is ended by somebody else, and one that is promoted early."""
+    """Ten good lives, a job that runs twice, one that another worker ends, and one that is promoted early."""
     lines: list[HistoryLine] = [
         line for number in range(10) for line in completed_life(10 + number, str(number), f"n{number}")
     ]
@@ -38,7 +38,7 @@ def bad_end() -> Snapshot:
 
 
 def said_of_all(history: History, end: Snapshot | None) -> set[tuple[str, str, str]]:
-    """What the checks find that are made for single jobs, when they look at everything at once."""
+    """Findings of the checks for single jobs when they check all jobs at once."""
     return {
         (judgement.check, finding.job, finding.message)
         for judgement in check_history(history, end)
@@ -48,7 +48,7 @@ def said_of_all(history: History, end: Snapshot | None) -> set[tuple[str, str, s
 
 
 def part_of(end: Snapshot, own: set[str], name: str) -> Snapshot:
-    """What the snapshot has of one job."""
+    """The part of a snapshot about one job."""
     jobs = tuple(row for row in end.jobs if row.id in own or row.fields["name"] == name)
     ids = own | {row.id for row in jobs}
     return replace(end, jobs=jobs, memberships=tuple(row for row in end.memberships if row.job in ids))

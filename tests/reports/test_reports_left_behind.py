@@ -51,7 +51,7 @@ def toolchain() -> Toolchain:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RedisInstance]:
-    """A Redis of its own: `check` looks at the connections and the memory of the whole server."""
+    """A Redis of its own: `check` reads the connections and the memory of the whole server."""
     with open_server(None, announce=lambda _: None) as opened, opened.connect() as client:
         client.config_set("maxmemory-policy", "noeviction")
         yield opened

@@ -54,7 +54,7 @@ def dumped(client: Any) -> dict[bytes, bytes]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RedisInstance]:
-    """A Redis of its own: `check` looks at the connections and the memory of the whole server."""
+    """A Redis of its own: `check` reads the connections and the memory of the whole server."""
     with open_server(None, announce=lambda _: None) as opened, opened.connect() as client:
         words = ["on", ">secret", f"~{PREFIX}:*", "-@all", *(f"+{command}" for command in READS.split())]
         untyped: Any = client
@@ -70,7 +70,6 @@ def checked(server: RedisInstance, out: Path, *, settle_ms: float = 1000) -> tup
 
 
 def report_in(out: Path) -> CheckSummary:
-    """The report in a folder."""
     return msgspec.json.decode((out / "check.json").read_bytes(), type=CheckSummary)
 
 

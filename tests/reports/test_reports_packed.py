@@ -27,7 +27,7 @@ from tests.reports.bare_executors import JOBS, BareLoad, bare_machine
     reason="a cluster with an archive for it takes a minute of processor time: `.ci/run` sets BULLMQ_BARE_EXECUTORS",
 )
 def test_executors_with_nothing_installed_load_and_read(tmp_path: Path) -> None:
-    """In a process of its own: an executor is told what it gets when its Spark begins."""
+    """In a process of its own: executors get their settings when Spark starts."""
     words = [sys.executable, "-m", "tests.reports.bare_executors", str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -59,7 +59,7 @@ def test_a_command_is_found_where_it_was_unpacked(tmp_path: Path, monkeypatch: p
 @pytest.mark.usefixtures("_java")
 @pytest.mark.xdist_group("spark")
 def test_an_archive_is_for_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # It is refused before any JVM begins; the one of this process belongs to other tests.
+    # It is refused before any JVM starts; the one of this process belongs to other tests.
     monkeypatch.setattr("reports.session._end_the_jvm", lambda: None)
     archived: dict[str, Any] = {ARCHIVES: f"{tmp_path}/a.tar.gz#{UNPACKED}"}
     with (

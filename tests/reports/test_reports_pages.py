@@ -271,7 +271,7 @@ def test_a_load_is_a_suite_that_fails_where_jobs_are_left(
 
 
 def test_a_search_shows_plain_numbers_and_its_bound() -> None:
-    """Powers of ten, as matplotlib writes them on such an axis, nobody reads as milliseconds."""
+    """Not powers of ten, as matplotlib writes them on such an axis: readers expect milliseconds."""
     tried: list[tuple[float, float, Outcome]] = [(200.0, 4.0, "passed"), (1600.0, 69.0, "failed")]
     trials = [
         RateTrial(rate=rate, achieved=rate, outcome=outcome, measured={"p99<50ms": ms}) for rate, ms, outcome in tried
@@ -279,7 +279,7 @@ def test_a_search_shows_plain_numbers_and_its_bound() -> None:
     chart = search_chart(RateSearch(trials=trials, kept=200.0, missed=1600.0), "p99<50ms")
     texts = set(re.findall(r"<text[^>]*>([^<]*)</text>", chart))
     assert {"200", "500", "1,000", "5", "10", "50", "p99 (ms)", "offered rate (jobs/s)"} <= texts
-    assert "p99&lt;50ms" in texts, "the bound is named beside its line"
+    assert "p99&lt;50ms" in texts, "the bound is named at its line"
     assert "mathdefault" not in chart
 
 

@@ -1,4 +1,4 @@
-"""Jobs with uuids are told by their content: one that is missing or changed is one difference, and no other job's."""
+"""Jobs with uuids are paired by content: one that is missing or changed is one difference, and no other job's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def uuids(seed: int) -> list[str]:
 
 
 def store(seed: int, late_ms: int = 0) -> dict[str, Any]:
-    """Six jobs that wait, two of them alike; two that are done, told by what they returned; flows that differ below."""
+    """Six jobs that wait, two of them alike; two that are done, with their own results; flows that differ below."""
     ids = iter(uuids(seed))
     waiting, done, mothers = ([next(ids) for _ in range(count)] for count in (6, 2, FLOWS))
     children = {mother: [next(ids), next(ids)] for mother in mothers}
@@ -121,7 +121,7 @@ def failed_instead(keys: dict[str, Any]) -> None:
         (failed_instead, ("wrong-state", "membership.state")),
     ],
 )
-def test_what_is_planted_in_one_job_is_told_of_that_job_alone(
+def test_a_difference_planted_in_one_job_is_reported_of_that_job_alone(
     change: Callable[[dict[str, Any]], None], expected: tuple[str, str]
 ) -> None:
     changed = store(5, 300)

@@ -118,7 +118,7 @@ def test_a_key_ends_at_the_moment_that_it_had_in_redis(client: Any, tmp_path: Pa
 
 
 def take_of_files(out: Path, *files: Path, prefix: str = "p") -> str:
-    """What the verb says while it keeps a snapshot of files."""
+    """The output of the verb that keeps a snapshot of files."""
     named = [word for file in files for word in ("--rdb", str(file))]
     result = CliRunner().invoke(cli, ["snapshot", *named, "--prefix", prefix, "--out", str(out)])
     assert result.exit_code == 0, result.output
@@ -139,7 +139,7 @@ def fill_stream(client: Any, jobs: int) -> None:
 
 
 @pytest.mark.parametrize("kept", [10, 0])
-def test_a_trimmed_stream_is_no_flood_of_differences(client: Any, tmp_path: Path, kept: int) -> None:
+def test_a_trimmed_stream_is_a_note_and_not_a_flood_of_differences(client: Any, tmp_path: Path, kept: int) -> None:
     """Redis 6.2 does not count entries: there the jobs are older than the first entry that is left."""
     fill_stream(client, 20)
     take_of_files(tmp_path / "whole", saved(client))
@@ -158,7 +158,7 @@ def test_a_trimmed_stream_is_no_flood_of_differences(client: Any, tmp_path: Path
     assert "Events trimmed in q" in result.output
 
 
-def test_a_lost_event_is_no_trimming(client: Any, tmp_path: Path) -> None:
+def test_a_lost_event_is_not_taken_for_trimming(client: Any, tmp_path: Path) -> None:
     fill_stream(client, 20)
     take_of_files(tmp_path / "whole", saved(client))
     client.xdel("p:q:events", f"{ADDED + 7000}-1")
@@ -169,7 +169,7 @@ def test_a_lost_event_is_no_trimming(client: Any, tmp_path: Path) -> None:
 
 
 def complaint(out: Path, *words: str) -> Problem:
-    """What the verb complains of; it has written nothing."""
+    """The problem that the verb reports; it has written nothing."""
     result = CliRunner().invoke(cli, ["snapshot", *words, "--out", str(out)])
     assert isinstance(result.exception, Problem), result.output
     assert not any(out.rglob("*"))
@@ -177,7 +177,6 @@ def complaint(out: Path, *words: str) -> Problem:
 
 
 def kept_rows(folder: Path) -> list[dict[str, Any]]:
-    """All rows of a stored snapshot."""
     found = []
     for table in TABLES:
         rows = read_bucket(folder_at(folder), table, 0, 1)
@@ -186,7 +185,7 @@ def kept_rows(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_the_verb_keeps_what_stands_in_the_files_of_all_nodes(client: Any, tmp_path: Path) -> None:
+def test_the_verb_keeps_the_files_of_all_nodes(client: Any, tmp_path: Path) -> None:
     files, expected = [], []
     for seed in (1, 2):
         client.flushall()
@@ -213,7 +212,7 @@ def test_a_server_hands_out_its_file_with_and_without_a_disk(
         assert read_manifest(folder_at(out)).source == own_server.text
 
 
-def test_a_user_who_may_not_replicate_is_told(own_server: RedisInstance, client: Any, tmp_path: Path) -> None:
+def test_missing_permission_to_replicate_is_reported(own_server: RedisInstance, client: Any, tmp_path: Path) -> None:
     client.execute_command("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+@all", "-sync", "-psync")
     address = own_server.url.replace("redis://", "redis://reader:x@")
     problem = complaint(tmp_path / "kept", "--redis", address, "--replicate")
@@ -222,7 +221,7 @@ def test_a_user_who_may_not_replicate_is_told(own_server: RedisInstance, client:
 
 
 def test_what_newer_versions_write_is_read(tmp_path: Path) -> None:
-    """Redis 7.2 packs sets, and keeps long elements of a list alone; some items stand in few files only."""
+    """Redis 7.2 packs sets, and keeps long elements of a list alone; some items are in few files only."""
     block = listpack(1, 0, 2, b"event", b"jobId", 0, 2, 0, 0, b"added", b"1", 4)
     no_groups = bytes([1, 7, 0, 7, 0, 0, 0, 1, 0])
     group = b"\x01" + string(b"g") + bytes([7, 0, 1]) + b"\x01" + bytes(24) + b"\x01"
@@ -313,7 +312,7 @@ def test_a_file_with_another_byte_anywhere_is_refused(sound_file: Path, tmp_path
         (b"REDIS0011\xff" + bytes(8) + b"*1\r\n$4\r\nPING", "something stands behind its end, as in an append-only"),
     ],
 )
-def test_what_is_no_readable_file_is_one_line(content: bytes, said: str, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported_in_one_line(content: bytes, said: str, tmp_path: Path) -> None:
     path = tmp_path / "given.rdb"
     path.write_bytes(content)
     problem = complaint(tmp_path / "kept", "--rdb", str(path))
@@ -346,7 +345,7 @@ def test_a_side_of_a_diff_may_be_a_file(sound_file: Path, tmp_path: Path) -> Non
         StoreAddress(text=str(tmp_path / "missing.rdb")).prove()
 
 
-def test_sides_that_run_are_read_by_replication_beside_one_another(
+def test_sides_that_run_are_read_by_replication_at_the_same_time(
     own_server: RedisInstance, client: Any, sound_file: Path, tmp_path: Path
 ) -> None:
     write(own_server, "p", plain_store())
@@ -381,7 +380,7 @@ def test_nothing_is_replicated_from_what_does_not_run(sound_file: Path) -> None:
     assert store_addresses("redis://127.0.0.1:1", str(sound_file), replicate=True)
 
 
-def test_a_server_that_goes_away_is_told(tmp_path: Path) -> None:
+def test_a_server_that_goes_away_is_reported(tmp_path: Path) -> None:
     with open_server("bundled", announce=lambda _: None) as server:
         address = server
     with pytest.raises(EnvironmentProblem, match="cannot be reached"):

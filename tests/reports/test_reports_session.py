@@ -96,7 +96,7 @@ for number in (1, 2):
 
 @pytest.mark.slow
 def test_a_session_takes_its_jvm_and_all_that_is_temporary_with_it(tmp_path: Path) -> None:
-    """Nobody knows by what name Spark would leave a folder: everything that a JVM takes for temporary is looked at."""
+    """The name of a folder that Spark would leave is unknown: all temporary folders of a JVM are checked."""
     options = f'"-Djava.io.tmpdir={tmp_path}"'
     environment = clean_environment({"TMPDIR": str(tmp_path), "SPARK_SUBMIT_OPTS": options, "PYTHONPATH": str(ROOT)})
     done = run_command([sys.executable, "-c", TWO_SESSIONS], cwd=ROOT, env=environment)

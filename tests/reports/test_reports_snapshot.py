@@ -1,4 +1,4 @@
-"""What is read from Redis is what is there, however fast; and what executors write is read again."""
+"""Fast reads of Redis return all that is there, and rows that executors write are read again."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ Reply = list[tuple[bytes, bytes]] | None
 
 
 def written(replies: list[Reply]) -> memoryview:
-    """As Redis writes them; None stands for a key of another type."""
+    """As Redis writes them; None is a key of another type."""
     return memoryview(
         b"".join(
             to_resp([word for pair in reply for word in pair]) if reply is not None else WRONG for reply in replies
@@ -134,7 +134,7 @@ def as_stream(entries: list[Entry]) -> memoryview:
 
 
 def as_events(entries: list[Entry]) -> list[Event]:
-    """What the gate would read of these entries."""
+    """The entries as the gate would read them."""
     texts = [(as_text(entry), [(as_text(name), as_text(value)) for name, value in pairs]) for entry, pairs in entries]
     return [Event(queue="q", id=entry, fields=tuple(pairs)) for entry, pairs in texts]
 
@@ -162,7 +162,7 @@ def test_only_a_stream_that_cannot_be_cut_is_read_slowly(monkeypatch: pytest.Mon
             entries_of(as_stream([(b"1-0", [(b"event", value)])]))
 
 
-def test_what_is_no_stream_is_told() -> None:
+def test_a_key_that_is_not_a_stream_is_an_error() -> None:
     with pytest.raises(ResponseError, match="WRONGTYPE"):
         entries_of(memoryview(WRONG))
 
@@ -223,7 +223,7 @@ def test_all_parts_together_hold_what_the_gate_reads(server: RedisInstance, pref
     assert len(found["expiries"]) == len(expected["expiries"]) == 1
 
 
-def test_keys_that_expire_are_read_once_whoever_reads_them(server: RedisInstance, prefix: str) -> None:
+def test_keys_that_expire_are_read_by_one_part_only(server: RedisInstance, prefix: str) -> None:
     """The throttle of the stalled check and the rate limiter belong to the queue's part, the job to the scan."""
     write(server, prefix, plain_store(prefix))
     with server.connect() as client:
@@ -440,7 +440,7 @@ class SlottedNode:
 
 @given(st.sets(st.sampled_from([b"{%d}:%d" % (tag, key) for tag in range(40) for key in range(5)])), st.integers(1, 9))
 def test_ranges_of_slots_read_every_key_once(keys: set[bytes], shares: int) -> None:
-    # Ranges begin at slots that hold keys, and right behind them, so that others end with them.
+    # Ranges start at slots that hold keys, and right behind them, so that others end with them.
     owned = sorted({slot_of(key) + more for key in keys for more in (0, 1)})
     node: Any = SlottedNode(keys)
     ranges = list(planning.slot_edges(owned, shares))
@@ -522,7 +522,7 @@ def test_a_table_has_its_own_columns() -> None:
     assert typed_ddl("locks") == "queue string, job string, token string, ttl_ms bigint, expires_ms bigint"
 
 
-def test_a_share_ends_where_the_next_one_begins() -> None:
+def test_a_share_ends_at_the_start_of_the_next_one() -> None:
     part = KeyspacePart(kind="scan", taken_ms=0, index=1, shares=2)
     assert planning.in_share(3, part)
     assert not planning.in_share(2, part)

@@ -258,7 +258,7 @@ def test_a_query_reads_no_more_than_it_asks_for(spark: SparkSession, server: Red
     prefix, jobs = server.fresh_prefix(), 5_000
     fill(server, prefix, jobs)
     with server.connect() as client:
-        client.delete(f"{prefix}:{IDLE}:meta")  # a queue that is not announced is found all the same
+        client.delete(f"{prefix}:{IDLE}:meta")  # a queue that is not announced is still found
     register(spark)
     place = {"redis": server.url, "prefix": prefix}
     of = {
@@ -359,14 +359,14 @@ def trouble_called(name: str) -> Any:
         ("fills the disk", "the disk is full"),
     ],
 )
-def test_what_happens_to_an_executor_is_told_in_one_line(spark: SparkSession, trouble: str, said: str) -> None:
+def test_the_trouble_of_an_executor_is_reported_in_one_line(spark: SparkSession, trouble: str, said: str) -> None:
     with pytest.raises(EnvironmentProblem) as caught, explained_spark():
         spark.range(1).mapInArrow(trouble_called(trouble), "id bigint").collect()
     assert said in caught.value.what
     assert "\n" not in caught.value.what
 
 
-def test_a_jvm_that_hangs_up_is_not_told_twice(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_jvm_that_hangs_up_prints_no_stack(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
     """It ends with the terminal that is closed; Spark's server of accumulators prints the stack of every error."""
     vars(spark.sparkContext)["_accumulatorServer"].handle_error(None, ("127.0.0.1", 1))
     assert capfd.readouterr().err == ""

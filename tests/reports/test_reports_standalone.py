@@ -33,7 +33,7 @@ def test_an_empty_page_of_a_starting_master_counts_no_workers() -> None:
 
 
 @pytest.mark.slow
-def test_a_cluster_that_is_told_to_end_leaves_no_process(tmp_path: Path) -> None:
+def test_a_terminated_cluster_leaves_no_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "reports.standalone", "--workers", "1", "--memory", "512m"]
     with (
         (tmp_path / "said").open("w") as said,

@@ -1,4 +1,4 @@
-"""What the report of a load says is what anybody can compute from Redis alone."""
+"""The report of a load says the same as a computation from Redis alone."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def sleeping(folder: str) -> Any:
 
 @dataclass
 class Life:
-    """What the events of one job say, Unix ms."""
+    """Times of one job by its events, Unix ms."""
 
     added: int = 0
     due: int = 0
@@ -158,7 +158,7 @@ def test_a_report_agrees_with_redis_and_late_executors_change_no_latency(
     _same_rates_and_backlog(result, list(lives.values()))
 
     late_ms = float((tmp_path / "late" / "started").read_text())
-    assert result.start_ms > late_ms, "the schedule began before the last executor was there"
+    assert result.start_ms > late_ms, "the schedule started before the last executor was there"
     assert result.waited_s >= LATE_S
     assert any("producers were connected" in line for line in said)
     assert "no latency includes this" in load_notes(result)[0]
@@ -237,7 +237,7 @@ def test_a_load_that_is_resumed_is_reported_as_a_whole(
     assert "was resumed (1 times)" in " ".join(load_notes(result))
     write_load_reports(resumed.out, result)
     failures = [each.get("message") for each in ET.parse(resumed.out / "junit.xml").iter("failure")]  # noqa: S314 - our own file
-    # On a busy machine the harness may be late, which is for itself to say, and nobody's jobs are missing.
+    # On a busy machine the harness may report that it was late; no jobs are missing.
     assert failures == [late for late in [result.spoilt_by_harness] if late]
 
 
@@ -275,7 +275,7 @@ def test_a_load_that_is_killed_interrupted_and_paused_is_reported_truly(
 
 
 def _same_as_redis(result: LoadResult, lives: dict[str, Life], breaks: Sequence[int]) -> None:
-    """`breaks`: when the load broke off, Unix ms. What was added before belongs to the schedule before."""
+    """`breaks`: when the load broke off, Unix ms. Jobs added before belong to the schedule before."""
     assert lives.keys() == {f"j{number}" for number in range(result.workload.jobs)}
     assert len(result.schedule) == 1 + len(breaks)
     parts: list[list[Life]] = [[] for _ in result.schedule]
@@ -411,7 +411,7 @@ def _as_if_the_last_were_not_there(client: Any, target: LoadTarget) -> None:
         client.set(target.progress_key(partition), 30)
 
 
-def test_a_load_without_a_rate_tells_service_times_only(
+def test_a_load_without_a_rate_reports_service_times_only(
     spark: SparkSession, server: RedisInstance, prefix: str, tmp_path: Path
 ) -> None:
     target = LoadTarget(address=server, prefix=prefix, workload=Workload(jobs=50), event_limit=20)

@@ -22,7 +22,7 @@ END_S = 60.0
 def node_load(
     server: RedisInstance, prefix: str, queues: Sequence[str], *, rate: int, version: str = "5.62.0"
 ) -> Iterator[subprocess.Popen[str]]:
-    """Fill queues; in this block others are loaded with so many jobs/s."""
+    """Fill queues; in this block others are loaded with `rate` jobs/s."""
     node = find_node(None)
     root = ensure_bullmq(node, version, announce=lambda _: None).root
     _, port = split_node(server.nodes[0])
@@ -54,7 +54,6 @@ def _end(program: subprocess.Popen[str]) -> None:
 
 
 def damage(server: RedisInstance, prefix: str, damages: Sequence[LiveDamage]) -> None:
-    """Damage the queue of each name."""
     with server.connect() as client:
         for each in damages:
             each.inflict(client, f"{prefix}:{each.name}:")
