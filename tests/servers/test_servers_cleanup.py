@@ -144,7 +144,7 @@ def test_a_kit_that_forgets_to_close_leaves_nothing() -> None:
 
 
 def test_a_terminated_guard_takes_its_server_along(tmp_path: Path) -> None:
-    """Somebody may end the guard by hand; the server must not stay behind."""
+    """If a user ends the guard by hand, the server must not stay behind."""
     folder = tmp_path / "folder"
     folder.mkdir()
     guard = ROOT / "conformance" / "servers" / "guard.py"
@@ -205,9 +205,7 @@ def test_only_the_prefix_is_removed(server: RedisInstance, client: redis.Redis) 
 
 
 @pytest.mark.parametrize("prefix", ["a*", "a?c", "[ab]", "a\\b", "{a}", "a^-]"])
-def test_signs_of_a_pattern_in_a_prefix_stand_for_themselves(
-    server: RedisInstance, client: redis.Redis, prefix: str
-) -> None:
+def test_signs_of_a_pattern_in_a_prefix_are_literal(server: RedisInstance, client: redis.Redis, prefix: str) -> None:
     neighbours = {"a:1", "abc:1", "axc:1", "b:1", "ab:1", "a*b:1"}
     for key in [*neighbours, f"{prefix}:1"]:
         client.set(key, 1)

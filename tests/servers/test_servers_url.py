@@ -305,7 +305,7 @@ class TlsPort:
 
 @pytest.fixture
 def tls_port(server: RedisInstance, client: redis.Redis, closed_port: int, tmp_path: Path, missing: Missing) -> TlsPort:
-    """A second, TLS-only port of the server, with a certificate that nobody has signed."""
+    """A second, TLS-only port of the server, with an unsigned certificate."""
     openssl = shutil.which("openssl") or missing("openssl", "openssl is not on PATH")
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     made = subprocess.run(
