@@ -1,4 +1,4 @@
-"""A file of the oracle that is not as npm left it is seen, whatever its size and time."""
+"""A file of the oracle that is not as npm left it is found, even with the same size and time."""
 
 from __future__ import annotations
 

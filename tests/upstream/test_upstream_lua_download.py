@@ -39,8 +39,6 @@ def script_files() -> dict[str, str]:
 
 
 class Registry:
-    """A registry with its requests."""
-
     def __init__(self, files: dict[str, str]) -> None:
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
