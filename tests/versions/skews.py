@@ -30,7 +30,6 @@ class Store:
     base: str
 
     def key(self, name: str) -> str:
-        """The full key."""
         return self.base + name
 
     def rename(self, before: str, after: str) -> None:

@@ -1,4 +1,4 @@
-"""What releases write: each kind of change is noticed, and gets the word of the features that show it."""
+"""Writes of releases: each kind of change is found, and gets the word of the features that show it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ RUN = (
     ("lua rename", f"{BASE}wait", f"{BASE}paused"),
     ("bzpopmin", f"{BASE}marker", "5"),
 )
-"""What a release may write: a command of a driver, and those of a script after its call."""
+"""Commands of a release: one of a driver, and those of a script after its call."""
 
 
 def _lines(*commands: tuple[str | bytes, ...]) -> Iterator[MonitorLine]:
@@ -139,7 +139,7 @@ def test_a_line_of_monitor_is_read_with_its_escapes() -> None:
     assert parsed_line("OK") is None
 
 
-def test_names_that_move_to_another_type_are_no_change() -> None:
+def test_names_that_move_to_another_type_are_not_a_change() -> None:
     older = Declarations(options={"JobsOptions.delay": "number", "KeepJobs.count": "number"}, methods={"Queue.old"})
     newer = Declarations(
         options=dict.fromkeys(("NewOptions.delay", "KeepJobs.count", "KeepJobs.limit", "RedisJobOptions.x"), "number")

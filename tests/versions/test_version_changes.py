@@ -95,7 +95,7 @@ def test_a_scenario_that_was_not_decided_shows_nothing_and_is_named() -> None:
         ("older", "5.62.0 jobs", "6.7.0 events", 1),
     ],
 )
-def test_the_name_of_a_version_is_no_change(states: Side, before: str, after: str, number: int) -> None:
+def test_the_name_of_a_version_is_not_a_change(states: Side, before: str, after: str, number: int) -> None:
     record = scenario("meta/x", "fail", ROW, findings=[finding(ROW, "meta.version", before, after)])
     context = ChangeContext(older=TOLD.older, newer=TOLD.newer, versions=("5.62.0", "6.7.0"))
     assert len(changes_of([record], states, context)) == number
