@@ -178,7 +178,7 @@ def test_a_user_with_few_read_permissions_is_enough_and_nothing_changes() -> Non
             watch_store(WatchConfig(**QUICK), target)
 
 
-def test_keys_of_other_types_are_no_error(stage: Stage) -> None:
+def test_keys_of_other_types_are_not_an_error(stage: Stage) -> None:
     for name in ("wait", "delayed", "events", "marker", "repeat", "limiter", "active", "prioritized"):
         stage.client.hset(stage.keys("mail").key(name), "a", "b")
     stage.client.set(stage.keys("mail").key("meta"), "text")

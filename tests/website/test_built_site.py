@@ -60,7 +60,7 @@ def test_a_complaint_fails_the_build(tmp_path: Path, body: str, code: int, monke
     assert ended.value.code == code
 
 
-def test_a_folder_without_a_site_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_a_site_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["built_site", str(tmp_path)])
     with pytest.raises(SystemExit, match="no site is there; `make site` builds it"):
         built_site.main()

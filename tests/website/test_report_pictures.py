@@ -52,7 +52,7 @@ def test_the_page_shows_every_picture_where_its_mark_was(pages: Path) -> None:
     assert MARK not in text
 
 
-def test_a_page_without_a_mark_is_told(pages: Path) -> None:
+def test_a_page_without_a_mark_is_reported(pages: Path) -> None:
     (pages / PAGE).write_text("# Reading a report\n", "utf-8")
     with pytest.raises(NoPictures, match="no place for pictures"):
         illustrate(pages, lambda _page, _picture, _wanted: None)
@@ -94,7 +94,7 @@ def test_on_a_telephone_the_first_cause_is_on_the_first_two_screens(tmp_path: Pa
     assert int(seen[1]) < SCREENS * HEIGHT
 
 
-def test_a_browser_that_takes_none_is_told(pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_browser_that_takes_none_is_reported(pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHROMIUM", "true")
     with pytest.raises(NoPictures, match="took no picture"):
         with_chromium(pages / PAGE, pages / "none.png", PICTURES[0])
