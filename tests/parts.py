@@ -51,7 +51,6 @@ class Part:
 
 
 def everything() -> list[Part]:
-    """All parts, whole."""
     return [
         Part("chaos", 0, again=["CHAOS=--last-failed"]),
         Part("hunt", 0),
@@ -109,7 +108,6 @@ class Outcome:
         return ended.returncode == 0
 
     def output(self, target: str) -> Path:
-        """The file with the output of a part."""
         return self.folder / target
 
     def lines(self, target: str) -> list[str]:

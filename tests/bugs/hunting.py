@@ -49,7 +49,6 @@ def target_of(bug: Bug, server: RedisInstance) -> Iterator[FuzzTarget]:
 
 
 def main() -> None:
-    """Hunt bugs and print what is found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ids", nargs="+", choices=sorted(load_corpus()), metavar="ID")
     parser.add_argument("--seconds", type=float, default=LONGEST_HUNT_S, help="for each bug")

@@ -134,7 +134,6 @@ def _named(entry: KnownFailure) -> str:
 
 
 def main() -> int:
-    """Judge the runs, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("list", type=Path)
     parser.add_argument("runs", type=Path, nargs="+")

@@ -18,8 +18,6 @@ READY = Ready(protocol=1, client=ClientInfo(name="c", language="python", version
 
 
 class NoProcess:
-    """A driver without a process."""
-
     def pid(self) -> None:
         return None
 
