@@ -1,11 +1,13 @@
 """Documentation and messages are written in plain English; `python -m tests.house.plain_english` exits with 1 if not.
 
-The rules are those of the writing style in CONTRIBUTING.md. Two scopes must be free of the listed patterns:
+The rules are those of the writing style in CONTRIBUTING.md. These must be free of the listed patterns:
 
 - `docs`: every Markdown file;
 - `strings`: text that a user of the kit can see. In Python: string literals, and the docstrings of modules and classes,
   and of scenarios and mutants, which are printed. Also templates, the sentences of the ledger, known lists, and the
-  messages of the Node driver.
+  messages of the Node driver. In tests and scenarios also comments, all docstrings, names of tests, and the messages of
+  assertions; not the names of scenarios, which are ids;
+- the subjects of the last 20 commits.
 
 `--count` prints the hits of every pattern by scope, and in all tracked text (`tree`); paths restrict what is read.
 """
@@ -14,10 +16,12 @@ from __future__ import annotations
 
 import argparse
 import ast
+import io
 import itertools
 import re
 import subprocess
 import sys
+import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -57,6 +61,12 @@ ALLOWED = (
 _PATTERNS = {
     name: re.compile(pattern, 0 if name.endswith("clause") else re.IGNORECASE) for name, pattern in PATTERNS.items()
 }
+_SUBJECT_PATTERNS = {
+    **_PATTERNS,
+    "what-clause": re.compile(r"\bwhat\b"),
+    "two changes": re.compile(r", and |;"),
+    "long subject": re.compile(r".{73}"),
+}
 _ALLOWED = re.compile("|".join(ALLOWED))
 _OURS = Path("tests/house")
 _GENERATED = re.compile(r"\.lock$|(^|/)package-lock\.json$|(^|/)Cargo\.lock$|^LICENSE$|^tests/report/golden/")
@@ -76,10 +86,10 @@ class Hit:
     text: str
 
 
-def hits_in(text: str) -> Iterator[tuple[str, int]]:
+def hits_in(text: str, patterns: dict[str, re.Pattern[str]] = _PATTERNS) -> Iterator[tuple[str, int]]:
     """Each pattern that the text matches, with the offset of the match."""
     masked = _ALLOWED.sub(lambda match: "x" * len(match[0]), text)
-    for name, pattern in _PATTERNS.items():
+    for name, pattern in patterns.items():
         for match in pattern.finditer(masked):
             yield name, match.start()
 
@@ -88,8 +98,14 @@ def visible_texts(path: Path, source: str) -> Iterator[tuple[int, str]]:
     """The parts of a file that a user can see, each with the line where it starts."""
     if path.suffix == ".md":
         yield from _paragraphs(source)
+    elif path.suffix == ".py" and path.parts[0] == "tests":
+        yield from _test_texts(ast.parse(source))
+        yield from _comments(source)
+    elif path.suffix == ".py" and path.is_relative_to("conformance/scenarios"):
+        yield from _python_texts(ast.parse(source), hide=False)
+        yield from _comments(source)
     elif path.suffix == ".py" and path.parts[0] in _PYTHON_ROOMS:
-        yield from _python_texts(ast.parse(source), scenarios=path.is_relative_to("conformance/scenarios"))
+        yield from _python_texts(ast.parse(source))
     elif path.suffix in {*_TEXT_FILES, ".mjs"} and path.parts[0] != "tests":
         yield from ((number, line.strip(" #/*-")) for number, line in enumerate(source.splitlines(), 1))
 
@@ -100,14 +116,29 @@ def _paragraphs(source: str) -> Iterator[tuple[int, str]]:
         yield number, re.sub(r"^[\s>|#*-]*(\d+\.\s+)?(\*\*)?", "", line)
 
 
-def _python_texts(tree: ast.Module, *, scenarios: bool) -> Iterator[tuple[int, str]]:
-    hidden: set[int] = set()
+def _comments(source: str) -> Iterator[tuple[int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("# ")
+
+
+def _test_texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Docstrings, names of tests, and messages of assertions; other strings are data."""
     for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield node.lineno, node.name.replace("_", " ")
+        text = node.value if isinstance(node, ast.Expr) else node.msg if isinstance(node, ast.Assert) else None
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+            yield text.lineno, text.value
+
+
+def _python_texts(tree: ast.Module, *, hide: bool = True) -> Iterator[tuple[int, str]]:
+    """String literals; if `hide`, without the docstrings that only readers of the code see."""
+    hidden: set[int] = set()
+    for node in ast.walk(tree) if hide else ():
         hidden.update(_attribute_docstrings(node))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            is_scenario = scenarios and node.name.startswith("test_")
-            if not is_scenario and not _declared_by(node) & _PRINTED:
-                hidden.update(map(id, _docstring(node)))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _declared_by(node) & _PRINTED:
+            hidden.update(map(id, _docstring(node)))
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in hidden:
             yield node.lineno, node.value
@@ -160,6 +191,13 @@ def visible_hits(path: Path, source: str) -> Iterator[Hit]:
             yield Hit(path, line, pattern, text[offset:].split("\n", 1)[0].strip()[:80])
 
 
+def subject_hits(log: str) -> Iterator[Hit]:
+    """The hits in subjects of commits. `log`: one a line, after the name of its commit."""
+    for commit, _, subject in (line.partition(" ") for line in log.splitlines()):
+        for pattern, _ in hits_in(subject, _SUBJECT_PATTERNS):
+            yield Hit(Path(commit), 1, pattern, subject)
+
+
 def all_hits(path: Path, source: str) -> Iterator[Hit]:
     """The hits in every line of a file: names, comments and docstrings included."""
     for number, line in enumerate(source.splitlines(), 1):
@@ -187,7 +225,7 @@ def _source(path: Path) -> str:
 
 
 def main() -> int:
-    """Print every hit in docs and strings, or with `--count` a table; the exit code is 1 if there is a hit."""
+    """Print every hit in files and subjects, or with `--count` a table; the exit code is 1 if there is a hit."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", action="store_true", help="print a table of the hits by pattern and scope")
     parser.add_argument("--tree", action="store_true", help="print the hits in comments, docstrings and names as well")
@@ -199,6 +237,9 @@ def main() -> int:
         return 0
     read = all_hits if options.tree else visible_hits
     hits = [hit for path in files for hit in read(path, _source(path))]
+    if not options.paths:
+        log = ["git", "log", "-20", "--format=%h %s"]
+        hits += subject_hits(subprocess.run(log, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
     for hit in hits:
         print(f"{hit.path}:{hit.line}: {hit.pattern}: {hit.text}")
     return 1 if hits else 0

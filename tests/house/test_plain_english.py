@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.plain_english import PATTERNS, all_hits, hits_in, visible_hits
+from tests.house.plain_english import PATTERNS, all_hits, hits_in, subject_hits, visible_hits
 
 EXAMPLES = {
     "tell": ("The stream tells the event.", "The stream holds the event."),
@@ -49,8 +49,9 @@ class Thing:
         raise ValueError(f"the error tells {NAME}")
 
 
-def test_scenario():
+def test_scenario_tells():
     """The scenario tells."""
+    assert NAME, "the assertion tells"  # the comment tells
 
 
 @mutant("name", kills=())
@@ -63,9 +64,9 @@ def broken(damage):
     ("path", "source", "lines"),
     [
         ("docs/page.md", "> It tells.\n", [1]),
-        ("conformance/gate/module.py", PYTHON, [1, 2, 7, 11, 20]),
-        ("conformance/scenarios/test_area.py", PYTHON, [1, 2, 7, 11, 15, 20]),
-        ("tests/gate/test_module.py", PYTHON, []),
+        ("conformance/gate/module.py", PYTHON, [1, 2, 7, 11, 16, 21]),
+        ("conformance/scenarios/test_area.py", PYTHON, [1, 2, 3, 7, 10, 11, 15, 16, 16, 21]),
+        ("tests/gate/test_module.py", PYTHON, [1, 3, 7, 10, 14, 15, 16, 16, 21]),
         ("conformance/ledger/area.yaml", "rows:\n  - statement: It tells.\n", [2]),
         ("conformance/node_harness/driver.mjs", "// It tells.\n", [1]),
         ("tests/mutants/data.toml", "reason = 'it tells'\n", []),
@@ -82,6 +83,19 @@ def test_the_texts_that_a_user_can_see(path: str, source: str, lines: list[int])
 def test_the_tree_includes_names_and_comments() -> None:
     hits = all_hits(Path("tests/gate/test_module.py"), "def it_tells():  # begins\n")
     assert {hit.pattern for hit in hits} == {"tell", "dated word"}
+
+
+@pytest.mark.parametrize(
+    ("subject", "patterns"),
+    [
+        ("Fix false timestamp failures of clients with `opts.timestamp`", []),
+        ("Ask of long sequences only what each of them can show", ["what-clause"]),
+        ("Slow floods down, and mend the throttle", ["dated word", "two changes"]),
+        ("Remove worker tests of the reference client that the core scenarios repeat", ["long subject"]),
+    ],
+)
+def test_the_subjects_of_commits(subject: str, patterns: list[str]) -> None:
+    assert [hit.pattern for hit in subject_hits(f"75c86e31 {subject}\n")] == patterns
 
 
 @pytest.mark.parametrize("text", ["nobody", "liveness.tells", "pause.resume-wakes-nobody", "replayed", "`played`"])
