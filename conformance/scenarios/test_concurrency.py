@@ -141,7 +141,7 @@ def test_the_limit_of_a_queue_is_in_meta(client: Participant) -> None:
     fill(queue, 2)
     worker.claim_one("token-1")
     queue.call(queue_ops.RemoveGlobalConcurrency())
-    equal(queue.redis.field("meta", "concurrency"), None, "`meta` has it no more", where="meta.concurrency")
+    equal(queue.redis.field("meta", "concurrency"), None, "`meta` no longer has it", where="meta.concurrency")
     equal(worker.claim_one("token-2").id, "2", "the next job is handed out")
 
 
@@ -244,7 +244,7 @@ def test_every_worker_has_its_own_limit(client: Participant, oracle: Participant
     equal(sorted(running[mine] + running[other]), ["1", "2", "3", "4"], "four jobs run at once")
     equal(queue.redis.state("5"), ["wait"], "the fifth waits")
     mine.resolve(running[mine][0])
-    equal(mine.next_job().job.id, "5", "it goes to who has room")
+    equal(mine.next_job().job.id, "5", "the worker with room gets it")
     for worker, jobs in ((mine, [running[mine][1], "5"]), (other, running[other])):
         for job in jobs:
             worker.resolve(job)

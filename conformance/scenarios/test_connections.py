@@ -230,7 +230,7 @@ def test_every_form_leads_to_redis(client: Participant, form: str) -> None:
     for handle in (worker, reader, flow):
         handle.close()
     # With a client of the library, they shared it with the queue.
-    equal(_outcome(given, "queue", queue.handle, within_ms=8000), "ok", "the queue goes on when the others are closed")
+    equal(_outcome(given, "queue", queue.handle, within_ms=8000), "ok", "the queue still works without the others")
     queue.close()
 
 

@@ -93,7 +93,7 @@ def test_the_end_of_the_owner_frees_its_id(client: Participant, how: str) -> Non
     queue, worker = client.queue(), client.worker()
     queue.add("first", {}, deduplication=_once())
     worker.claim_one()
-    equal(queue.add("meanwhile", {}, deduplication=_once()), "1", "a job at work still owns its id")
+    equal(queue.add("meanwhile", {}, deduplication=_once()), "1", "an active job still owns its id")
     if how == "complete":
         worker.complete("1")
     else:
@@ -214,7 +214,7 @@ def test_debouncing(client: Participant, extend: bool) -> None:
     between(queue.redis.ttl_ms(KEY), low, high, "the ttl restarts only with `extend`", where="dedup.ttl")
     equal(queue.redis.members("delayed"), ["2"], "only the latest job is left")
     queue.promote("2")
-    equal(worker.claim_one().data_raw, '{"n":2}', "what runs is the latest job")
+    equal(worker.claim_one().data_raw, '{"n":2}', "the latest job is run")
 
 
 @scenario("dedup.key-removal")

@@ -198,7 +198,7 @@ def test_a_job_that_is_kept_back_makes_the_id_last(client: Participant) -> None:
     """An owner that has only a ttl keeps its id while a job waits for its end."""
     queue, worker = _at_work(client, deduplication={"id": "once", "ttl": TTL_MS})
     _add(queue, "second")
-    equal(queue.redis.ttl_ms(KEY), -1, "the id does not expire any more", where="dedup.ttl")
+    equal(queue.redis.ttl_ms(KEY), -1, "the id no longer expires", where="dedup.ttl")
     worker.complete("first")
     equal(worker.claim_one().data_raw, '{"of":"second"}', "the job follows")
 

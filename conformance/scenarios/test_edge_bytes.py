@@ -86,7 +86,7 @@ def test_ill_formed_events_are_read(client: Participant) -> None:
     for _ in BYTES:
         reader.wait_for("progress")
         reader.wait_for("failed")
-    equal(reader.wait_for("added", "2").fields.get("name"), "after", "what comes afterwards is read")
+    equal(reader.wait_for("added", "2").fields.get("name"), "after", "later events are read")
 
 
 # Large.

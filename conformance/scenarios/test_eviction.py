@@ -92,7 +92,7 @@ def test_a_lost_window_begins_anew(client: Participant) -> None:
     worker.claim_one("token-1")
     queue.redis.delete("limiter")
     worker.claim_one("token-2")
-    equal(queue.redis.string("limiter"), "1", "the window knows of one start")
+    equal(queue.redis.string("limiter"), "1", "the window counts one start")
 
 
 @scenario("eviction.throttles")
@@ -121,7 +121,7 @@ def test_a_waiting_job_without_hash_is_handed_out(client: Participant, opts: dic
     claimed = worker.claim_one("token-1")
     equal(claimed.id, "1", "the job is handed out")
     made_up = {"name", "data", "opts"} & queue.redis.hash("1").keys()
-    equal(sorted(made_up), [], "nothing of it is made up", where="job.name")
+    equal(sorted(made_up), [], "missing fields stay missing", where="job.name")
     worker.complete("1", token="token-1")
     equal(queue.redis.state("1"), ["completed"], "it can be finished")
     queue.add("after")
@@ -149,7 +149,7 @@ def test_an_active_job_without_hash_cannot_be_finished(client: Participant) -> N
     queue.redis.delete("1")
     with client.refuses("missing-job", "a job without hash cannot be completed"):
         worker.complete("1")
-    with client.refuses("missing-job", "nor can it fail"):
+    with client.refuses("missing-job", "a job without hash cannot fail"):
         worker.fail("1")
     equal((queue.redis.exists("1"), queue.redis.state("1")), (False, ["active"]), "nothing was written")
     let_stall(queue, worker, "1")
@@ -285,7 +285,7 @@ def test_without_meta_a_queue_is_neither_paused_nor_limited(client: Participant)
     equal(worker.claim("token-2"), None, "the parked job is not handed out")
     queue.add("after")
     equal(queue.redis.field("meta", "opts.maxLenEvents"), "10000", "the stream has a limit again", where="meta")
-    equal(worker.claim_one("token-3").id, "3", "what is added now runs, and the limit is forgotten too")
+    equal(worker.claim_one("token-3").id, "3", "a new job runs, and the limit is forgotten too")
     queue.resume()
     equal(worker.claim_one("token-4").id, "2", "the resume brings the parked job back")
 
@@ -385,4 +385,4 @@ def test_jobs_of_a_lost_container_are_not_found(client: Participant) -> None:
     equal(worker.claim("token-2"), None, "no worker gets the job that waited")
     equal([queue.state(job) for job in ("1", "2")], ["unknown", "unknown"], "both have no state")
     queue.add("later")
-    equal(worker.claim_one("token-3").id, "3", "what is added later runs")
+    equal(worker.claim_one("token-3").id, "3", "a later job is run")

@@ -75,7 +75,7 @@ def test_an_iteration_without_its_scheduler_is_put_off(client: Participant) -> N
     assert job is not None
     queue.redis.delete("repeat:tick")
     equal(worker.claim("token-1"), None, "the iteration is not handed out")
-    equal(queue.redis.state(job.id), ["delayed"], "it is put off, and not lost")
+    equal(queue.redis.state(job.id), ["delayed"], "it is delayed, and not lost")
     queue.add("other")
     equal(worker.claim_one("token-2").name, "other", "the worker goes on")
 

@@ -27,7 +27,7 @@ def test_the_next_job_may_be_prioritized(client: Participant, how: str) -> None:
     worker.claim_one()
     worker.claim_one()
     equal(_finish(worker, how), "3", "the prioritized job comes with the answer")
-    equal(queue.redis.elements("active"), ["3", "2"], "it stands before those that have been active for longer")
+    equal(queue.redis.elements("active"), ["3", "2"], "it is before the jobs that have been active for longer")
 
 
 @pytest.mark.parametrize("how", ["complete", "fail"])
@@ -41,7 +41,7 @@ def test_a_marker_of_a_former_version_is_for_prioritized_jobs(client: Participan
     queue.add("urgent", {}, priority=2)
     queue.redis.push_left("wait", "0:0")
     equal(_finish(worker, how), "2", "the prioritized job comes with the answer")
-    equal(queue.redis.elements("active"), ["2"], "the marker is in no list any more")
+    equal(queue.redis.elements("active"), ["2"], "no list holds the marker")
     equal(queue.redis.elements("wait"), [], "and it does not wait")
 
 

@@ -170,7 +170,7 @@ def test_the_last_child_releases_its_parent(client: Participant, opts: dict[str,
     run_next(worker, "b")
     equal(queue.redis.state("parent"), [state], "the parent is where its options put it")
     if state == "wait":
-        equal(queue.redis.elements("wait"), [other, "parent"], "it runs next, before those that wait")
+        equal(queue.redis.elements("wait"), [other, "parent"], "it runs next, before the waiting jobs")
 
 
 @scenario("flow.release", bullmq="<6")
@@ -269,7 +269,7 @@ def test_unprocessed_children_are_removed(client: Participant) -> None:
     flow.add(node("parent", node("working"), node("pending")))
     worker.claim_one()
     queue.call(job_ops.RemoveUnprocessedChildren(job="parent"))
-    equal(children_of(queue, "parent", "dependencies"), ["working"], "only the child at work is left")
+    equal(children_of(queue, "parent", "dependencies"), ["working"], "only the active child is left")
     equal(queue.redis.value("pending"), None, "the other one is gone")
     worker.complete("working")
     equal(queue.redis.state("parent"), ["wait"], "the parent is released")
@@ -281,7 +281,7 @@ def test_unlinking_the_last_child(client: Participant) -> None:
     flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("child")))
     equal(queue.call(job_ops.RemoveChildDependency(job="child")).value, True, "there was a relation")
-    equal(queue.redis.field("child", "parentKey"), None, "the child names no parent any more", where="job.parentKey")
+    equal(queue.redis.field("child", "parentKey"), None, "the child no longer names a parent", where="job.parentKey")
     equal(queue.redis.state("parent"), ["wait"], "the parent is released")
     run_next(worker, "parent")
     run_next(worker, "child")

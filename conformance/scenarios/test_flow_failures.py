@@ -97,7 +97,7 @@ def test_a_failed_child_lets_its_parent_continue(client: Participant) -> None:
     flow.add(node("parent", node("bad", continueParentOnFailure=True), node("other")))
     worker.fail(worker.claim_one().id, "boom")
     equal(queue.redis.state("parent"), ["wait"], "the parent does not wait for the other child")
-    equal(queue.redis.hash("parent:failed"), {queue.redis.key("bad"): "boom"}, "it knows of the failure")
+    equal(queue.redis.hash("parent:failed"), {queue.redis.key("bad"): "boom"}, "its failures name the child")
     equal(worker.claim_one("token-2").id, "parent", "the parent is the next to run")
     with client.refuses("pending-dependencies", "a parent with pending children does not complete"):
         worker.complete("parent", None, "token-2")
@@ -177,7 +177,7 @@ def test_a_child_that_stalls_too_often_has_failed(client: Participant, option: s
     client.worker("noop")
     client.eventually(lambda: queue.redis.state("lost"), lambda state: state == ["failed"], "the child fails")
     client.eventually(
-        lambda: queue.redis.state("parent"), lambda state: state in (["completed"], ["failed"]), "its parent goes on"
+        lambda: queue.redis.state("parent"), lambda state: state in (["completed"], ["failed"]), "its parent ends"
     )
 
 

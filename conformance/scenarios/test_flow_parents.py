@@ -101,7 +101,7 @@ def test_an_unprocessed_child_still_waits_for_one_that_is_at_work(client: Partic
     equal(below.state("child"), "waiting-children", "the child waits for its own child")
     queue.call(job_ops.RemoveUnprocessedChildren(job="parent"))
     equal(below.redis.exists("child"), False, "the child is gone")
-    equal(below.redis.state("grandchild"), ["active"], "the one that is at work is spared")
+    equal(below.redis.state("grandchild"), ["active"], "the active grandchild is kept")
 
 
 @pytest.mark.parametrize("how", ["drained", "cleaned", "obliterated"])

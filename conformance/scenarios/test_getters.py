@@ -144,8 +144,8 @@ def test_promoting_a_delayed_job(client: Participant, opts: dict[str, Any]) -> N
     queue.add("waiting", {}, **opts)
     queue.promote("1")
     equal(queue.redis.state("1"), ["prioritized" if opts else "wait"], "the job is where its options put it")
-    equal(queue.redis.field("1", "delay"), "0", "it has no delay any more", where="job.delay")
-    equal([worker.claim_one(f"token-{n}").id for n in (1, 2)], ["2", "1"], "it can be claimed, behind what waited")
+    equal(queue.redis.field("1", "delay"), "0", "its delay is 0", where="job.delay")
+    equal([worker.claim_one(f"token-{n}").id for n in (1, 2)], ["2", "1"], "it can be claimed, after the waiting ones")
 
 
 @pytest.mark.parametrize("place", ["wait", "paused"])
@@ -199,7 +199,7 @@ def test_changing_a_priority(client: Participant, before: int, after: int) -> No
     queue.call(job_ops.ChangePriority(job="1", priority=after))
     equal(queue.redis.state("1"), ["prioritized" if after else "wait"], "the job is where its priority belongs")
     if not after:
-        equal(queue.redis.elements("wait"), ["1", "3"], "it waits behind those that wait already")
+        equal(queue.redis.elements("wait"), ["1", "3"], "it waits behind the jobs that already wait")
     equal(queue.redis.field("1", "priority"), str(after), "the hash holds the priority", where="job.priority")
     # Compared with Node: a job that is read back has the new priority too.
     queue.job("1")
@@ -212,7 +212,7 @@ def test_draining(client: Participant, delayed: bool) -> None:
     queue, _ = _one_of_each(client)
     queue.call(queue_ops.Drain(delayed=delayed))
     left = [number for number in range(1, 8) if queue.redis.exists(str(number))]
-    equal(left, [1, 2, 3] if delayed else [1, 2, 3, 6], "what waited is gone")
+    equal(left, [1, 2, 3] if delayed else [1, 2, 3, 6], "the waiting jobs are gone")
 
 
 @pytest.mark.parametrize("state", ["completed", "failed", "wait", "delayed", "prioritized"])

@@ -277,7 +277,7 @@ def test_a_worker_that_does_not_run_takes_nothing(client: Participant) -> None:
     done = wait_for_finished(client, len(jobs))
     # Results show which worker ran a job: workers need not sign their jobs.
     taken = [job for job in jobs if done.json(job, "returnvalue") == {"by": "idle"}]
-    equal(taken, [], "the worker that does not run has done none of them")
+    equal(taken, [], "the worker that does not run has run no job")
     for worker in (busy, idle):
         worker.close()
 

@@ -209,7 +209,7 @@ def test_a_worker_with_several_jobs_renews_the_lock_of_each(client: Participant)
     equal([queue.redis.string(f"{job}:lock") for job in jobs], tokens, "each job still has its lock")
     unlocked = [job for job in queue.redis.elements("active") if not queue.redis.exists(f"{job}:lock")]
     equal(unlocked, [], "the worker holds no job without a lock")
-    equal(queue.redis.field("4", "stc"), None, "nor has it held one")
+    equal(queue.redis.field("4", "stc"), None, "the worker never held a job without a lock")
     for job in jobs:
         worker.resolve(job, "complete", value_raw='"done"')
         worker.wait_local("completed", job)
@@ -371,7 +371,7 @@ def test_a_job_without_its_lock_runs_twice_and_ends_once(client: Participant) ->
     first.resolve("1", value_raw='"late"')
     queue.add("next")
     equal(first.next_job().job.id, "2", "the first worker has given the job up and goes on")
-    equal(queue.redis.state("1"), ["active"], "what the first one returned did not finish it")
+    equal(queue.redis.state("1"), ["active"], "the result of the first one did not finish it")
     second.resolve("1", value_raw='"right"')
     second.wait_local("completed", "1")
     equal(

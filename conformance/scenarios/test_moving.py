@@ -175,4 +175,4 @@ def test_delayed_jobs_are_promoted_together(client: Participant, count: int, que
     queue.call(queue_ops.PromoteJobs(count=count))
     waiting = queue.redis.elements("paused" if queue_is == "paused" else "wait")
     equal(waiting[::-1], ["first", "last in", "urgent", "last"], "all of them wait, also the one with a priority")
-    equal(queue.redis.members("delayed"), [], "none is delayed any more")
+    equal(queue.redis.members("delayed"), [], "no job is delayed")

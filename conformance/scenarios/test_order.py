@@ -93,7 +93,7 @@ def test_due_jobs_are_promoted_in_order(client: Participant) -> None:
     client.pass_time(60)
     order = [worker.claim_one(f"token-{number}").name for number in range(3)]
     equal(order, ["first", "second", "third"], "due jobs run in the order of their due times")
-    equal(worker.claim("token-4"), None, "what is not due is not handed out")
+    equal(worker.claim("token-4"), None, "a job that is not due is not handed out")
     equal(queue.redis.state("4"), ["delayed"], "it is still delayed")
 
 

@@ -28,7 +28,7 @@ def test_pausing_parks_the_waiting_jobs(client: Participant) -> None:
         (["3", "2", "1"], []),
         "the jobs are back in `wait`",
     )
-    equal(queue.redis.field("meta", "paused"), None, "meta says no more that it is paused", where="meta.paused")
+    equal(queue.redis.field("meta", "paused"), None, "`paused` is removed from meta", where="meta.paused")
 
 
 @scenario("pause.moves-wait", "pause.meta", tier="smoke", bullmq=">=6")
@@ -45,7 +45,7 @@ def test_pausing_leaves_the_waiting_jobs(client: Participant) -> None:
     equal(worker.claim(), None, "no job is handed out")
     queue.resume()
     equal((queue.redis.elements("wait"), queue.redis.elements("paused")), stay, "they are there after the resume")
-    equal(queue.redis.field("meta", "paused"), None, "meta says no more that it is paused", where="meta.paused")
+    equal(queue.redis.field("meta", "paused"), None, "`paused` is removed from meta", where="meta.paused")
 
 
 @scenario("pause.parked-by-older", bullmq=">=6")

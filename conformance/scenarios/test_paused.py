@@ -79,7 +79,7 @@ def test_a_promoted_job_is_parked(client: Participant) -> None:
     queue.promote("1")
     equal(queue.redis.state("1"), ["paused"], "the promoted job is parked")
     queue.call(queue_ops.PromoteJobs())
-    equal(queue.redis.state("2"), ["paused"], "and so is one of those that are promoted together")
+    equal(queue.redis.state("2"), ["paused"], "a job promoted with the others is parked as well")
 
 
 @scenario("paused.everything-parks", bullmq="<6")
@@ -164,7 +164,7 @@ def test_parked_jobs_are_counted(client: Participant) -> None:
     equal(sorted(map(str, queue.jobs("paused"))), ["1", "2"], "they are listed as paused")
     equal(queue.state("1"), "waiting", "and its state is reported as waiting")
     priorities = queue.call(queue_ops.GetCountsPerPriority(priorities=[0, 2])).counts
-    equal(priorities, {"0": 2, "2": 1}, "priority 0 is what is parked")
+    equal(priorities, {"0": 2, "2": 1}, "priority 0 counts the parked jobs")
 
 
 @scenario("paused.counted", bullmq=">=6")
@@ -180,7 +180,7 @@ def test_jobs_of_a_paused_queue_are_counted_as_waiting(client: Participant) -> N
     equal(sorted(map(str, queue.jobs("wait"))), ["1", "2"], "they are listed as waiting")
     equal(queue.state("1"), "waiting", "and its state is reported as waiting")
     priorities = queue.call(queue_ops.GetCountsPerPriority(priorities=[0, 2])).counts
-    equal(priorities, {"0": 2, "2": 1}, "priority 0 is what waits")
+    equal(priorities, {"0": 2, "2": 1}, "priority 0 counts the waiting jobs")
 
 
 @scenario("paused.drained")

@@ -24,7 +24,7 @@ def test_a_pause_meets_a_fetch(client: Participant, interleaving: str) -> None:
     # Both calls are over, so that this claim only shows what the race has left.
     equal(claimed_id(worker, "token-2"), None, "nothing more is handed out")
     equal(queue.redis.elements("active"), ["1"] if fetched else [], "the pause takes nothing away")
-    equal(queue.redis.exists("1:lock"), fetched, "what was fetched is still locked")
+    equal(queue.redis.exists("1:lock"), fetched, "the fetched job is still locked")
 
 
 @interleavings("retry", "removal")
@@ -76,7 +76,7 @@ def test_an_addition_meets_a_drain(client: Participant, interleaving: str) -> No
     )
     kept = race.first == "drain"
     equal(race.outcomes, {"addition": "2", "drain": None}, "both return their usual results")
-    equal(queue.redis.elements("wait"), ["2"] if kept else [], "what was added after the drain waits")
+    equal(queue.redis.elements("wait"), ["2"] if kept else [], "jobs added after the drain wait")
     equal((queue.redis.exists("1"), queue.redis.exists("2")), (False, kept), "no other hash is left")
 
 

@@ -43,7 +43,7 @@ def test_the_last_two_children_end_at_once(client: Participant, interleaving: st
     equal(queue.redis.state("family"), ["wait"], "the parent is released")
     equal(waiting_events_of(queue, "family"), 1, "it is released once")
     equal(children_of(queue, "family", "processed"), ["c1", "c2"], "both results are there")
-    equal(queue.redis.type("family:dependencies"), "none", "nothing is waited for any more")
+    equal(queue.redis.type("family:dependencies"), "none", "the parent waits for no child")
 
 
 @interleavings("removal", "claim")

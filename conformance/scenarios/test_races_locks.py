@@ -52,7 +52,7 @@ def test_a_completion_meets_a_check_with_lock(client: Participant, interleaving:
     race = interleave(client, interleaving, completion=completion, check=check)
     equal(race.outcomes, {"completion": None, "check": []}, "the job is completed and not put back")
     equal(queue.redis.state("1"), ["completed"], "the job is completed")
-    equal(queue.redis.set_members("stalled"), [], "nothing is suspected any more")
+    equal(queue.redis.set_members("stalled"), [], "no job is marked as stalled")
 
 
 @interleavings("completion", "check")

@@ -38,7 +38,7 @@ def test_claims_fill_the_window(client: Participant, whose: str) -> None:
     )
     equal(queue.redis.string("limiter"), "2", "the starts were counted, the refusal was not")
     between(queue.redis.ttl_ms("limiter"), 1, MINUTE_MS, "the window lasts for `duration`", where="limiter.ttl")
-    equal(queue.redis.elements("wait"), ["4", "3"], "what was not handed out still waits")
+    equal(queue.redis.elements("wait"), ["4", "3"], "the other jobs still wait")
     # On a running clock a new worker, because the old one remembers the end of the window.
     worker = after_window(client, queue, worker, **limiter)
     equal(worker.claim_one("token-4").id, "3", "after the window the next job is handed out")
@@ -128,7 +128,7 @@ def test_the_limit_of_a_queue_is_in_meta(client: Participant) -> None:
     seen = queue.call(queue_ops.GetGlobalRateLimit())
     equal((seen.max, seen.duration_ms), (7, 1234), "they are read back")
     queue.call(queue_ops.RemoveGlobalRateLimit())
-    equal(sorted({"max", "duration"} & queue.redis.hash("meta").keys()), [], "`meta` has them no more")
+    equal(sorted({"max", "duration"} & queue.redis.hash("meta").keys()), [], "`meta` no longer has them")
     queue.add("unlimited")
     worker.claim_one()
     equal(queue.redis.value("limiter"), None, "without limit nothing is counted")

@@ -67,7 +67,7 @@ def test_a_message_reaches_every_subscription(client: Participant, data: Any) ->
     equal((first.topic, first.retained), ("mail.sent", False), "the publisher's own listener gets it as well")
     texts = {message.data_raw for message in (first, *delivered[:2])}
     equal(len(texts), 1, "all listeners get the same data")
-    equal(json.loads(texts.pop()), data, "it is what was published")
+    equal(json.loads(texts.pop()), data, "it is the published message")
 
 
 @scenario("relay.delivers", bullmq=">=6.4")
@@ -315,7 +315,7 @@ def test_a_new_subscription_gets_the_retained_message(client: Participant) -> No
     first = two.next_message()
     equal((first.pattern, first.data_raw, first.retained), ("mail.state", '"on"', True), "only the exact topic gets it")
     one.publish("mail.state", "next")
-    equal({two.next_message().retained for _ in range(2)}, {False}, "what is published later is not marked")
+    equal({two.next_message().retained for _ in range(2)}, {False}, "a later message is not marked")
 
 
 @scenario("relay.retained", bullmq=">=6.4")

@@ -36,7 +36,7 @@ def test_a_sandboxed_processor_works_like_any_other(client: Participant) -> None
     for job in jobs:
         _wait_for(client, queue, job, "completed")
         seen = (queue.redis.json(job, "returnvalue"), queue.redis.json(job, "progress"), queue.logs(job).logs)
-        equal(seen, ({"n": [1]}, 40, ["half"]), "what the processor did is stored")
+        equal(seen, ({"n": [1]}, 40, ["half"]), "the processor's writes are stored")
     worker.close()
 
 

@@ -34,7 +34,7 @@ def test_an_interval_begins_now(client: Participant) -> None:
     equal(
         {name: record.get(name) for name in ("name", "every", "ic")},
         {"name": "tick", "every": str(HOUR_MS), "ic": "1"},
-        "the record holds what the scheduler was made with",
+        "the record holds the scheduler's options",
     )
 
 

@@ -78,7 +78,7 @@ def test_removing_a_scheduler_with_a_delayed_job(client: Participant) -> None:
     equal(queue.unschedule("s"), True, "the scheduler existed")
     left = [name for name in ("repeat", "repeat:s", job) if queue.redis.exists(name)]
     equal(left, [], "nothing of it is left")
-    equal(queue.unschedule("s"), False, "it does not exist any more")
+    equal(queue.unschedule("s"), False, "it no longer exists")
 
 
 @pytest.mark.parametrize("change", ["removed", "replaced"])

@@ -369,7 +369,7 @@ def test_a_job_without_successor_is_put_off(client: Participant) -> None:
     queue = client.queue()
     job = _schedule_that_cannot_go_on(queue)
     worker = client.worker("noop")
-    client.eventually(lambda: queue.redis.state(job), lambda state: state == ["delayed"], "the job is put off")
+    client.eventually(lambda: queue.redis.state(job), lambda state: state == ["delayed"], "the job is delayed")
     # The delay is read from the hash, because waiting until it has passed would take seconds.
     delay_ms = float(queue.redis.field(job, "delay") or 0)
     holds(delay_ms >= SECOND_MS, "it comes again some seconds later", seen=delay_ms)

@@ -58,7 +58,7 @@ def test_a_marker_of_a_former_version_does_not_stall(client: Participant) -> Non
     worker.claim_one()
     queue.redis.push_left("active", "0:0")
     equal(check_stalled_again(queue, worker), [], "the first check recovers nothing")
-    equal(check_stalled_again(queue, worker), [], "nor does the second")
+    equal(check_stalled_again(queue, worker), [], "the second check recovers nothing")
     equal(queue.redis.elements("active"), ["1"], "the marker is gone")
 
 

@@ -67,7 +67,7 @@ def test_a_paused_worker_takes_nothing(client: Participant) -> None:
         busy.wait_local("completed", job)
     # Distinguished by their results, because a worker need not sign its jobs to leave them alone.
     taken = [job for job in jobs if queue.redis.json(job, "returnvalue") == {"by": "paused"}]
-    equal(taken, [], "the paused worker has done none of them")
+    equal(taken, [], "the paused worker has run no job")
     busy.close()
     paused.call(ResumeWorker())
     paused.wait_local("completed", queue.add("after"))
@@ -98,7 +98,7 @@ def test_a_pause_that_waits_for_no_job_is_undone(client: Participant, when: str)
     worker.call(PauseWorker(do_not_wait_active=True))
     equal(worker.call(IsWorkerPaused()).value, True, "it is paused")
     worker.call(ResumeWorker())
-    equal(worker.call(IsWorkerPaused()).value, False, "it is not paused any more")
+    equal(worker.call(IsWorkerPaused()).value, False, "it is no longer paused")
     second = queue.add("second")
     if when == "busy":
         worker.resolve(first)
@@ -190,7 +190,7 @@ def test_a_close_while_connecting_leaves_no_connection(client: Participant, what
     once = len(client.tap.connections())
     _close_while_connecting(client, what)
     client.eventually(
-        lambda: len(client.tap.connections()), lambda left: left <= once, "what was closed keeps no connection"
+        lambda: len(client.tap.connections()), lambda left: left <= once, "closed handles keep no connection"
     )
 
 

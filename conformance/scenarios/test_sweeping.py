@@ -59,7 +59,7 @@ def test_cleaning_takes_the_oldest_of_a_state(client: Participant, state: Cleane
         queue.schedule("s", YEARLY if state == "delayed" else {"every": HOUR_MS}, **OPTIONS.get(state, {}))
     grace_ms = SECOND_MS // 2 if client.clock.frozen else 0
     cleaned = queue.call(queue_ops.Clean(grace_ms=grace_ms, limit=limit, type=state)).ids
-    equal(sorted(job for job in OLD if not queue.redis.exists(job)), sorted(cleaned), "what is cleaned is gone")
+    equal(sorted(job for job in OLD if not queue.redis.exists(job)), sorted(cleaned), "the cleaned jobs are gone")
     holds(not limit or len(cleaned) <= limit, "not more than the limit is cleaned", seen=cleaned)
     holds(limit == 1 or len(cleaned) > 1, "and as many as there may be", seen=cleaned)
 
@@ -76,7 +76,7 @@ def test_a_job_is_cleaned_at_the_end_of_its_grace(client: Participant, state: Cl
     # On a running clock the age of a job is not known to the ms: use a grace that no job reaches.
     grace_ms = SECOND_MS if client.clock.frozen else 10 * SECOND_MS
     cleaned = queue.call(queue_ops.Clean(grace_ms=grace_ms, limit=10, type=state)).ids
-    equal(cleaned, ["old"] if client.clock.frozen else [], "what has had its grace is cleaned")
+    equal(cleaned, ["old"] if client.clock.frozen else [], "only jobs that have reached the grace are cleaned")
     left = [job for job in ("old", "younger") if queue.redis.exists(job)]
     equal(left, ["younger"] if client.clock.frozen else ["old", "younger"], "the other is left")
 
@@ -89,7 +89,7 @@ def test_the_grace_of_a_retry_begins_when_it_was_tried(client: Participant) -> N
     client.pass_time(10 * SECOND_MS)
     worker.claim_one()
     worker.fail("shaky")
-    equal(queue.redis.state("shaky"), ["delayed"], "the job is put off")
+    equal(queue.redis.state("shaky"), ["delayed"], "the job is delayed")
     cleaned = queue.call(queue_ops.Clean(grace_ms=5 * SECOND_MS, limit=10, type="delayed")).ids
     equal(cleaned, [], "nothing is cleaned")
     equal(queue.redis.exists("shaky"), True, "the job is there")
