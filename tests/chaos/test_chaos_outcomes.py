@@ -38,7 +38,7 @@ def test_a_run_that_cannot_be_put_back_is_completed_and_it_is_asked_once() -> No
     assert outcomes_of(recorder) == ["complete", "delay", "complete", "fail", "delay"]
 
 
-def test_what_is_not_heard_of_was_ended_as_planned() -> None:
+def test_an_outcome_that_kills_the_process_counts_as_planned() -> None:
     """The process died when it received the outcome: the run is over."""
     recorder = HistoryRecorder()
 

@@ -102,7 +102,7 @@ def test_the_workload_has_every_kind_and_names_are_unique() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_timing_has_to_see_comes_first_and_not_by_chance(seed: int) -> None:
+def test_calls_that_timing_needs_come_first_and_not_by_chance(seed: int) -> None:
     """A run on a busy machine has few calls: its seed must not decide whether anything backs off."""
     workload = ChaosWorkload(seed, WorkloadMix())
     for calls in (itertools.islice(workload, len(OPENING)), workload.calm()):
@@ -379,7 +379,7 @@ def test_a_campaign_that_broke_off(tmp_path: Path) -> None:
     assert "incomplete" in (tmp_path / "junit.xml").read_text()
 
 
-def test_what_is_not_a_results_file(tmp_path: Path) -> None:
+def test_an_invalid_results_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageProblem):
         read_results(tmp_path / FILE)
     (tmp_path / FILE).write_text("nonsense\n")
@@ -402,7 +402,7 @@ def campaign(**more: Any) -> ChaosOptions:
     return ChaosOptions(client=Launch("c", ["c"]), faults=select_faults("*"), crash_points=True, **more)
 
 
-def test_what_reports_most_comes_before_the_crash_points_and_nothing_is_left_out() -> None:
+def test_the_faults_that_report_most_come_before_the_crash_points_and_no_fault_is_left_out() -> None:
     before, after = campaign(alone=True).runs_around_crash_points()
     assert [fault.name for run in before for fault in run.faults] == list(TELLING)
     assert not before[0].faults

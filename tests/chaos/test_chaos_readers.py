@@ -66,7 +66,7 @@ def until(happened: Callable[[], bool], seen: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def test_what_a_reader_reports_while_it_opens_again_is_its_own_and_not_that_of_the_last() -> None:
+def test_events_reported_while_a_reader_opens_again_are_its_own() -> None:
     recorder, numbers = HistoryRecorder(), iter([1, 3])
 
     def report_at_once() -> None:

@@ -134,7 +134,7 @@ def test_the_page_draws_processes_and_markdown_has_the_findings(tmp_path: Path) 
     assert "\n::" not in summary
 
 
-def test_what_others_wrote_gives_no_orders() -> None:
+def test_printed_texts_of_others_give_no_orders() -> None:
     assert printable("::error::x\n  ::warning::y") == "\\::error::x\n  \\::warning::y"
     assert printable("\x1b[31mred") == "\\x1b[31mred"
     assert printable("##[group]x") == "#\\#[group]x"

@@ -121,7 +121,7 @@ server.run()
     return [sys.executable, "-c", code, *ops]
 
 
-def test_what_a_client_does_not_have_is_not_a_crash_point(
+def test_scripts_that_a_client_lacks_are_not_crash_points(
     environment: Environment, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Entries for another script only are left out, and the crash point is tested."""

@@ -80,7 +80,7 @@ def test_a_history_that_broke_off() -> None:
 
 
 @pytest.mark.parametrize("rows", [[b"{}"], [b'{"type":"footer","at_ms":1,"lines":0}'], [b"nonsense", b"{}"]])
-def test_what_is_not_a_history(rows: list[bytes]) -> None:
+def test_an_invalid_history_is_refused(rows: list[bytes]) -> None:
     with pytest.raises(UsageProblem):
         decode_history(rows)
 

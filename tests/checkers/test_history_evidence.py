@@ -358,7 +358,7 @@ def test_a_job_that_was_asked_for_before_the_fault_is_not_a_sign_of_life(last_ru
     assert ("w got no job of q after the last fault, the others got 0 of 80" in messages(found)) is (verdict == "fail")
 
 
-def test_what_a_client_does_not_have_it_need_not_recover() -> None:
+def test_a_client_need_not_recover_an_operation_that_it_lacks() -> None:
     absent: list[HistoryLine] = [
         line
         for number in range(20)

@@ -242,7 +242,7 @@ GOOD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("keys", GOOD.values(), ids=GOOD.keys())
-def test_what_node_does_is_not_a_violation(keys: dict[str, Any]) -> None:
+def test_states_that_node_leaves_are_not_violations(keys: dict[str, Any]) -> None:
     found = violations(keys)
     assert found == [], "\n".join(map(str, found))
 
@@ -280,7 +280,7 @@ def test_a_timestamp_that_is_not_a_time_says_nothing_about_the_score() -> None:
     assert {finding.kind for finding in violations(delayed(ADDED, timestamp="17"))} == {"times", "due-scores"}
 
 
-def test_where_jobs_wait_while_paused_hangs_on_the_version() -> None:
+def test_the_place_of_jobs_while_paused_depends_on_the_version() -> None:
     waits = snapshot({**waiting(), "q:meta": {"paused": "1"}})
     parked = snapshot({"q:1": job(), "q:paused": ["1"], "q:id": "1", "q:meta": {"paused": "1"}})
     found = {
