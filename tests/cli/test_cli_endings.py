@@ -164,7 +164,7 @@ def test_a_starting_child_is_interrupted_once_it_unblocks_signals() -> None:
     assert (done.stdout, done.returncode) == ("", -signal.SIGTERM), "the block is over"
 
 
-def test_what_was_ignored_from_the_start_stays_ignored() -> None:
+def test_a_signal_ignored_from_the_start_stays_ignored() -> None:
     """`nohup bullmq-conformance run ... &` outlives its terminal."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

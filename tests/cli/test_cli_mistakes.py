@@ -106,7 +106,7 @@ def test_a_node_that_is_not_there(call: Program) -> None:
 
 
 @pytest.mark.parametrize("words", [("run", "--jobs", "0"), ("run", "--tier", "all"), ("run", "--nope"), ("nope",)])
-def test_what_click_refuses_is_wrong_usage_too(call: Program, words: tuple[str, ...]) -> None:
+def test_refusals_by_click_are_wrong_usage_too(call: Program, words: tuple[str, ...]) -> None:
     done = call(*words)
     assert done.code == USAGE
     assert "Error: " in done.err

@@ -39,7 +39,7 @@ def test_one_mutant_is_found_by_its_key() -> None:
         (["--mutant", "*", "--mutant", "lua/nothing"], NothingSelected, "no mutant matches 'lua/nothing' of --mutant"),
     ],
 )
-def test_what_there_is_not_is_one_line(words: list[str], problem: type[Exception], what: str) -> None:
+def test_an_unknown_name_is_reported_in_one_line(words: list[str], problem: type[Exception], what: str) -> None:
     result = _run("--list", *words)
     assert isinstance(result.exception, problem)
     assert what in str(result.exception)

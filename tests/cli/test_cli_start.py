@@ -46,7 +46,7 @@ def test_a_signal_in_the_first_moments_prints_no_traceback(module: str, number: 
         assert (done.code, done.out, done.err) == (interruption.EXIT_CODE, "", "error: interrupted\n")
 
 
-def test_what_is_ignored_from_the_start_stays_so(tmp_path: Path) -> None:
+def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
     """`nohup`, and `command &` in a script: the program is not the one who decides."""
     ignoring = f"import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n{HIT_ON_THE_WAY}"
     done = run_command([sys.executable, "-c", ignoring, "conformance.cli", str(int(signal.SIGINT))], cwd=tmp_path)
