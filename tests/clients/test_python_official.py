@@ -141,7 +141,7 @@ def test_a_redis_that_is_not_there_is_a_lost_connection(bench: Bench) -> None:
     assert failure.value.error.code == "connection-lost"
 
 
-def test_what_the_client_does_not_finish_is_undecided_in_time(bench: Bench) -> None:
+def test_an_unfinished_call_is_undecided_in_time(bench: Bench) -> None:
     """A closing worker waits for its job: the driver answers so, and the kit does not have to kill it."""
     bench.open("worker", "w", processor="ask")
     added = bench.call(queue.Add(name="n")).id
@@ -193,7 +193,7 @@ EXCLUSIVE = {"failParentOnFailure": True, "removeDependencyOnFailure": True}
 # Queue and jobs
 
 
-def test_what_is_added_is_in_redis_and_is_read_back(bench: Bench) -> None:
+def test_an_added_job_is_in_redis_and_is_read_back(bench: Bench) -> None:
     data = {"text": "é\ud800", "list": [1, None]}
     added = bench.call(queue.Add(name="n", data_raw=json.dumps(data), opts={"priority": 3, "attempts": 2})).id
     assert json.loads(bench.hash(added)["data"]) == data

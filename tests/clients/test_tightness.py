@@ -77,7 +77,7 @@ def test_a_list_of_a_client_that_leaves_requirements_undecided_can_be_tight() ->
         pytest.param([known(LIMIT), known(SIZE, where="answer"), known(SIZE, where="job.*")], [], id="by parts"),
     ],
 )
-def test_what_another_entry_excuses_as_well_is_named(entries: list[KnownFailure], superfluous: list[int]) -> None:
+def test_an_entry_whose_findings_another_excuses_is_named(entries: list[KnownFailure], superfluous: list[int]) -> None:
     said = list(complaints([TWO], entries, LEDGER))
     assert [int(sentence.split()[1]) for sentence in said] == superfluous
     assert all("can be removed" in sentence for sentence in said)
@@ -97,7 +97,7 @@ def test_an_unseen_race_is_not_a_fault_and_a_seen_one_must_be_needed() -> None:
     assert list(complaints([TWO], met_twice, LEDGER)) == [f"entry 3 can be removed: {SIZE} (where 'answer')"]
 
 
-def test_what_only_warns_needs_no_entry() -> None:
+def test_a_warning_needs_no_entry() -> None:
     warned = found("add/options", against(WARNS, "job.opts"))
     assert LEDGER.row(WARNS).level == "SHOULD"
     entries = [known(LIMIT), known(SIZE), known(WARNS)]
@@ -172,7 +172,7 @@ def test_the_command_ends_with_0_for_a_tight_list_and_with_1_for_another(
 UNSTEADY = '[[unsteady]]\noperation = "worker.*"\nreason = "now and then"\nat_most = 2\n'
 
 
-def test_what_is_unsteady_and_was_not_met_is_named_and_no_fault(
+def test_an_unsteady_entry_that_was_not_met_is_named_and_allowed(
     judge: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = ENTRY.format(LIMIT) + ENTRY.format(SIZE) + UNSTEADY

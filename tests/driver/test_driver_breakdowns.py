@@ -33,11 +33,11 @@ def answers_after(breakdowns: Breakdowns, clock: Clock, op: str, seconds: float)
         clock.now += seconds
 
 
-def test_what_never_hung_has_all_its_time(breakdowns: Breakdowns) -> None:
+def test_an_operation_that_never_hung_has_all_its_time(breakdowns: Breakdowns) -> None:
     assert breakdowns.deadline_ms("queue.getJob", 35_000) == 35_000
 
 
-def test_what_has_hung_is_waited_for_in_full_once(breakdowns: Breakdowns) -> None:
+def test_the_kit_waits_in_full_once_for_an_operation_that_hangs(breakdowns: Breakdowns) -> None:
     breakdowns.hung("queue.getJob")
     assert breakdowns.deadline_ms("queue.getJob", 35_000) == LEAST_MS
     assert breakdowns.deadline_ms("queue.getJob", 1000) == 1000
@@ -85,7 +85,7 @@ def test_a_call_that_raises_has_not_been_answered(breakdowns: Breakdowns) -> Non
         breakdowns.deadline_ms("close", 8000)
 
 
-def test_what_only_ever_ends_the_driver_is_given_up(breakdowns: Breakdowns) -> None:
+def test_an_operation_that_always_ends_the_driver_is_given_up(breakdowns: Breakdowns) -> None:
     for _ in range(MOST_CRASHES):
         assert breakdowns.deadline_ms("queue.pause", 8000) == 8000
         breakdowns.crashed("queue.pause")
@@ -94,7 +94,7 @@ def test_what_only_ever_ends_the_driver_is_given_up(breakdowns: Breakdowns) -> N
     assert breakdowns.deadline_ms("queue.resume", 8000) == 8000
 
 
-def test_what_ends_the_driver_with_some_arguments_only_is_tried_again(breakdowns: Breakdowns, clock: Clock) -> None:
+def test_a_crash_with_some_arguments_only_is_tried_again(breakdowns: Breakdowns, clock: Clock) -> None:
     answers_after(breakdowns, clock, "queue.add", 0.1)
     for _ in range(2 * MOST_CRASHES):
         breakdowns.crashed("queue.add")

@@ -78,7 +78,7 @@ def test_ready_describes_the_client(serve: Any) -> None:
         (ZeroDivisionError("by zero"), OperationFailed, r"failed \(other\): ZeroDivisionError: by zero"),
     ],
 )
-def test_what_is_not_ok_is_an_exception_of_its_own(serve: Any, raised: Any, expected: Any, words: str) -> None:
+def test_each_status_except_ok_is_an_exception_of_its_own(serve: Any, raised: Any, expected: Any, words: str) -> None:
     connection = serve({"queue.add": answering(raised)})
     with pytest.raises(expected, match=words) as caught:
         connection.call(queue.Add(name="n"))

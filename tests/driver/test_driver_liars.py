@@ -266,7 +266,7 @@ def test_a_driver_that_leaves_at_the_end_of_stdin_is_not_killed(mini: Any) -> No
         connection.call(queue.Add(name="n"))
 
 
-def test_what_a_driver_started_is_ended_with_it(mini: Any, eventually: Any, tmp_path: Path) -> None:
+def test_processes_that_a_driver_started_end_with_it(mini: Any, eventually: Any, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     body = f"""
 import subprocess

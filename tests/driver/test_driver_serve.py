@@ -133,7 +133,7 @@ def test_a_lone_surrogate_does_not_break_the_line(connection: ChildProcess) -> N
     assert connection.call(queue.GetVersion()).value == "? lone"
 
 
-def test_what_is_not_of_the_protocol_is_only_logged(connection: ChildProcess, eventually: Any) -> None:
+def test_lines_outside_of_the_protocol_are_only_logged(connection: ChildProcess, eventually: Any) -> None:
     for line in (b"\n", b"{}\n", b'{"type":"call"}\n', b"[]\n", b'"x"\n'):
         connection._send(line)
     assert connection.call(queue.Add(name="y")).id == "y"

@@ -111,7 +111,7 @@ def test_a_missing_toolchain_is_one_line_that_says_what_to_install(
     assert build.obstacle() == "needs no-such-compiler: install Nothing"
 
 
-def test_what_was_built_before_needs_no_toolchain(build: ClientBuild, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_existing_build_needs_no_toolchain(build: ClientBuild, monkeypatch: pytest.MonkeyPatch) -> None:
     program = build.ensure(print)
     monkeypatch.setitem(BUILD_TOOLS, "copying", BuildTool("no-such-compiler", "install Nothing"))
     assert build.obstacle() == ""
