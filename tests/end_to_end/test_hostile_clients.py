@@ -47,7 +47,7 @@ def test_a_client_that_does_nothing_is_a_broken_driver(client: str, said: str, t
         ("floods", "flood", {"liveness.idle-traffic"}),
     ],
 )
-def test_what_hurts_the_run_is_the_only_failure(client: str, kind: str, rows: set[str], tmp_path: Path) -> None:
+def test_the_harm_to_the_run_is_the_only_failure(client: str, kind: str, rows: set[str], tmp_path: Path) -> None:
     done = gated(client, tmp_path / "out")
     assert done.returncode == 1, done.stdout[-3000:] + done.stderr[-3000:]
     records = read_run(tmp_path / "out" / "run.jsonl").scenarios

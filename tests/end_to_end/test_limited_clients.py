@@ -156,7 +156,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in CASES.items()])
-def test_what_is_said_of_a_limited_client_is_true(case: Case, tmp_path: Path) -> None:
+def test_statements_about_a_limited_client_are_true(case: Case, tmp_path: Path) -> None:
     for attempt in range(ATTEMPTS):
         out = tmp_path / f"out-{attempt}"
         done = _run(case, out)

@@ -48,7 +48,7 @@ def limits_of(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_what_a_profile_asks_for_is_enough(name: str, tmp_path: Path) -> None:
+def test_the_operations_of_a_profile_are_enough(name: str, tmp_path: Path) -> None:
     driver = [sys.executable, "-m", "tests.gate.limited_driver", *limits_of(name)]
     # Its base has a day of its own.
     rows = [word for row in DECIDED[name] for word in ("--select", row)]
