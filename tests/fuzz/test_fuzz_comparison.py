@@ -153,7 +153,7 @@ def test_a_rate_window_that_runs_down_is_not_a_difference() -> None:
     assert {difference.kind for difference in found} == {"ttl"}
 
 
-def test_what_has_changed_between_two_looks() -> None:
+def test_changes_between_two_observations() -> None:
     state, other = snapshot({"q:1": job(), "q:wait": ["1"]}), snapshot({"q:1": job(), "q:paused": ["1"]})
     before = HandmadeObservation(state, "x", {"q:1:lock": 30_000})
     assert unchanged(before, HandmadeObservation(state, "x", {"q:1:lock": 29_000}))

@@ -261,7 +261,7 @@ def test_counters_are_high_before_the_first_call_in_every_way_of_adding() -> Non
     assert ways >= {"queue.add", "queue.addBulk", "flow.add", "queue.upsertJobScheduler"}
 
 
-def test_what_was_tried_is_not_aimed_at_again() -> None:
+def test_a_generated_pair_is_not_aimed_at_again() -> None:
     coverage, calls = PairCoverage(), {"queue.pause", "job.promote"}
     pair = CallCombination("queue.pause", "running")
     assert coverage.count_generated([pair]) == 1

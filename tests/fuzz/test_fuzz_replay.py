@@ -86,7 +86,7 @@ def test_a_record_leaves_out_what_is_at_its_default() -> None:
     ],
     ids=str,
 )
-def test_what_is_not_a_step_is_refused(record: dict[str, object]) -> None:
+def test_an_invalid_step_is_refused(record: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         from_record(record)
 
@@ -230,7 +230,7 @@ SKEWED_FILES = sorted(SKEWED.glob("*.jsonl"))
 
 
 @pytest.mark.parametrize("path", SKEWED_FILES, ids=lambda path: path.stem)
-def test_what_only_two_clients_show_is_found_in_turns(path: Path, server: RedisInstance, oracle: Launch) -> None:
+def test_a_difference_of_two_clients_is_found_in_turns(path: Path, server: RedisInstance, oracle: Launch) -> None:
     replay = read_replay(path)
     assert {step.by for step in replay.steps if isinstance(step, CallStep)} == {"client", "oracle"}
     with target_for(SKEWS[path.stem], server, oracle, "interop") as target:

@@ -271,7 +271,7 @@ def test_limits_from_both_sides(bench: Bench) -> None:
     "rule", [True, False, 0, 1, {"age": 1}, {"age": 1, "count": 5}, {"count": 0, "age": 9}, {"count": 2}, {"limit": 3}]
 )
 @pytest.mark.parametrize("option", ["removeOnComplete", "removeOnFail"])
-def test_what_is_kept(bench: Bench, option: str, rule: Any) -> None:
+def test_finished_jobs_are_kept_by_the_same_rule(bench: Bench, option: str, rule: Any) -> None:
     as_worker_option = {option: rule} if isinstance(rule, dict) else {}
     bench.open(**as_worker_option)
     for number in range(4):

@@ -176,7 +176,7 @@ def test_a_parent_waits_for_all_of_its_children() -> None:
         ("attempts", "waiting-children", False),
     ],
 )
-def test_what_a_failed_child_means_to_its_parent(option: str, state: str, *, deferred: bool) -> None:
+def test_effects_of_a_failed_child_on_its_parent(option: str, state: str, *, deferred: bool) -> None:
     client = ModelClient()
     client.flow(**{option: True if option != "attempts" else 1})
     assert client.claim() == "a"
@@ -281,7 +281,7 @@ def test_a_call_refused_by_the_client_changes_nothing_but_one_by_the_server_may(
     assert [row.value for row in client.model.snapshot().counters] == ["1"]
 
 
-def test_what_is_not_modelled_is_said_and_changes_nothing() -> None:
+def test_a_call_outside_of_the_model_is_refused_and_changes_nothing() -> None:
     client = ModelClient()
     before = client.model.snapshot()
     managed = lifecycle.Open(role="worker", queue="q", prefix="", redis=NOWHERE, processor="noop")
@@ -302,7 +302,7 @@ def test_the_order_of_a_set_is_not_known() -> None:
     assert not client.model.is_determined(CallStep("q", job.RemoveJob(job="p")), client.now_ms)
 
 
-def test_what_follows_an_iteration_of_a_long_scheduler_id_is_not_known() -> None:
+def test_the_successor_of_an_iteration_of_a_long_scheduler_id_is_unknown() -> None:
     for scheduler, is_known in (("a:b:c:d", True), ("a:b:c:d:e", False)):
         client = ModelClient()
         client.call("q", flow.UpsertJobScheduler(id=scheduler, repeat={"every": 20_000}))
