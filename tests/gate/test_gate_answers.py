@@ -244,7 +244,7 @@ def test_a_running_clock_is_the_machines_and_is_never_sent() -> None:
 # Sentences.
 
 
-def test_what_holds_is_silent() -> None:
+def test_an_expectation_that_holds_is_silent() -> None:
     equal([1, 2], [1, 2], "the same")
     one_of("a", ("a", "b"), "one of them")
     between(5, 5, 6, "at the border")

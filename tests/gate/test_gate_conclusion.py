@@ -262,7 +262,7 @@ def test_a_share_that_is_not_reached_outweighs_a_whole_profile() -> None:
     assert "less than the 50 % that --min-decided asks for" in missed.sentence
 
 
-def test_what_must_hold_decides_alone() -> None:
+def test_required_profiles_decide_alone() -> None:
     scenarios = (one("pass", "add.waits", "add.kept"), one("fail", "run.moves"))
     conclusion = concluded(*scenarios, declared=ADD_AND_RUN, profile=["producer"])
     assert conclusion.exit_code == 0
@@ -272,7 +272,7 @@ def test_what_must_hold_decides_alone() -> None:
     assert concluded(*scenarios, declared=ADD_AND_RUN, profile=["worker"]).exit_code == 1
 
 
-def test_what_must_hold_has_to_be_whole() -> None:
+def test_a_required_profile_has_to_be_whole() -> None:
     conclusion = concluded(one("pass", "add.waits"), profile=["producer"], not_run={"add.kept": "in tier full"})
     assert conclusion.exit_code == 4
     assert conclusion.sentence == (
@@ -287,7 +287,7 @@ def test_a_run_of_one_level_is_judged_by_it() -> None:
     assert "(level MUST only)" in conclusion.sentence
 
 
-def test_what_broke_is_neither_a_failure_nor_open() -> None:
+def test_an_error_of_the_kit_is_neither_a_failure_nor_open() -> None:
     whole = one("pass", "add.waits", "add.kept")
     assert concluded(whole, one("error", "run.moves")).exit_code == 3
     assert concluded(whole, planned=2).exit_code == 3

@@ -192,7 +192,7 @@ def test_that_a_key_is_not_there_is_shown_where_that_breaks_an_invariant(server:
     ],
     ids=["of a whole scenario", "of a job that is gone", "of a queue that is not there", "of an answer"],
 )
-def test_what_no_place_shows_is_looked_for_in_the_whole_queue(
+def test_a_finding_without_a_place_is_searched_in_the_whole_queue(
     found: Finding, commands: list[str], server: RedisInstance
 ) -> None:
     with server.connect() as redis:
@@ -232,7 +232,7 @@ def test_replies_are_written_for_people(reply: Any, text: str) -> None:
     assert reply_text(reply) == text
 
 
-def test_what_node_has_after_the_client_stopped_is_not_shown_as_expected(
+def test_the_state_of_node_after_the_client_stopped_is_not_shown_as_expected(
     mini: MiniatureDrivers, bench_of: BenchOf
 ) -> None:
     evidence = tried(COUNTS, bench_of(mini(), mini(count=2)))

@@ -55,7 +55,7 @@ def test_a_passing_scenario_is_run_once() -> None:
     assert attempts.made == 1
 
 
-def test_what_holds_when_it_is_repeated_holds_and_the_record_says_why() -> None:
+def test_a_scenario_that_passes_when_repeated_passes_and_the_record_says_why() -> None:
     attempts = Attempts(FAILS, PASSES)
     ended = attempts(LOOP)
     assert (ended.verdict, ended.unsteady) == ("pass", LOOP.reason)
@@ -63,7 +63,7 @@ def test_what_holds_when_it_is_repeated_holds_and_the_record_says_why() -> None:
     assert attempts.made == 2
 
 
-def test_what_fails_every_time_fails() -> None:
+def test_a_scenario_that_fails_every_time_fails() -> None:
     attempts = Attempts(*[FAILS] * (MOST_REPEATS + 1))
     assert attempts(LOOP) == FAILS
     assert attempts.made == MOST_REPEATS + 1
@@ -88,7 +88,7 @@ def _with(**changes: object) -> ScenarioRecord:
         pytest.param(_with(findings=[], reason="the oracle broke", verdict="error"), id="an error of the kit"),
     ],
 )
-def test_what_the_entry_does_not_explain_is_not_repeated(failed: ScenarioRecord) -> None:
+def test_a_failure_that_the_entry_does_not_explain_is_not_repeated(failed: ScenarioRecord) -> None:
     assert Attempts(failed)(LOOP) == failed
 
 

@@ -200,7 +200,7 @@ def test_an_entry_speaks_about_its_own_requirement_only() -> None:
         (KnownFailure(requirement="a.must", reason="x", where="job.*", message="no"), False),
     ],
 )
-def test_where_is_a_glob_and_message_a_prefix(entry: KnownFailure, excuses: bool) -> None:
+def test_field_where_is_a_glob_and_message_a_prefix(entry: KnownFailure, excuses: bool) -> None:
     assert entry.excuses(finding(where="job.name", message="the name differs"), "a/one") is excuses
 
 

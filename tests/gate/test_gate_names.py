@@ -145,7 +145,7 @@ def test_an_unreportable_call_is_not_repeated(bench_with: BenchWith) -> None:
     assert not evidence.findings
 
 
-def test_what_hangs_on_the_counter_is_unsupported_for_other_ids(bench_with: BenchWith) -> None:
+def test_results_that_depend_on_the_counter_are_unsupported_for_other_ids(bench_with: BenchWith) -> None:
     assert not tried(LOSES_THE_COUNTER, bench_with()).unsupported
     assert "a lost counter id" in tried(LOSES_THE_COUNTER, bench_with("--ids", "uuid")).unsupported
 
@@ -222,7 +222,7 @@ def test_a_refused_obliteration_changes_nothing() -> None:
     assert (ids.to_client("1"), ids.to_client("2")) == ("x", "y")
 
 
-def test_what_an_obliteration_has_taken_has_its_number_from_before() -> None:
+def test_an_obliterated_job_keeps_its_number() -> None:
     ids = JobIds()
     learned(ids, "x", counter=1)
     with ids.adding(1):

@@ -92,7 +92,7 @@ def test_evicting_ends_when_the_keys_are_gone_and_frees_the_memory(client: Parti
         assert int(alone.redis.config_get("maxmemory")["maxmemory"]) == 0
 
 
-def test_what_cannot_be_evicted_is_said(client: Participant) -> None:
+def test_a_key_that_cannot_be_evicted_is_reported(client: Participant) -> None:
     with own_redis(client, maxmemory_policy="noeviction") as alone:
         alone.redis.set("lasts", "1")
         with pytest.raises(Mismatch, match=r"the key is evicted: expected evicted, got still there after \d+ pieces"):

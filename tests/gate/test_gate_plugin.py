@@ -246,7 +246,7 @@ def test_a_process_that_ended_as_it_should_is_not_a_reason() -> None:
     assert run.footer.broke == ""
 
 
-def test_what_a_process_repeated_at_its_end_counts() -> None:
+def test_a_repetition_at_the_end_of_a_process_counts() -> None:
     run = Run(planned=2)
     run.doubts()
     run.announced.clear()
@@ -347,7 +347,7 @@ def test_a_stale_entry_fails_the_run() -> None:
 
 
 @pytest.mark.parametrize(("at_most", "exit_code"), [(2, 4), (1, 1)])
-def test_what_held_only_when_it_was_repeated_fails_a_run_that_meets_it_too_often(at_most: int, exit_code: int) -> None:
+def test_scenarios_that_pass_only_when_repeated_fail_a_run_that_meets_too_many(at_most: int, exit_code: int) -> None:
     entry = FlakyFailure(operation="worker.*", reason="now and then", at_most=at_most)
     run = Run(planned=2)
     run.plugin.unsteady = (entry,)
@@ -488,7 +488,7 @@ def test_one_case_that_pytest_leaves_out_narrows_a_run() -> None:
     assert "outside pytest's selection" not in header.not_run.values(), "the scenario has other cases"
 
 
-def test_what_the_options_left_out_was_not_left_out_by_pytest() -> None:
+def test_scenarios_left_out_by_options_do_not_count_as_deselected_by_pytest() -> None:
     header, _ = typed([LIFO], select=["add.lifo"])
     assert (header.planned, header.deselected) == (1, 0)
 

@@ -102,11 +102,11 @@ def test_a_failure_without_locator_is_known_in_its_scenario_only() -> None:
     [finding("a.should"), finding("a.may"), finding("a.must", severity="cosmetic")],
     ids=["should", "may", "cosmetic"],
 )
-def test_what_does_not_fail_needs_no_entry(found: Finding) -> None:
+def test_a_finding_that_does_not_fail_needs_no_entry(found: Finding) -> None:
     assert new_entries([], [failing(found)], levels(), "core") == []
 
 
-def test_what_the_kit_could_not_judge_gets_no_entry() -> None:
+def test_an_error_of_the_kit_gets_no_entry() -> None:
     assert new_entries([], [record({"a.must": "error"}, finding())], levels(), "core") == []
 
 
@@ -204,7 +204,7 @@ def test_an_entry_that_only_matches_what_does_not_fail_is_dropped() -> None:
     assert still_known([entry], records, levels(), whole_run) == []
 
 
-def test_where_comments_cannot_be_placed_the_entries_still_are_right() -> None:
+def test_entries_are_right_even_if_comments_cannot_be_placed() -> None:
     text = 'known = [{requirement = "a.must", reason = "x"}]\n'
     [entry] = parse_known(text).known
     other = KnownFailure(requirement="a.name", reason="""TODO: a "quoted" \x7f text\nand [[known]]""")

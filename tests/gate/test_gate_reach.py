@@ -54,7 +54,7 @@ def test_who_only_opens_decides_nothing_and_sees_what_is_worth_most() -> None:
     assert nothing.prospects[0].what == "the role worker, resolve and the capability managed-worker"
 
 
-def test_what_an_operation_promises_is_what_it_brings() -> None:
+def test_an_operation_unlocks_the_requirements_that_it_promises() -> None:
     before, after = reach(), reach("queue.add")
     assert after.decidable - before.decidable == unlocks(before)["queue.add"]
     assert unlocks(after)["queue.pause"] == len(examined("queue.pause") - examined("queue.add"))

@@ -77,19 +77,19 @@ def test_a_passing_scenario_is_run_once() -> None:
     assert repetition.machine.started == 1
 
 
-def test_what_fails_on_a_calm_machine_fails_at_once() -> None:
+def test_a_failure_on_a_calm_machine_counts_at_once() -> None:
     assert Repetition((FAILS, CALM))() == FAILS
 
 
 @pytest.mark.parametrize("verdict", ["fail", "error", "inconclusive"])
-def test_what_passes_alone_passes_and_the_record_says_why(verdict: Verdict) -> None:
+def test_a_pass_alone_counts_and_the_record_says_why(verdict: Verdict) -> None:
     first = msgspec.structs.replace(FAILS, verdict=verdict)
     outcome = Repetition((first, STARVED), (PASSES, CALM))()
     assert (outcome.verdict, outcome.findings) == ("pass", [])
     assert outcome.repeated == [f"{STARVED.worst}: {verdict}, {SEEN}"]
 
 
-def test_what_fails_again_on_a_calm_machine_fails() -> None:
+def test_a_second_failure_on_a_calm_machine_counts() -> None:
     outcome = Repetition((FAILS, STARVED), (FAILS, CALM))()
     assert (outcome.verdict, outcome.findings, len(outcome.repeated)) == ("fail", FAILS.findings, 1)
 
@@ -104,19 +104,19 @@ def test_a_machine_that_starves_three_times_decides_nothing() -> None:
     assert all(SEEN in attempt for attempt in outcome.repeated), "expected and actual of each attempt are kept"
 
 
-def test_what_a_client_says_of_its_connection_counts_if_it_says_so_every_time() -> None:
+def test_a_lost_connection_counts_if_reported_every_time() -> None:
     calm = (FAILS, CALM)
     outcome = Repetition(*[calm] * (MOST_REPEATS + 1), doubt=LOST)()
     assert (outcome.verdict, outcome.findings) == ("fail", FAILS.findings)
     assert outcome.repeated == [f"no starvation: fail, {SEEN}"] * MOST_REPEATS
 
 
-def test_what_it_says_only_once_does_not_count() -> None:
+def test_a_lost_connection_reported_only_once_does_not_count() -> None:
     outcome = Repetition((FAILS, CALM), (PASSES, CALM), doubt=LOST)()
     assert (outcome.verdict, len(outcome.repeated)) == ("pass", 1)
 
 
-def test_what_it_says_on_a_starving_machine_decides_nothing() -> None:
+def test_a_lost_connection_on_a_starving_machine_decides_nothing() -> None:
     assert Repetition(*[(FAILS, STARVED)] * 3, doubt=LOST)().verdict == "inconclusive"
 
 
@@ -128,7 +128,7 @@ def test_a_loss_that_three_scenarios_confirmed_is_believed_at_once() -> None:
 
 
 @pytest.mark.parametrize(("measured", "doubt", "reason"), [(STARVED, "", "too busy"), (CALM, LOST, LOST)])
-def test_what_there_is_no_time_to_repeat_is_inconclusive(measured: StarvationRecord, doubt: str, reason: str) -> None:
+def test_without_time_for_a_repetition_it_is_inconclusive(measured: StarvationRecord, doubt: str, reason: str) -> None:
     outcome = Repetition((FAILS, measured), doubt=doubt)(may_repeat=False)
     assert (outcome.verdict, outcome.findings, len(outcome.repeated)) == ("inconclusive", [], 1)
     assert reason in outcome.reason
@@ -219,7 +219,9 @@ def test_half_a_second_breaks_nothing_off_where_time_stands_still() -> None:
         (2000, 100, True, True),
     ],
 )
-def test_what_lateness_breaks_off(total_ms: float, worst_second_ms: float, frozen: bool, explained: bool) -> None:
+def test_starvation_explains_a_broken_off_scenario(
+    total_ms: float, worst_second_ms: float, frozen: bool, explained: bool
+) -> None:
     assert explains(Starvation("the kit", total_ms, worst_second_ms), frozen=frozen) is explained
 
 

@@ -103,7 +103,7 @@ def test_a_scenario_is_left_out_before_it_has_cases_where_no_case_would_be_taken
     assert may_be_selected(NAME, made("a.must"), RunConfig(select=[pattern]), levels()) is may
 
 
-def test_what_only_a_case_decides_is_left_to_the_case() -> None:
+def test_a_scenario_is_selected_if_only_its_cases_can_exclude_it() -> None:
     one = replace(made("a.must"), cases={"*": ">=6"})
     assert may_be_selected(NAME, one, RunConfig(), levels())
     assert not may_be_selected(NAME, replace(one, bullmq=">=6"), RunConfig(), levels())

@@ -200,7 +200,7 @@ def is_watched(adder: Participant, listener: Participant) -> None:
 # Who does what.
 
 
-def test_what_the_client_cannot_do_the_oracle_does_on_its_keys(limited: LimitedBench) -> None:
+def test_the_oracle_performs_unsupported_operations_on_the_client_s_keys(limited: LimitedBench) -> None:
     evidence = tried(pauses, limited(*ADDS))
     assert said(evidence) == ([], "", frozenset({PAUSE}))
     assert evidence.reached_end
@@ -217,7 +217,7 @@ def test_a_client_without_worker_is_worked_for(limited: LimitedBench) -> None:
     assert said(evidence) == ([], "", frozenset({COMPLETE}))
 
 
-def test_where_the_client_did_nothing_the_scenario_is_unsupported(limited: LimitedBench) -> None:
+def test_a_scenario_in_which_the_client_did_nothing_is_unsupported(limited: LimitedBench) -> None:
     evidence = tried(pauses, limited("--only", "queue.count", "--capabilities", "clock"))
     assert evidence.undecided == {"add.plain.waits", PAUSE}
     assert evidence.unsupported.startswith("the driver declares none of the operations that it is about: queue.add, ")
@@ -510,7 +510,7 @@ def test_a_row_about_reading_is_decided_by_the_reader(role: str, undecided: set[
     assert said(evidence) == ([], "", frozenset(undecided))
 
 
-def test_what_a_loop_of_the_oracle_does_shows_nothing_about_the_client(limited: LimitedBench) -> None:
+def test_work_of_a_loop_of_the_oracle_shows_nothing_about_the_client(limited: LimitedBench) -> None:
     """The client has loops, and refuses the options with which the kit holds one back."""
     assert said(tried(completes, limited(*WORKS))) == ([], "", frozenset())
     replaced = tried(completes, limited(*WORKS, "--no-options", "skipStalledCheck"))

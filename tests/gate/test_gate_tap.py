@@ -192,7 +192,7 @@ def test_an_idle_worker_is_recognized_however_it_waits(
         (("EVAL", "return 1", "2", "a"), "script.keys", "traffic.key-count.EVAL.keys"),
     ],
 )
-def test_what_a_client_sends_is_judged(
+def test_commands_of_a_client_are_judged(
     words: tuple[str, ...], requirement: str, where: str, bench_of: BenchOf, mini: MiniatureDrivers
 ) -> None:
     """Redis refuses the second command; it is checked nevertheless."""

@@ -115,7 +115,7 @@ def test_a_call_that_fails_is_a_finding(mini: MiniatureDrivers, bench_of: BenchO
 
 
 @pytest.mark.parametrize("ops", [{"queue.count": None}, {"queue.count": refuses()}], ids=["undeclared", "refused"])
-def test_what_the_client_cannot_do_is_unsupported(
+def test_a_scenario_with_an_operation_that_the_client_lacks_is_unsupported(
     mini: MiniatureDrivers, bench_of: BenchOf, ops: dict[str, Any]
 ) -> None:
     evidence = tried(COUNTS, bench_of(mini(), mini(ops=ops)))
@@ -197,7 +197,7 @@ def test_a_client_that_crashes_fails_and_the_next_scenario_still_runs(
     assert driver.connection.alive
 
 
-def test_what_hung_three_times_is_not_tried_again(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+def test_an_operation_that_hung_three_times_is_not_tried_again(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     client = mini()
     for _ in range(MOST_HANGS):
         client.breakdowns.hung("queue.count")

@@ -135,7 +135,7 @@ def said_by_node(evidence: TrialResult) -> list[str]:
     return [finding.message for finding in evidence.findings if finding.source == "oracle-health"]
 
 
-def test_what_the_oracle_cannot_read_is_a_finding_against_the_client(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+def test_an_unreadable_state_is_a_finding_against_the_client(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     evidence = tried(PAUSES, bench_of(mini(ops=reads_not()), mini(paused_value="2")))
     [found] = [finding for finding in evidence.findings if finding.source == "oracle-health"]
     assert found.severity == "breaks-others"

@@ -46,7 +46,7 @@ def test_without_findings_everything_passes() -> None:
     assert requirement_verdicts(OWN, [], levels(), unblamed="pass") == {"a.must": "pass", "a.should": "pass"}
 
 
-def test_what_was_not_reached_is_unchecked() -> None:
+def test_a_requirement_that_was_not_reached_is_unchecked() -> None:
     verdicts = requirement_verdicts(OWN, [finding("a.must")], levels(), unblamed="unchecked")
     assert verdicts == {"a.must": "fail", "a.should": "unchecked"}
 
@@ -112,7 +112,7 @@ def test_an_error_says_nothing_about_the_client() -> None:
     assert one.reason == "the oracle fell over"
 
 
-def test_what_is_unsupported_is_shown_as_such() -> None:
+def test_an_unsupported_scenario_is_shown_as_unsupported() -> None:
     one = recorded(TrialResult(unsupported="no queue.add", reached_end=False))
     assert one.verdict == "unsupported"
     assert set(one.requirements.values()) == {"unsupported"}
@@ -134,7 +134,7 @@ def test_facts_about_a_job_of_one_side_only_were_not_checked(kind: str, verdict:
 @pytest.mark.parametrize(
     "ended", [{}, {"reached_end": False}, {"reached_end": False, "inconclusive": "no answer"}], ids=repr
 )
-def test_what_the_oracle_did_in_the_clients_place_is_unsupported_however_it_ended(ended: dict[str, Any]) -> None:
+def test_requirements_that_only_the_oracle_performed_are_unsupported_for_any_ending(ended: dict[str, Any]) -> None:
     one = recorded(TrialResult(undecided=frozenset({"a.should"}), **ended))
     assert one.requirements["a.should"] == "unsupported"
     assert one.requirements["a.must"] != "unsupported"

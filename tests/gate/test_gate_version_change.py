@@ -47,7 +47,7 @@ def test_answers_are_compared_up_to_where_both_stopped(mini: MiniatureDrivers, b
     assert said(evidence) == (["wrong-answer"], "", "changed")
 
 
-def test_what_both_left_is_compared_where_nothing_has_changed(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+def test_both_states_are_compared_if_the_versions_agree(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     evidence = tried(PAUSES, unprepared(bench_of(mini(), mini(paused_value="yes"))))
     assert evidence.findings
     assert (evidence.error, evidence.changed) == ("", "")
@@ -95,7 +95,7 @@ del test_pauses_and_asks  # a scenario for the test below, and none of them
 
 
 @pytest.mark.parametrize(("breaks", "found"), [("oracle and client", []), ("client", ["event-fields"]), ("", [])])
-def test_what_a_client_did_before_it_could_not_go_on_is_held_against_what_the_oracle_does(
+def test_steps_before_a_client_stopped_are_compared_with_the_oracle(
     server: RedisInstance, mini: MiniatureDrivers, bench_of: BenchOf, breaks: str, found: list[str]
 ) -> None:
     oracle, client = (
