@@ -127,7 +127,7 @@ def test_the_oracle_does_not_have_the_bug(row: Bug, oracle: str) -> None:
         (bug(requirement=ROW, fixed=""), "there is none with a fix"),
     ],
 )
-def test_what_cannot_be_proven_says_why(row: Bug, message: str, stage: Stage) -> None:
+def test_an_unprovable_bug_has_a_reason(row: Bug, message: str, stage: Stage) -> None:
     with pytest.raises(UsageProblem, match=message):
         stage.prover.prove(row)
 

@@ -234,7 +234,7 @@ def test_an_unknown_claim_is_the_users_mistake(call: Call) -> None:
     assert "did you mean FR-2." in err
 
 
-def test_what_is_not_disputed_has_no_proof(call: Call) -> None:
+def test_an_undisputed_requirement_has_no_proof(call: Call) -> None:
     code, _, err = call("explain", "add.lifo", "--prove")
     assert code == 2
     assert "no proof of add.lifo, which is tested" in err

@@ -48,7 +48,7 @@ def test_a_profile_follows_its_base() -> None:
 
 
 @pytest.mark.parametrize("name", load_profiles())
-def test_what_a_profile_needs_can_be_declared(name: str) -> None:
+def test_operations_and_capabilities_of_a_profile_can_be_declared(name: str) -> None:
     profile = load_profiles()[name]
     assert set(profile.operations) <= set(REGISTRY)
     assert set(profile.capabilities) <= {*get_args(Capability), WORKER_EVENTS}
@@ -66,7 +66,7 @@ def test_each_requirement_is_about_something_that_its_profile_asks_for(name: str
     assert [row for row, operations in about.items() if operations and not operations & reach] == []
 
 
-def test_what_a_client_lacks_is_not_declared() -> None:
+def test_lacking_capabilities_are_not_declared() -> None:
     assert declared_names(["a.op"], ["clock"], []) == {"a.op", "clock", WORKER_EVENTS}
     assert declared_names(["a.op"], ["clock"], [WORKER_EVENTS]) == {"a.op", "clock"}
 
@@ -94,6 +94,6 @@ def test_two_profiles_may_not_claim_one_requirement() -> None:
         table.profile_of("a.b")
 
 
-def test_what_is_missing_is_named_in_the_order_of_the_file() -> None:
+def test_missing_declarations_are_named_in_the_order_of_the_file() -> None:
     profile = Profile(name="p", title="", rows=("a.*",), operations=("x", "y"), capabilities=("z",))
     assert profile.missing(["y"]) == ("x", "z")

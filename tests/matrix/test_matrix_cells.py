@@ -71,7 +71,7 @@ def _kept(**changes: str) -> StoredCell:
     )
 
 
-def test_what_is_kept_is_read_back(tmp_path: Path) -> None:
+def test_a_stored_cell_is_read_back(tmp_path: Path) -> None:
     cell = Cell(A, B)
     assert load_cell(tmp_path, cell) is None
     cell_folder(tmp_path, cell).mkdir(parents=True)
@@ -81,7 +81,7 @@ def test_what_is_kept_is_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"client": 1}'])
-def test_what_cannot_be_read_is_not_kept(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_cell_is_not_kept(tmp_path: Path, text: str) -> None:
     cell_folder(tmp_path, Cell(A)).mkdir(parents=True)
     (cell_folder(tmp_path, Cell(A)) / CELL_FILE).write_text(text)
     assert load_cell(tmp_path, Cell(A)) is None

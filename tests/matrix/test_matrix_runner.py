@@ -78,7 +78,7 @@ def test_a_cell_is_a_run_of_its_own(stage: Stage) -> None:
     }
 
 
-def test_what_is_kept_is_not_run_again_until_a_version_changes(stage: Stage) -> None:
+def test_a_kept_cell_is_not_run_again_until_a_version_changes(stage: Stage) -> None:
     cells = cells_of((A, B))
     stage.run(*cells)
     stage.run(*cells)
@@ -122,7 +122,7 @@ def test_a_cell_that_hangs_is_ended(stage: Stage) -> None:
     assert time.monotonic() - started < 120
 
 
-def test_what_is_kept_is_plain_json(stage: Stage) -> None:
+def test_a_kept_cell_is_plain_json(stage: Stage) -> None:
     stage.run(Cell(A))
     written = msgspec.json.decode((cell_folder(stage.folder, Cell(A)) / "cell.json").read_bytes())
     assert written["settings"] == {"tier": "core", "redis": "", "node": ""}
