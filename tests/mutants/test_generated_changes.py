@@ -189,7 +189,7 @@ def test_a_sample_depends_on_its_seed_alone_and_is_spread(everything: list[Gener
     assert len(operators) == len(lua_operators.OPERATORS) + len(python_operators.OPERATORS)
 
 
-def test_what_is_drawn_loads(server: RedisInstance, catalogue: Catalogue, everything: list[GeneratedMutant]) -> None:
+def test_drawn_mutants_load(server: RedisInstance, catalogue: Catalogue, everything: list[GeneratedMutant]) -> None:
     """Lua in Redis, Python in the compiler; and no change leaves the text as it was."""
     with server.connect() as redis:
         for mutant in sample(everything, 120, seed=3):

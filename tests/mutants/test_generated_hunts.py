@@ -120,7 +120,7 @@ def test_a_mutant_is_the_client_but_for_the_change(hunter: Hunter, cases: dict[s
 
 
 @pytest.mark.slow
-def test_what_the_healthy_client_does_not_pass_either_is_not_noticed(
+def test_a_scenario_that_the_healthy_client_fails_too_notices_nothing(
     hunter: Hunter, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = _in_lua(catalogue, "addStandardJob", "addJobInTargetList", "drop-call")
@@ -187,7 +187,7 @@ def test_who_never_comes_to_its_change_says_so(hunter: Hunter, catalogue: Catalo
 
 
 @pytest.mark.slow
-def test_what_is_noticed_before_the_change_has_run_was_not_the_change(
+def test_a_failure_before_the_changed_code_runs_does_not_count(
     hunter: Hunter, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hunt, "launch_of", lambda mutant, _arrived: launch_of(mutant))
@@ -214,7 +214,7 @@ def test_a_hunt_that_never_reached_its_mutant_says_so(tmp_path: Path) -> None:
         assert (survivor.fate, survivor.message) == ("survived", "")
 
 
-def test_what_cases_of_another_tier_have_said_does_not_count(tmp_path: Path) -> None:
+def test_results_of_cases_of_another_tier_do_not_count(tmp_path: Path) -> None:
     """Else a mutant that survives them all would not be run again, without a result."""
     store = Store(dict.fromkeys("abc", "1"), tmp_path)
     store.keep_sayings(MUTANT, [HuntedCase("a"), HuntedCase("b")])
@@ -332,7 +332,7 @@ def test_cases_have_names_of_their_own(cases: dict[str, ScenarioCase]) -> None:
     assert all(name.isprintable() and name.encode() for name in cases)
 
 
-def test_what_is_kept_holds_as_long_as_the_scenario_is_unchanged(tmp_path: Path) -> None:
+def test_kept_results_hold_until_the_scenario_changes(tmp_path: Path) -> None:
     store = Store({"a": "1", "b": "1"}, tmp_path)
     store.keep_reach(_reach("a"))
     store.keep_sayings(MUTANT, [HuntedCase("a"), HuntedCase("b", "row", "message")])

@@ -134,7 +134,7 @@ def test_python_heals() -> None:
     assert "sound" not in vars(Dog)
 
 
-def test_what_is_not_there_cannot_be_replaced() -> None:
+def test_a_missing_name_cannot_be_replaced() -> None:
     with Damage("some.name") as damage, pytest.raises(LookupError, match=r"mutant some\.name: Dog has no tail"):
         damage.replace(Dog, "tail", 1)
     assert not hasattr(Dog, "tail")

@@ -50,12 +50,12 @@ def test_a_scenario_is_proven_by_a_mutant_that_fails_any_of_its_cases() -> None:
     assert _proven(CannedTrial(name, "-5")).is_explained_in_vain
 
 
-def test_where_the_kit_breaks_nothing_is_proven() -> None:
+def test_an_error_of_the_kit_proves_nothing() -> None:
     [name, *_] = [mutant.name for mutant in mutants_against(SCENARIOS[IDS])]
     assert _proven(CannedTrial(name, "-5", error="Redis is gone")) == ProvenScenario(IDS, "", "it is kept")
 
 
-def test_what_a_hunt_has_shown_is_a_proof() -> None:
+def test_a_kill_of_a_hunt_is_a_proof() -> None:
     assert _proven(CannedTrial("", ""), {IDS: "a generated one"}).mutant == "a generated one"
 
 

@@ -194,7 +194,7 @@ def test_a_mutant_that_is_noticed_without_its_damage_is_an_error_of_it(
     assert [error for error in result.errors if "has had no effect, and yet there is" in error]
 
 
-def test_what_was_remembered_is_neither_broken_afterwards_nor_healthy_meanwhile() -> None:
+def test_remembered_values_are_neither_broken_afterwards_nor_healthy_meanwhile() -> None:
     """Options that come again are packed once: a broken client must pack them again, and a healthy one after it."""
     options = {"values": list(range(20))}
     healthy = packing.pack_known(options)
