@@ -388,7 +388,7 @@ def test_a_difference_reads_as_one_line() -> None:
     assert text == 'wrong-value [breaks-others] job.timestamp at q:1 field timestamp: expected "1", got "2"'
 
 
-def test_what_no_row_of_the_table_names_is_wrong_behaviour() -> None:
+def test_a_difference_outside_of_the_table_is_wrong_behaviour() -> None:
     assert severity_of("job.progress", "wrong-value") == "wrong-behaviour"
 
 

@@ -155,7 +155,7 @@ def test_only_what_is_wrong_differs_on_two_clocks(
 
 
 @pytest.mark.parametrize("where", sorted(WRONG))
-def test_what_is_wrong_differs(where: str) -> None:
+def test_a_wrong_value_differs(where: str) -> None:
     steps = [1, 2, 3, 4, 5, 6]
     for value in WRONG[where]:
         found = places(store(ADDED, steps, {}), store(ADDED + 777, steps, {where: value}))

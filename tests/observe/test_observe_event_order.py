@@ -52,7 +52,7 @@ def _differ(expected: list[dict[str, str]], actual: list[dict[str, str]]) -> lis
 
 
 @given(runs())
-def test_what_one_process_does_in_another_order_is_a_difference(run: list[dict[str, str]]) -> None:
+def test_another_order_of_the_events_of_one_process_is_a_difference(run: list[dict[str, str]]) -> None:
     other = {"1": "2", "2": "1"}
     for process in (["added", "waiting"], ["active", "completed"]):
         swapped = [
@@ -62,13 +62,13 @@ def test_what_one_process_does_in_another_order_is_a_difference(run: list[dict[s
         assert _differ(run, swapped) == ["wrong-event-order"]
 
 
-def test_what_is_about_one_job_in_another_order_is_a_difference() -> None:
+def test_another_order_of_the_events_of_one_job_is_a_difference() -> None:
     run = ADDING + WORKING
     assert _differ(run, [run[1], run[0], *run[2:]]) == ["wrong-event-order"]
     assert _differ(run, [*run[:6], run[7], run[6], *run[8:]]) == ["wrong-event-order"]
 
 
-def test_what_is_about_the_whole_queue_keeps_its_place() -> None:
+def test_events_of_the_whole_queue_keep_their_place() -> None:
     run = [*ADDING[:2], event("paused"), *ADDING[2:], *WORKING]
     assert _differ(run, [event("paused"), *ADDING, *WORKING]) == ["wrong-event-order"]
     assert _differ(run, run) == []

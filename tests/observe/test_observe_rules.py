@@ -550,7 +550,7 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize(("name", "text"), UNREADABLE)
-def test_what_node_cannot_read_never_passes_for_what_it_can(name: str, text: str) -> None:
+def test_a_value_that_node_cannot_read_never_equals_a_readable_one(name: str, text: str) -> None:
     """Node need not read a finding of a trial as its own state, under any rules (`_judge_left_behind`)."""
     ended = {"q:completed": Zset({"7": ADDED + 2}), "q:events": Stream([event("completed", jobId="7")])}
     left, right = (snapshot({"q:7": job(**changed), **ended}) for changed in (READABLE, {**READABLE, name: text}))

@@ -468,7 +468,7 @@ def test_healing_ends_what_is_in_force(tap: Tap, wire: Wire) -> None:
     assert wire.ask("GET", "nothing") is None
 
 
-def test_what_is_held_goes_on(tap: Tap, wire: Wire) -> None:
+def test_a_held_command_is_sent_when_the_tap_heals(tap: Tap, wire: Wire) -> None:
     with tap.when(Trigger(command="ECHO"), Hold()) as barrier:
         wire.send("ECHO", "late")
         barrier.reached.wait(5000)

@@ -48,7 +48,7 @@ def test_a_text_that_is_loaded_is_known_too(texts: Mapping[str, str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["return 1", "", "local a = 1\nreturn a\nend\n--[["])
-def test_what_is_like_no_official_script_has_no_name(text: str, texts: Mapping[str, str]) -> None:
+def test_a_script_unlike_any_official_one_has_no_name(text: str, texts: Mapping[str, str]) -> None:
     names = ScriptNames({}, texts)
     names.learn("EVAL", _eval(text), _sha1(text))
     assert names.of(_sha1(text)) is None

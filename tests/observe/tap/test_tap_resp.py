@@ -162,7 +162,7 @@ def test_a_value_of_16_mib_in_small_pieces() -> None:
         b'a "b\r\n',
     ],
 )
-def test_what_redis_would_refuse_ends_the_parsing(bad: bytes) -> None:
+def test_bytes_that_redis_would_refuse_end_the_parsing(bad: bytes) -> None:
     parser = CommandParser()
     ping = encode_command(["PING"])
     assert [command.raw for command in parser.feed(ping + bad)] == [ping]

@@ -188,7 +188,7 @@ def test_every_call_is_held_again(tap: Tap, wire: Wire) -> None:
         assert wire.reply() == b"PONG"
 
 
-def test_what_is_held_is_released_when_the_block_ends_even_by_an_error(tap: Tap, wire: Wire) -> None:
+def test_a_held_command_is_released_when_the_block_ends_even_by_an_error(tap: Tap, wire: Wire) -> None:
     with contextlib.suppress(ZeroDivisionError), tap.when(Trigger(command="ping"), Hold()) as barrier:
         wire.send("PING")
         barrier.reached.wait(DEADLINE_MS)
@@ -246,7 +246,7 @@ def test_in_a_transaction_after_execute_is_after_exec(tap: Tap, wire: Wire, redi
 
 
 @pytest.mark.parametrize("end", ["DISCARD", "EXEC"])
-def test_what_did_not_run_in_a_transaction_triggers_nothing(tap: Tap, wire: Wire, redis: Any, end: str) -> None:
+def test_a_command_of_an_aborted_transaction_triggers_nothing(tap: Tap, wire: Wire, redis: Any, end: str) -> None:
     wire.ask("WATCH", "w")
     redis.set("w", "changed")
     with tap.when(Trigger(command="incr", phase="after-execute"), Cut()):

@@ -55,7 +55,7 @@ async def write_to_a_client_that_was_killed() -> None:
             await asyncio.sleep(0)
 
 
-def test_what_a_killed_client_was_to_get_is_dropped_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+def test_data_for_a_killed_client_is_dropped_without_a_message(caplog: pytest.LogCaptureFixture) -> None:
     asyncio.run(write_to_a_client_that_was_killed())
     assert not caplog.messages
 
