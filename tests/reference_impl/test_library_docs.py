@@ -61,7 +61,7 @@ def test_a_missing_or_repeated_claim_would_be_noticed(damage: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_the_table_refers_to_exists() -> None:
+def test_references_of_the_table_exist() -> None:
     references = {name for row in ROW.findall(CLAIMS) for name in re.findall(r"`([^`]+)`", row[1])}
     unknown = {name for name in references if not _exists(name)}
     assert unknown == set()

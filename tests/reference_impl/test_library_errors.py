@@ -60,7 +60,7 @@ def test_a_job_that_cannot_be_read_is_named(name: str, with_queue: WithQueue, se
     ],
     ids=["bulk", "parent", "flow-queue", "flow-name", "no-flow", "get-flow"],
 )
-def test_what_is_missing_is_named(
+def test_missing_arguments_are_named(
     act: Any, said: str, connection: dict[str, Any], prefix: str, scripts: ScriptTexts
 ) -> None:
     async def steps() -> None:

@@ -160,7 +160,7 @@ def test_lines_go_to_loggers_that_take_keywords() -> None:
     ]
 
 
-def test_what_a_logger_is() -> None:
+def test_valid_and_invalid_loggers() -> None:
     assert sink_of(None) == sink_of(True) == StandardLogSink(logging.getLogger("bullmq"))
     sink = RecordingSink()
     assert sink_of(sink) is sink

@@ -124,7 +124,7 @@ def test_the_forms_of_a_connection(connection: Any, address: Address) -> None:
     assert Address.of(connection) == address
 
 
-def test_what_a_cluster_cannot_do_over_tls_is_refused() -> None:
+def test_tls_options_that_a_cluster_cannot_use_are_refused() -> None:
     for tls, said in (
         ({"servername": "x"}, "tls.servername is not possible in a cluster"),
         (Tls().context(), "cannot be an SSLContext in a cluster"),

@@ -89,7 +89,7 @@ def test_values_without_a_form_are_refused(value: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["NaN", "[Infinity]", "-Infinity", "", "{'a':1}", "[1,]", '"\x01"', "\ufeff1", "01"])
-def test_what_is_not_json_is_refused(text: str) -> None:
+def test_invalid_json_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"JSON|Expecting|Invalid|Extra|Unexpected|Illegal"):
         parse(text)
 
@@ -100,7 +100,7 @@ def test_numbers_beyond_doubles_are_written_back_as_they_were_read(text: str) ->
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_json_has_no_number_for_is_refused(value: float) -> None:
+def test_numbers_outside_of_json_are_refused(value: float) -> None:
     with pytest.raises(InvalidArgument, match=f"Out of range float values are not JSON compliant: {value!r}"):
         stringify({"a": [value]})
 
@@ -116,7 +116,7 @@ def _containing_itself() -> list[Any]:
     return endless
 
 
-def test_what_is_nested_too_deeply_is_refused() -> None:
+def test_values_nested_too_deeply_are_refused() -> None:
     for write in (stringify, pack):
         with pytest.raises(InvalidArgument, match="nested too deeply, or contain"):
             write(_containing_itself())
@@ -132,7 +132,7 @@ def test_integers_that_redis_would_change_are_refused(value: int) -> None:
 
 
 @pytest.mark.parametrize("value", [2**53, -(2**53), 2.0**64, 1e300])
-def test_what_a_double_holds_is_not_refused(value: float) -> None:
+def test_numbers_that_a_double_holds_are_accepted(value: float) -> None:
     assert msgpack.unpackb(pack(value)) == value
     assert float(encode_argument(value)) == value
 

@@ -99,7 +99,7 @@ OPTIONS = st.dictionaries(st.text("abc", min_size=1, max_size=3), PLAIN, max_siz
 
 @settings(max_examples=60, deadline=None)
 @given(OPTIONS, st.text(max_size=40))
-def test_what_is_packed_once_is_packed_the_same(known: dict[str, Any], text: str) -> None:
+def test_values_packed_again_have_the_same_bytes(known: dict[str, Any], text: str) -> None:
     for _ in range(2):
         assert pack_known(known) == pack(known)
         assert pack_with("token", text, known) == pack({"token": text, **known})
@@ -119,7 +119,7 @@ def test_options_that_cannot_be_cached_are_packed_each_time() -> None:
 
 
 @pytest.mark.parametrize("refused", [{"a": 2**53 + 1}, {"a": b"b"}, {"a": {1, 2}}])
-def test_what_cannot_be_packed_is_refused_as_before(refused: dict[str, Any]) -> None:
+def test_values_that_cannot_be_packed_are_refused_each_time(refused: dict[str, Any]) -> None:
     for _ in range(2):
         with pytest.raises((InvalidArgument, TypeError)):
             pack_known(refused)

@@ -171,7 +171,7 @@ def test_a_transaction_that_cannot_be_packed_opens_no_multi(server: RedisInstanc
     run_for(5, steps())
 
 
-def test_what_is_sent_to_a_socket_that_is_just_lost_is_a_lost_connection() -> None:
+def test_commands_to_a_socket_that_was_just_lost_fail_as_lost_connection() -> None:
     async def steps() -> None:
         loop, wire, transport = asyncio.get_running_loop(), Wire(), RecordedTransport()
         wire.connection_made(transport)
@@ -187,7 +187,7 @@ def test_what_is_sent_to_a_socket_that_is_just_lost_is_a_lost_connection() -> No
     run_for(5, steps())
 
 
-def test_what_uvloop_says_of_a_lost_socket_is_a_lost_connection_in_a_cluster_too(
+def test_the_error_of_uvloop_for_a_lost_socket_is_a_lost_connection_in_a_cluster_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     message = ""

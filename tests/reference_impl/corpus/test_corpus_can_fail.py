@@ -28,7 +28,7 @@ def test_without_a_difference_nothing_is_found(pair: tuple[CaseResult, CaseResul
     assert differing(*pair) == (False, False, False)
 
 
-def test_what_is_in_redis_is_compared(both: Both, pair: tuple[CaseResult, CaseResult]) -> None:
+def test_the_state_in_redis_is_compared(both: Both, pair: tuple[CaseResult, CaseResult]) -> None:
     """A field of another writer: both clients gave the same answers and sent the same commands."""
     other, _ = both(case("life", *LIFE, redis("HSET", f"{PREFIX}:q:1", "extra", "1")))
     assert differing(pair[1], other) == (False, False, True)
@@ -45,14 +45,14 @@ def test_bytes_versions_and_times_are_compared(
     assert differing(pair[1], other) == (False, False, True)
 
 
-def test_what_is_answered_is_compared(pair: tuple[CaseResult, CaseResult]) -> None:
+def test_answers_are_compared(pair: tuple[CaseResult, CaseResult]) -> None:
     """One number in one answer."""
     oracle, reference = pair
     answers: list[Any] = [*reference.answers[:-1], ["queue.getJob", {"job": None}]]
     assert differing(oracle, replace(reference, answers=answers)) == (True, False, False)
 
 
-def test_what_is_sent_is_compared(both: Both, pair: tuple[CaseResult, CaseResult]) -> None:
+def test_sent_commands_are_compared(both: Both, pair: tuple[CaseResult, CaseResult]) -> None:
     """One more command, whose answer is not compared."""
     _, curious = both(case("life", *LIFE, do("queue.count")))
     shorter = replace(curious, answers=curious.answers[:-1])

@@ -219,7 +219,7 @@ def test_without_the_package_the_error_says_what_to_install() -> None:
 
 
 @pytest.mark.parametrize("telemetry", [True, {"tracer": 1}, BullMQOtel])
-def test_what_cannot_trace_is_refused(telemetry: Any) -> None:
+def test_a_telemetry_that_cannot_trace_is_refused(telemetry: Any) -> None:
     makers: list[Callable[[dict[str, Any]], object]] = [
         lambda opts: Queue("q", opts),
         lambda opts: Worker("q", None, opts),
