@@ -63,7 +63,7 @@ def test_any_text_becomes_one_command_with_one_property(title: str, message: str
         assert command.data == message
 
 
-def test_what_the_runner_prints_again_gives_no_orders() -> None:
+def test_annotations_printed_by_the_runner_give_no_orders() -> None:
     [command] = understood(annotation("error", "t", "first\n::add-mask::secret\n  ::stop-commands::x"))
     assert understood(command.data) == []
 

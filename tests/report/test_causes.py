@@ -155,7 +155,7 @@ def test_lost_jobs_come_first_and_are_called_lost() -> None:
     assert causes[0].line == "2 jobs lost, 2 times in 1 scenario"
 
 
-def test_what_explains_most_failing_scenarios_comes_first() -> None:
+def test_the_cause_of_most_failing_scenarios_comes_first() -> None:
     lost, rare = finding("job.a", severity="lost-jobs"), finding("job.b", severity="breaks-others")
     often, warned = finding("job.c", severity="missing"), finding("job.d", severity="cosmetic")
     runs = [met("a", lost, warned), met("b", often, rare, warned), met("c", often, warned), met("d", often, warned)]
@@ -195,7 +195,7 @@ def test_the_rarest_causes_are_counted_by_family_and_never_lost_jobs() -> None:
     assert {name for cause in causes for name in cause.requirements} >= {item.requirement for item in (*rare, lost)}
 
 
-def test_what_is_known_comes_last_and_what_only_warns_after_what_fails() -> None:
+def test_causes_are_sorted_by_failures_then_warnings_then_known_failures() -> None:
     known = met("a", finding("job.data", severity="lost-jobs"), known={MUST: "later"})
     others = met("b", finding("job.b", SHOULD), finding("job.c", "add.id.counter"), finding("job.d", MAY))
     causes = fold([known, others], SAMPLE_ROWS)

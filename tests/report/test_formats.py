@@ -294,7 +294,7 @@ def test_everything_recorded_is_of_a_sample() -> None:
     assert found == expected
 
 
-def test_what_is_written_is_what_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_written_reports_are_those_that_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {path.relative_to(recorded.HERE): path.read_bytes() for path in (recorded.HERE / "golden").rglob("*.*")}
     monkeypatch.setattr(recorded, "HERE", tmp_path)
     recorded.write()

@@ -35,7 +35,7 @@ from conformance.report.run_file import Run
 from conformance.report.summary import Summary, summarise
 
 
-def test_what_cannot_be_seen_is_written_out() -> None:
+def test_invisible_characters_are_written_out() -> None:
     assert visible("a\x1b[31m\u202eb\ud800\ufffe\t\r\n") == "a\\x1b[31m\\u202eb\\ud800\\ufffe\\t\\r\n"
     assert visible("a\nb", keep_newlines=False) == "a\\nb"
     assert visible("grün 日本 ✓") == "grün 日本 ✓"

@@ -138,7 +138,7 @@ def test_an_id_that_contains_the_time_of_the_run_is_taken_from_the_answer(operat
     assert ("getJob(ANSWERS[2].id)" if operation == "queue.getJob" else "on_job(queue_1, ANSWERS[2].id, ") in written
 
 
-def test_where_no_script_can_take_it_from_there_the_steps_are_said_in_words() -> None:
+def test_steps_that_no_script_can_repeat_are_described_in_words() -> None:
     within = call("queue.add", name="n", data_raw="{}", opts={"jobId": ITERATION})
     assert "# With your client, " in script_of(OPENED, SCHEDULED, within)
     read = call("queue.getJob", job=ITERATION)
@@ -148,7 +148,7 @@ def test_where_no_script_can_take_it_from_there_the_steps_are_said_in_words() ->
     assert "queue_1.getJob('repeat:t:1795486835898')" in script_of(OPENED, SCHEDULED, other)
 
 
-def test_what_a_loop_does_for_a_manual_worker_is_a_worker_with_a_processor() -> None:
+def test_a_loop_in_place_of_a_manual_worker_is_a_worker_with_a_processor() -> None:
     answer = '{"job": {"id": "1"}}'
     claim = call("worker.getNextJob", token="t", queue="q", options={"lockDuration": 500})
     claimed = msgspec.structs.replace(claim, on="", client=answer)
@@ -281,7 +281,7 @@ def test_a_finding_about_commands_is_shown_by_the_commands() -> None:
         StepRecord(by="both", do="queue.pause", on="queue-7"),  # whose opening was not kept
     ],
 )
-def test_what_no_script_can_do_is_said_in_words(step: StepRecord) -> None:
+def test_a_cause_that_no_script_can_show_is_described_in_words(step: StepRecord) -> None:
     written = script_of(OPENED, step)
     assert "# With your client, on the key prefix bullmq-repro:" in written
     assert '\nredis-cli HGET bullmq-repro:q:1 data\n#   expected  {"n":1}\n#   actual    (nil)' in written

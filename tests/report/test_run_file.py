@@ -30,7 +30,7 @@ def write(run: Run, path: Path) -> Path:
     return path
 
 
-def test_what_is_written_is_read_again(full: Run, tmp_path: Path) -> None:
+def test_a_written_run_is_read_back(full: Run, tmp_path: Path) -> None:
     assert read_run(write(full, tmp_path / "deep" / "run.jsonl")) == full
 
 

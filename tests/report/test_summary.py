@@ -213,7 +213,7 @@ def test_counts_add_up(summary_of: Callable[[str], Summary]) -> None:
     assert sum(summary.scenario_counts.values()) == len(summary.scenarios)
 
 
-def test_what_the_run_did_not_touch_is_said(summary_of: Callable[[str], Summary]) -> None:
+def test_untested_requirements_are_listed(summary_of: Callable[[str], Summary]) -> None:
     summary = summary_of("full")
     assert summary.untested == ("rate.limit",)
     assert dict(open_facts(summary_of("conformant").conclusion))["worker"] == (
