@@ -99,7 +99,7 @@ def test_a_broken_job_is_found(changes: dict[str, Any], check: str, key: str) ->
 
 
 @pytest.mark.parametrize("store", [plain_store("p"), planted(plain_store("p"))[0], good_store()])
-def test_what_is_taken_out_first_would_have_broken_nothing(store: dict[str, Any]) -> None:
+def test_jobs_taken_out_first_would_have_broken_nothing(store: dict[str, Any]) -> None:
     whole = snapshot(store)
     everything = {(found.kind, found.key, found.place) for found in judged(whole, JOB_CHECKS)}
     assert found_in(whole) == everything
@@ -171,7 +171,7 @@ PAUSED = {"q:1": job(), "q:2": job(), "q:id": "2"}
         ("bullmq:6.7.0", ["1"], ["2"], {("nothing-parked", "q:paused")}),
     ],
 )
-def test_where_a_paused_queue_parks_its_jobs_is_judged_by_the_version_that_wrote_it(
+def test_the_place_of_parked_jobs_is_judged_by_the_version_that_wrote_them(
     version: str, waiting: list[str], parked: list[str], broken: set[tuple[str, str]]
 ) -> None:
     meta = {"paused": "1"} | ({"version": version} if version else {})

@@ -322,7 +322,7 @@ def test_stack_traces_with_one_digest_are_as_many_texts(entries: list[str]) -> N
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(two_spellings())
-def test_what_a_digest_calls_json_is_json(spellings: tuple[str, str]) -> None:
+def test_a_text_that_a_digest_calls_json_is_json(spellings: tuple[str, str]) -> None:
     usual = {"name": "n", "opts": "{}", "timestamp": str(ADDED), "delay": "0", "priority": "0"}
     for text in spellings:
         if record_of(**usual, data=text)["flags"] & GOOD:

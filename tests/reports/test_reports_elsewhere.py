@@ -178,9 +178,7 @@ def test_an_unfinished_snapshot_is_refused_in_s3_too(spark: SparkSession, server
         claim_folder(whole.folder)
 
 
-def test_what_an_attempt_that_failed_has_left_in_s3_is_removed(
-    spark: SparkSession, server: RedisInstance, s3: str
-) -> None:
+def test_files_of_a_failed_attempt_in_s3_are_removed(spark: SparkSession, server: RedisInstance, s3: str) -> None:
     kept = stored(spark, server, f"{s3}/kept")
     jobs = folder_at(f"{s3}/kept") / ROWS / "table=jobs"
     claimed = jobs.names()

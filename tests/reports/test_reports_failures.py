@@ -71,7 +71,7 @@ def test_a_problem_of_an_executor_arrives_as_it_was_raised() -> None:
         ("Traceback\n  File x\nValueError: strange\n", "Spark failed: ValueError: strange"),
     ],
 )
-def test_what_spark_says_becomes_one_line(text: str, said: str) -> None:
+def test_an_error_of_spark_becomes_one_line(text: str, said: str) -> None:
     assert said in str(explain_spark(Exception(text)))
 
 

@@ -240,7 +240,7 @@ def checked(user: User, out: Path) -> set[str]:
     "name",
     [pytest.param(name, marks=() if name in ("node", "reference") else pytest.mark.slow) for name in CLIENTS],
 )
-def test_what_a_client_leaves_is_sound(name: str, toolchain: Toolchain, server: RedisInstance, tmp_path: Path) -> None:
+def test_a_client_leaves_a_sound_store(name: str, toolchain: Toolchain, server: RedisInstance, tmp_path: Path) -> None:
     try:
         launch = toolchain.launch(name)
     except EnvironmentProblem as problem:
@@ -262,7 +262,7 @@ def test_what_a_client_leaves_is_sound(name: str, toolchain: Toolchain, server: 
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_what_is_found_is_a_known_failure(name: str) -> None:
+def test_each_broken_check_is_a_known_failure(name: str) -> None:
     known = load_known(client_folders()[name] / "known.toml", load_ledger())
     places = {place for entry in known for place in (entry.requirement, entry.where)}
     assert set(KNOWN[name].values()) <= places

@@ -99,7 +99,7 @@ def test_a_process_that_dies_spoils_no_later_call_of_its_block() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["reports.index", "reports.verbs.diff", "reports.verbs.checks"])
-def test_what_needs_neither_spark_nor_pytest_does_not_import_them(module: str) -> None:
+def test_modules_that_need_neither_spark_nor_pytest_do_not_import_them(module: str) -> None:
     """They take 0.15 s of processor time; the index is written by every verb with `--out`."""
     code = f"import sys, reports.options, {module}; print({{'pyspark', 'pytest'}} & {{*sys.modules}})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"set()\n"

@@ -161,7 +161,7 @@ def test_no_differences_are_said_plainly_and_no_chart_is_drawn(tmp_path: Path, m
     assert "<table" not in html
 
 
-def test_what_rules_hide_is_in_every_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_differences_that_rules_hide_are_in_every_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     hidden = msgspec.structs.replace(diff_summary(0), hidden={"worker-clock": 1234})

@@ -220,7 +220,7 @@ def test_missing_permission_to_replicate_is_reported(own_server: RedisInstance, 
     assert "SYNC was refused: NOPERM" in str(problem)
 
 
-def test_what_newer_versions_write_is_read(tmp_path: Path) -> None:
+def test_files_of_newer_versions_are_read(tmp_path: Path) -> None:
     """Redis 7.2 packs sets, and keeps long elements of a list alone; some items are in few files only."""
     block = listpack(1, 0, 2, b"event", b"jobId", 0, 2, 0, 0, b"added", b"1", 4)
     no_groups = bytes([1, 7, 0, 7, 0, 0, 0, 1, 0])
@@ -366,7 +366,7 @@ def test_sides_that_run_are_read_by_replication_at_the_same_time(
     assert client.info("stats")["sync_full"] == before + 2
 
 
-def test_what_goes_wrong_in_the_background_is_raised_where_the_store_is_wanted(tmp_path: Path) -> None:
+def test_an_error_in_the_background_is_raised_by_the_result(tmp_path: Path) -> None:
     file = tmp_path / "torn.rdb"
     file.write_bytes(b"REDIS0009")
     reading = start_reading(StoreAddress(text=str(file)), folder_at(tmp_path / "kept"), tmp_path)

@@ -53,7 +53,7 @@ def _asked_on_the_way_out() -> None:
         raise Py4JError("Answer from Java side is empty")
 
 
-def test_what_fails_because_of_an_interruption_is_one() -> None:
+def test_a_failure_caused_by_an_interruption_is_an_interruption() -> None:
     with pytest.raises(KeyboardInterrupt), explained_spark():
         _asked_on_the_way_out()
     with pytest.raises(EnvironmentProblem, match="the JVM of Spark died"), explained_spark():

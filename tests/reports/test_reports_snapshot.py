@@ -98,7 +98,7 @@ def read(replies: list[Reply]) -> tuple[list[int], list[bytes], list[bytes]]:
 @given(REPLIES)
 @example([[(b"name", b"x"), (b"data", b"{}")], [], [(b"name", b"")]])
 @example([[(b"a\r\nb", b"\r\n$1\r\nc")], None, [(b"n", b"*2")]])
-def test_what_was_written_is_read(replies: list[Reply]) -> None:
+def test_written_hashes_are_read(replies: list[Reply]) -> None:
     pairs = [pair for reply in replies for pair in reply or ()]
     sizes = [-1 if reply is None else len(reply) for reply in replies]
     assert read(replies) == (sizes, [name for name, _ in pairs], [value for _, value in pairs])
@@ -143,7 +143,7 @@ def as_events(entries: list[Entry]) -> list[Event]:
 @example([(b"1-0", [(b"event", b"added"), (b"jobId", b"7")]), (b"1-1", [])])
 @example([(b"1-0", [(b"event", b"*2"), (b"a\r\nb", b"*2\r\n$3\r\n1-1\r\n*0")])])
 @example([(b"1-0", [(b"jobId", b"1"), (b"jobId", b"2"), (b"event", b"\xff")])])
-def test_what_was_added_to_a_stream_is_read(entries: list[Entry]) -> None:
+def test_entries_of_a_stream_are_read(entries: list[Entry]) -> None:
     batch = event_batch("q", entries_of(as_stream(entries)))
     assert [narrowed(wide) for wide in rows_of(batch)] == as_events(entries)
     columns = [decoded(batch.column(name)) for name in ("name", "id")]
@@ -502,7 +502,7 @@ def test_shares_follow_each_other_as_cursors_do(bits: int) -> None:
 
 
 @given(st.text(min_size=1, max_size=12))
-def test_what_takes_the_fast_way_is_a_job_for_the_gate_too(rest: str) -> None:
+def test_a_key_that_takes_the_fast_way_is_a_job_for_the_gate_too(rest: str) -> None:
     fast = rest.isdigit() or (":" not in rest and rest not in QUEUE_KEYS and not is_reserved(rest))
     if fast:
         assert decode_key("p", f"p:q:{rest}", "hash", ["name"]).kind == "job"
@@ -561,7 +561,7 @@ def store(prefix: str) -> dict[str, Any]:
     }
 
 
-def test_what_is_kept_is_what_was_read_in_as_many_buckets_or_fewer(
+def test_stored_rows_equal_the_read_ones_in_as_many_buckets_or_fewer(
     server: RedisInstance, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot_store, "ROWS_AT_A_TIME", 50)
