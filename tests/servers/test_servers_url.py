@@ -286,7 +286,7 @@ def test_an_old_or_unknown_version_is_refused(pretended_version: Callable[[str],
     assert "6.2.0" in problem.hint
 
 
-def test_what_does_not_keep_a_write_is_refused(pretended_version: Callable[[str], int]) -> None:
+def test_a_server_that_does_not_keep_a_write_is_refused(pretended_version: Callable[[str], int]) -> None:
     problem = refuse(f"redis://127.0.0.1:{pretended_version('7.2.0')}")
     assert "did not return what was written" in problem.what
 

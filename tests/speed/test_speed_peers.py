@@ -52,7 +52,7 @@ def test_a_client_that_gives_no_answer_is_timed_too(monkeypatch: pytest.MonkeyPa
     assert handle.timed(LOG) == (None, 0.75)
 
 
-def test_what_drowns_in_noise_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_below_the_noise_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     handle = handle_of(SteadyDriver(0.5, 0.0), monkeypatch)
     with pytest.raises(Unmeasurable, match="noise"):
         measures._own_part_ms(handle, [LOG] * 5)

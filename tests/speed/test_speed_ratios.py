@@ -75,7 +75,7 @@ def test_a_gate_is_decided_by_the_whole_interval(ratios: tuple[float, ...], outc
     assert report(gates=[gate]).exit_code == code
 
 
-def test_what_was_not_measured_is_undecided_and_says_why() -> None:
+def test_an_unmeasured_ratio_is_undecided_and_has_a_reason() -> None:
     nothing = MeasuredRatio(measure="log", meaning="", unit="ms", state="not-declared", reason="job.log is unsupported")
     (gate,) = judged([SpeedBound(measure="log", value=0.5)], [nothing])
     assert (gate.outcome, gate.reason) == ("undecided", "not declared: job.log is unsupported")
@@ -101,7 +101,7 @@ def test_bounds_are_read() -> None:
 
 
 @pytest.mark.parametrize("text", ["worker", "worker=", "worker=fast", "worker=0", "worker=-1", "worker=nan"])
-def test_what_is_not_a_bound_is_refused(text: str) -> None:
+def test_an_invalid_bound_is_refused(text: str) -> None:
     with pytest.raises(UsageProblem, match=r"invalid (ratio|limit) .* for --at-least — example: --at-least worker=0.5"):
         parse_gates([text], [], UNITS)
 
@@ -121,7 +121,7 @@ def test_a_measure_that_there_is_not_is_refused() -> None:
         ("log=-1ms", r"invalid limit 'log=-1ms'"),
     ],
 )
-def test_what_is_not_a_limit_is_refused(text: str, message: str) -> None:
+def test_an_invalid_limit_is_refused(text: str, message: str) -> None:
     with pytest.raises(UsageProblem, match=message):
         parse_gates([], [text], UNITS)
 

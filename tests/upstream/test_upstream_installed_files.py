@@ -23,7 +23,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_npm_left_is_right(root: Path) -> None:
+def test_files_as_npm_left_them_are_accepted(root: Path) -> None:
     verify_files(root)
     verify_files(root, read_files(root).by_package())
 
@@ -61,7 +61,7 @@ def test_without_record_another_version_is_not_believed(root: Path) -> None:
         verify_files(root)
 
 
-def test_what_npm_writes_for_itself_does_not_count(root: Path) -> None:
+def test_files_that_npm_writes_for_itself_do_not_count(root: Path) -> None:
     (root / "node_modules" / ".bin" / "tool").write_text("other", "utf-8")
     verify_files(root)
 

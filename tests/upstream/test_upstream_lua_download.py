@@ -87,7 +87,7 @@ def test_scripts_are_those_that_node_extracts(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("pin")
-def test_what_npm_has_installed_is_not_fetched_again(tmp_path: Path) -> None:
+def test_a_package_installed_by_npm_is_not_fetched_again(tmp_path: Path) -> None:
     ensure_package(find_node(None), announce=print, cache_root=tmp_path)
     registry = Registry({})
     assert len(scripts_without_node(announce=print, cache_root=tmp_path, download=registry)) == 49
