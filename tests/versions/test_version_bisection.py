@@ -61,11 +61,11 @@ def test_a_wrong_guess_does_no_harm() -> None:
     assert Past(change="5.37.0").find(change="7.0.0") == {"change": BisectionResult("5.36.0", "5.37.0")}
 
 
-def test_what_the_first_release_shows_as_well_did_not_come() -> None:
+def test_a_difference_that_the_first_release_shows_is_not_a_change() -> None:
     assert Past(change="5.0.0").find() == {"change": BisectionResult(unknown="5.0.0 does so against itself as well")}
 
 
-def test_what_is_not_clear_has_no_release_and_stops_no_other() -> None:
+def test_an_unclear_change_has_no_release_and_stops_no_other() -> None:
     past = Past(a="5.37.0", b="5.37.0")
     past.unclear = {"a"}
     found = past.find()

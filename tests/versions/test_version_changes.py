@@ -24,7 +24,7 @@ def test_a_change_is_worded_by_both_ledgers() -> None:
     assert (change.before, change.after, change.what, change.aspect) == ("[1]", "[]", "it waits", "steps")
 
 
-def test_where_the_newer_version_is_the_oracle_its_side_is_the_expected_one() -> None:
+def test_the_newer_version_as_oracle_is_the_expected_side() -> None:
     (change,) = changes_of([scenario("pause/x", "fail", ROW, findings=[stated("it waits")])], "newer", TOLD).values()
     assert (change.before, change.after) == ("[]", "[1]")
 
@@ -60,7 +60,7 @@ def test_ids_and_times_make_no_other_sign(one: str, other: str, same: bool) -> N
         ("snapshot", "interop/handed[client=adder]", "together"),
     ],
 )
-def test_where_a_change_is_seen(source: str, name: str, aspect: str) -> None:
+def test_the_aspect_of_a_change(source: str, name: str, aspect: str) -> None:
     record = scenario(name, "fail", ROW, findings=[finding(ROW, "job.x", "1", "2", source=source)])
     (change,) = changes_of([record], "older", TOLD).values()
     assert change.aspect == aspect

@@ -53,7 +53,7 @@ def test_an_option_of_another_type_is_on_the_page() -> None:
     assert "| `RetryOptions.state` | `'failed' \\| 'completed'` |" in page
 
 
-def test_what_is_different_stands_where_it_is_seen_with_its_release() -> None:
+def test_a_difference_is_listed_by_aspect_with_its_release() -> None:
     page = render_version_page(record(change(release="6.0.0", last_before="5.81.5")))
     assert "| `pause.moves-wait` | `job.x`: `1` → `2` | 6.0.0 |" in part(page, "In Redis")
     assert "| 6.0.0 | 5.81.5 | `pause.moves-wait` |" in part(page, "Releases")
@@ -128,7 +128,7 @@ def test_options_of_one_release_are_named() -> None:
     ]
 
 
-def test_what_was_not_decided_is_named() -> None:
+def test_undecided_scenarios_are_named() -> None:
     page = render_version_page(record(undecided={"pause/x": "the machine was too busy"}))
     assert "- `pause/x`: the machine was too busy" in part(page, "Not decided")
 

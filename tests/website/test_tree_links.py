@@ -55,7 +55,7 @@ def test_a_link_leads_to_the_same_thing_on_the_site(tree: Path, path: str, page:
     assert TreeLinks(tree, ["add.lifo"]).rewrite(link, path, page) == f"{expected}\n"
 
 
-def test_what_is_linked_to_outside_of_docs_is_copied(tree: Path) -> None:
+def test_files_linked_outside_of_docs_are_copied(tree: Path) -> None:
     links = TreeLinks(tree)
     links.rewrite("[schema](../code/schema.json), [page](second.md)", "docs/first.md", "first.md")
     assert links.files == {"code/schema.json"}
