@@ -126,7 +126,7 @@ def _test_texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Docstrings, names of tests, and messages of assertions; other strings are data."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-            yield node.lineno, node.name.replace("_", " ")
+            yield node.lineno, node.name.removeprefix("test_").replace("_", " ").capitalize()
         text = node.value if isinstance(node, ast.Expr) else node.msg if isinstance(node, ast.Assert) else None
         if isinstance(text, ast.Constant) and isinstance(text.value, str):
             yield text.lineno, text.value

@@ -49,7 +49,7 @@ class Thing:
         raise ValueError(f"the error tells {NAME}")
 
 
-def test_scenario_tells():
+def test_what_it_tells():
     """The scenario tells."""
     assert NAME, "the assertion tells"  # the comment tells
 
@@ -66,7 +66,7 @@ def broken(damage):
         ("docs/page.md", "> It tells.\n", [1]),
         ("conformance/gate/module.py", PYTHON, [1, 2, 7, 11, 16, 21]),
         ("conformance/scenarios/test_area.py", PYTHON, [1, 2, 3, 7, 10, 11, 15, 16, 16, 21]),
-        ("tests/gate/test_module.py", PYTHON, [1, 3, 7, 10, 14, 15, 16, 16, 21]),
+        ("tests/gate/test_module.py", PYTHON, [1, 3, 7, 10, 14, 14, 15, 16, 16, 21]),
         ("conformance/ledger/area.yaml", "rows:\n  - statement: It tells.\n", [2]),
         ("conformance/node_harness/driver.mjs", "// It tells.\n", [1]),
         ("tests/mutants/data.toml", "reason = 'it tells'\n", []),
