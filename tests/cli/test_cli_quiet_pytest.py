@@ -1,4 +1,4 @@
-"""What `run` makes of pytest's own reporter."""
+"""`run` and the reporter of pytest itself."""
 
 from __future__ import annotations
 

@@ -49,10 +49,7 @@ ALLOWED = (
     r"--anew",
     r"\A[\w-]+\Z",  # a string without a space is a name: a parameter's value, a type of line in histories
     r"\b[a-z]+\.[a-z]+(?:-[a-z]+)*\b",  # names of requirements, mutants, faults
-    r"`played`",  # a field of stored records
-    r"`told`",  # a type of line in histories
-    r"`fault-began`",  # the same
-    r"`beside`",  # a field of the header of replay files
+    r"`[\w-]+`",  # a name in code: a field of stored records, a type of line in histories
     r"autoplay",
     r"replay(s|ed|ing|er)?",
 )

@@ -1,4 +1,4 @@
-"""What `upstream_suite` says about the tests of upstream's Python client. They themselves are run by hand."""
+"""Statements of `upstream_suite` about the tests of upstream's Python client, which are run by hand."""
 
 from __future__ import annotations
 
