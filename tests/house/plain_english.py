@@ -235,7 +235,7 @@ def main() -> int:
     read = all_hits if options.tree else visible_hits
     hits = [hit for path in files for hit in read(path, _source(path))]
     if not options.paths:
-        log = ["git", "log", "-20", "--format=%h %s"]
+        log = ["git", "log", "-20", "--no-merges", "--format=%h %s"]
         hits += subject_hits(subprocess.run(log, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
     for hit in hits:
         print(f"{hit.path}:{hit.line}: {hit.pattern}: {hit.text}")
