@@ -38,7 +38,7 @@ def compared(theirs: Any, ours: Any, *, frozen: bool = True) -> list[Finding]:
 # Answers.
 
 
-def test_equal_answers_leave_nothing_to_say() -> None:
+def test_equal_answers_have_no_findings() -> None:
     assert compared({"job": {"id": "1", "opts": {"lifo": True}}}, {"job": {"id": "1", "opts": {"lifo": True}}}) == []
 
 
@@ -156,7 +156,7 @@ def test_a_hole_against_a_job_is_a_difference() -> None:
     assert len(compared({"jobs": [None]}, {"jobs": [{"id": "1"}]})) == 1
 
 
-def test_who_stopped_half_way_is_not_blamed_twice() -> None:
+def test_a_client_that_stopped_half_way_is_not_blamed_twice() -> None:
     one, two = RecordedCall("queue.count", "ok", {"count": 1}), RecordedCall("queue.count", "ok", {"count": 2})
     assert compare_answers(participant(one, two), participant(one)) == []
     assert len(compare_answers(participant(one, two), participant(two))) == 1

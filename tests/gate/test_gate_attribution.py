@@ -190,7 +190,7 @@ def test_the_owner_of_the_place_answers(where: str, place: str, row: str) -> Non
     assert blame("add.lifo", calls=(ADD,)).of_finding(found(where, place=place)) == row
 
 
-def test_who_cannot_do_it_does_not_answer_for_it() -> None:
+def test_a_client_is_not_blamed_for_operations_that_it_lacks() -> None:
     """A client that only adds has no locks: what is odd about one is its adding's doing."""
     adds = frozenset({"open", "close", "queue.add"})
     only = blame("lock.token", "add.lifo", calls=(ADD,), declared=adds)
@@ -305,7 +305,7 @@ def test_more_attempts_than_starts_count_against_what_was_not_counted(fields: di
 
 
 @pytest.mark.parametrize("where", ["scheduler.next", "invariant.schedulers", "job"])
-def test_a_schedule_of_who_makes_none_is_what_its_claims_leave(where: str) -> None:
+def test_a_schedule_of_a_client_that_makes_none_counts_against_its_claims(where: str) -> None:
     seen = found(where, "q:repeat:s:1700000000000")
     claims = blame("stalled.limit", calls=(CLAIM,), declared=frozenset({"worker.getNextJob"}))
     assert claims.of_finding(seen) == "scheduler.next"
@@ -409,7 +409,7 @@ def test_the_jobs_that_a_call_names(args: dict[str, Any], value: Any, jobs: set[
     assert jobs_named(RecordedCall("some.call", "ok", value, args)) == jobs
 
 
-def test_who_only_asks_leaves_nothing() -> None:
+def test_operations_that_only_read_leave_nothing() -> None:
     asking = {op for op in REGISTRY if reads(op)}
     assert {"queue.getJob", "queue.count", "queue.isPaused", "job.getState", "worker.isRunning"} <= asking
     assert not asking & {"worker.getNextJob", "queue.add", "open", "resolve", "job.retry"}

@@ -99,7 +99,7 @@ GHOST = """
 
 
 @pytest.mark.parametrize("limits", [ADDS_ONLY, PRODUCES], ids=["adds-only", "bare-jobs"])
-def test_who_adds_rightly_and_can_do_nothing_else_fails_nowhere(tried: Tried, limits: list[str]) -> None:
+def test_a_client_that_only_adds_and_adds_correctly_has_no_failure(tried: Tried, limits: list[str]) -> None:
     verdicts = tried([*ADDING, *READING] if limits == PRODUCES else ADDING, limits)
     assert verdicts.get("fail", {}) == {}
     assert "add.lifo" in verdicts["pass"]
@@ -119,7 +119,7 @@ def test_who_adds_rightly_and_can_do_nothing_else_fails_nowhere(tried: Tried, li
     ],
     ids=["timestamp-in-seconds", "ghost", "no-event-waiting"],
 )
-def test_who_only_adds_fails_where_the_adding_is_wrong(tried: Tried, damage: str, row: str) -> None:
+def test_a_client_that_only_adds_fails_the_row_of_its_mistake(tried: Tried, damage: str, row: str) -> None:
     failures = tried(ADDING, ADDS_ONLY, ("add*Job", damage)).get("fail", {})
     assert set(failures) == {row}, failures
 

@@ -157,12 +157,12 @@ def test_all_profiles_of_one_redis_leave_the_cluster_open() -> None:
     )
 
 
-def test_plainly_conformant_is_only_who_has_everything_decided() -> None:
+def test_only_a_client_with_every_requirement_decided_is_conformant() -> None:
     conclusion = concluded(one("pass", *LEVELS), declared=EVERYTHING, mode="cluster")
     assert conclusion.sentence == "CONFORMANT. 7 of 7 requirements decided (100 %)."
 
 
-def test_a_known_failure_leaves_a_profile_whole_and_is_said() -> None:
+def test_a_known_failure_leaves_a_profile_whole_and_is_reported() -> None:
     known = one("fail", "run.moves", known={"run.moves": "later"})
     behind = one("unchecked", "run.keeps", known={"run.keeps": "not reached"})
     conclusion = concluded(known, behind, one("pass", "add.waits", "add.kept"), declared=ADD_AND_RUN)
@@ -309,7 +309,7 @@ def test_run_wide_problems_fail_the_run_without_a_verdict_on_the_client() -> Non
     assert "1 stale entry in known.toml" in conclusion.sentence
 
 
-def test_why_a_requirement_is_open_is_said_by_profile() -> None:
+def test_the_reason_for_an_open_requirement_is_given_by_profile() -> None:
     conclusion = concluded(
         one("pass", "add.waits"),
         one("unsupported", "run.moves"),

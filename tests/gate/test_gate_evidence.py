@@ -243,7 +243,7 @@ def test_the_state_of_node_after_the_client_stopped_is_not_shown_as_expected(
 # The message of a broken driver, and the command that repeats a scenario.
 
 
-def test_all_that_a_crashed_driver_said_is_in_a_file(
+def test_all_output_of_a_crashed_driver_is_in_a_file(
     mini: MiniatureDrivers, child: ChildDriver, bench_of: BenchOf, tmp_path: Path
 ) -> None:
     many = "[print('line', number, file=sys.stderr) for number in range(500)]"

@@ -168,7 +168,7 @@ class CalmMachine:
         return StarvationRecord({})
 
 
-def test_a_client_that_does_wrong_once_is_forgiven_where_the_list_says_so(
+def test_a_listed_flaky_failure_that_happens_once_is_forgiven(
     run_record: Callable[..., ScenarioRecord],
 ) -> None:
     assert (run_record(1).verdict, run_record(1).unsteady) == ("fail", "")
@@ -210,15 +210,13 @@ def read(tmp_path: Path) -> Callable[[str], tuple[FlakyFailure, ...]]:
     return written
 
 
-def test_it_stands_among_the_known_failures(read: Callable[[str], tuple[FlakyFailure, ...]]) -> None:
+def test_it_is_listed_with_the_known_failures(read: Callable[[str], tuple[FlakyFailure, ...]]) -> None:
     assert read(TEXT) == (LOOP,)
     assert read(entry_text(LOOP)) == (LOOP,)
 
 
 @pytest.mark.parametrize("line", ["operation", "reason", "at_most"])
-def test_operation_reason_and_number_have_to_be_said(
-    read: Callable[[str], tuple[FlakyFailure, ...]], line: str
-) -> None:
+def test_operation_reason_and_number_are_required(read: Callable[[str], tuple[FlakyFailure, ...]], line: str) -> None:
     whole = entry_text(LOOP).splitlines(keepends=True)
     with pytest.raises(UsageProblem, match=line):
         read("".join(text for text in whole if not text.startswith(line)))

@@ -100,7 +100,7 @@ def test_a_key_that_cannot_be_evicted_is_reported(client: Participant) -> None:
         assert [key.decode() for key in alone.redis.scan_iter()] == ["lasts"]
 
 
-def test_memory_that_is_never_full_is_said(client: Participant) -> None:
+def test_memory_that_is_never_full_is_reported(client: Participant) -> None:
     with (
         own_redis(client, maxmemory_policy="allkeys-random") as alone,
         pytest.raises(Mismatch, match="Redis is full"),

@@ -325,13 +325,13 @@ def test_an_invalid_share_is_refused() -> None:
         Run(min_decided="most")
 
 
-def test_a_profile_that_the_driver_does_not_declare_is_said_before_anything_runs() -> None:
+def test_a_profile_that_the_driver_does_not_declare_is_reported_before_anything_runs() -> None:
     with pytest.raises(Undecidable, match=r"does not declare the profile worker: resolve, managed-worker") as problem:
         Run(profile=["worker"])
     assert problem.value.exit_code == 4
 
 
-def test_a_profile_of_another_redis_is_said_before_anything_runs() -> None:
+def test_a_profile_of_another_redis_is_reported_before_anything_runs() -> None:
     ready = msgspec.structs.replace(READY, capabilities=["cluster"])
     environment = dataclasses.replace(prepared(), handshakes={"client": ready})
     with pytest.raises(Undecidable, match=r"cannot be decided on one Redis.*--redis cluster:3"):

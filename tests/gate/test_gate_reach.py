@@ -47,7 +47,7 @@ def test_a_driver_check_a_run_and_the_documentation_count_the_same_requirements(
     assert example in text, f"write in {page}: {example}"
 
 
-def test_who_only_opens_decides_nothing_and_sees_what_is_worth_most() -> None:
+def test_a_client_that_only_opens_decides_nothing_and_gets_the_best_prospects() -> None:
     nothing = reach()
     assert nothing.decidable == 0
     assert [prospect.unlocks for prospect in nothing.prospects] == sorted(unlocks(nothing).values(), reverse=True)
@@ -93,7 +93,7 @@ def test_operations_of_a_role_that_the_driver_cannot_open_decide_nothing() -> No
     assert reach("queue.add", "flow.add", roles=("flow",)).decidable > reach("queue.add").decidable
 
 
-def test_who_declares_everything_has_no_prospects() -> None:
+def test_a_client_that_declares_everything_has_no_prospects() -> None:
     everything = reach(*REGISTRY, capabilities=("manual-worker", "managed-worker"), roles=("events", "flow"))
     assert everything.prospects == ()
     assert everything.decidable > 0.9 * everything.examined

@@ -34,7 +34,7 @@ from .small_scenarios import (
 )
 
 
-def test_two_that_agree_leave_nothing_to_say(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+def test_two_clients_that_agree_have_no_findings(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     evidence = tried(COUNTS, bench_of(mini(), mini()))
     assert summary(evidence) == NOTHING_TO_SAY
     assert evidence.reached_end
