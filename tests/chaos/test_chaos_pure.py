@@ -134,7 +134,7 @@ def test_every_fault_tests_invariants_that_exist(name: str) -> None:
     assert tested <= {check.name for check in ALL_CHECKS}
 
 
-def test_who_cannot_say_what_a_run_was_to_test_does_not_succeed() -> None:
+def test_a_run_whose_tested_check_is_unknown_does_not_succeed() -> None:
     unknown = InvariantCell(verdict="unknown", examined=0, reasons=["too little"])
     row = ResultRow(
         name="f", kind="faults", client="c", cells={"closing": unknown, "memory": unknown}, tested=["closing"]
@@ -294,7 +294,7 @@ def _samples(*sizes_mb: int) -> History:
 
 
 @pytest.mark.parametrize(("share", "starved"), [(0.9, True), (0.4, False)])
-def test_a_client_that_is_not_let_run_is_noticed(share: float, starved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_starvation_of_a_client_is_recorded(share: float, starved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second passes between two looks: each asks for the time, and once more for its sample."""
     recorder, clock, waited_s = HistoryRecorder(), itertools.count(step=500), itertools.count(step=share)
     monkeypatch.setattr(observers, "PERIOD_S", 0.001)

@@ -73,7 +73,7 @@ def call(at: float, number: int, *, fails: bool = False, process: str = "p", **a
 
 
 @pytest.mark.parametrize("check", [check.name for check in ALL_CHECKS])
-def test_who_has_seen_nothing_never_says_ok(check: str) -> None:
+def test_a_check_without_evidence_is_unknown(check: str) -> None:
     assert fully_judged(check, [quiescent()]).verdict == "unknown"
 
 
@@ -161,7 +161,7 @@ def test_a_lock_that_is_left_alone_for_too_long(renewed: tuple[float, ...]) -> N
     assert "did not renew the lock" in messages(judged("renewals", lines, **BOUNDS))
 
 
-def test_renewals_are_not_asked_of_who_was_cut_off_or_not_let_run() -> None:
+def test_a_client_that_was_cut_off_or_starved_owes_no_renewals() -> None:
     late = [*run(0, 4000), *(renewal(at) for at in (1000, 2900, 3500))]
     assert judged("renewals", late, **BOUNDS).verdict == "fail"
     assert judged("renewals", [*late, *fault(1500, 2800, "network.outage-all")], **BOUNDS).verdict == "ok"
@@ -253,7 +253,7 @@ def left_locks(*, answers: int, locks: int = 2) -> list[HistoryLine]:
     return [*runs, *calls, waited, renewal(4500, "9", process="v")]
 
 
-def test_no_busy_machine_explains_who_renews_nothing_and_does_everything_else() -> None:
+def test_a_busy_machine_does_not_explain_missing_renewals_of_an_active_client() -> None:
     assert "let 2 locks of q expire and renewed none since" in messages(
         judged("renewals", left_locks(answers=ANSWERS_MEANWHILE), **BOUNDS)
     )
@@ -282,7 +282,7 @@ def late_renewals(*, answers: int, times: tuple[float, ...] = (1700, 3400, 5100)
     return [*run(0, 6000), *(renewal(at) for at in times), *calls, *waited]
 
 
-def test_no_busy_machine_explains_who_renews_late_every_time() -> None:
+def test_a_busy_machine_does_not_explain_renewals_that_are_always_late() -> None:
     assert "renewed locks of q 3 times and never sooner than after 1700 ms of the 2000 ms" in messages(
         judged("renewals", late_renewals(answers=ANSWERS_MEANWHILE), **BOUNDS)
     )
@@ -408,7 +408,7 @@ def test_a_worker_that_ends_its_jobs_and_takes_no_more() -> None:
         ([*run(90, 150), handle(9000, "not-closed")], "did not end within 8900 ms: why"),
     ],
 )
-def test_a_close_that_is_none(lines: list[HistoryLine], said: str) -> None:
+def test_a_close_that_does_not_close(lines: list[HistoryLine], said: str) -> None:
     assert said in messages(judged("closing", [handle(100, "closing"), *lines]))
 
 

@@ -179,7 +179,7 @@ def test_the_rule_that_is_broken_is_looked_for(
 
 
 @pytest.mark.slow
-def test_who_never_comes_to_its_change_says_so(hunter: Hunter, catalogue: Catalogue) -> None:
+def test_a_mutant_that_never_reaches_its_change_is_marked(hunter: Hunter, catalogue: Catalogue) -> None:
     elsewhere = _in_python("queue_admin.py", "await self.connection", "await self.connection")
     unwanted = _in_lua(catalogue, "drain", "main", "drop-call")
     for mutant in (elsewhere, unwanted):

@@ -59,7 +59,7 @@ def test_a_kill_of_a_hunt_is_a_proof() -> None:
     assert _proven(CannedTrial("", ""), {IDS: "a generated one"}).mutant == "a generated one"
 
 
-def test_who_is_idle_without_a_reason_is_unexplained() -> None:
+def test_an_idle_scenario_without_a_reason_is_unexplained() -> None:
     assert [proven.is_unexplained for proven in prove(CannedTrial("", ""), {IDS: SCENARIOS[IDS]}, {}, {})] == [True]
     assert not _proven(CannedTrial("", "")).is_unexplained
 

@@ -61,8 +61,8 @@ def test_a_function_that_was_not_called_has_no_effect(damage: Damage) -> None:
     assert not damage.witness.inflicted
 
 
-def test_an_answer_that_is_changed_is_an_effect_and_any_other_is_none(damage: Damage) -> None:
-    """Also where it is changed in place, and an equal answer is none."""
+def test_only_a_changed_answer_is_an_effect(damage: Damage) -> None:
+    """Also if it is changed in place; an equal answer is not."""
     damage.around(Shelf, "take", _without_zero)
     assert (Shelf().take(2), damage.witness.inflicted) == ([0, 1], False)
     assert (Shelf().take(3), damage.witness.inflicted) == ([1, 2], True)
