@@ -105,7 +105,7 @@ def test_a_warning_needs_no_entry() -> None:
     assert said == [f"entry 3 can be removed: {WARNS}"]
 
 
-def test_a_list_that_does_not_hold_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_that_does_not_hold_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     stale = found("pause/one", against(LIMIT), against(SIZE))
     passed = msgspec.structs.replace(stale, requirements={**stale.requirements, PAUSED: "pass"})
     module = sys.modules[judged_with.__module__]

@@ -44,7 +44,7 @@ def test_the_kit_waits_in_full_once_for_an_operation_that_hangs(breakdowns: Brea
     assert breakdowns.deadline_ms("queue.pause", 35_000) == 35_000
 
 
-def test_who_has_been_slow_may_be_slow(breakdowns: Breakdowns, clock: Clock) -> None:
+def test_a_slow_operation_may_stay_slow(breakdowns: Breakdowns, clock: Clock) -> None:
     answers_after(breakdowns, clock, "close", 1.5)
     answers_after(breakdowns, clock, "close", 0.1)
     breakdowns.hung("close")

@@ -174,7 +174,7 @@ def test_time_in_which_the_machine_did_not_let_a_driver_run_does_not_count(
 
 
 @pytest.mark.parametrize(("lets_run", "asked"), [(True, 2), (False, 12)])
-def test_a_deadline_is_put_off_only_for_who_was_not_let_run_and_not_for_ever(
+def test_a_deadline_is_extended_only_by_starvation_and_not_without_end(
     lets_run: bool, asked: int, mini: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = BusyMachine(monkeypatch, lets_run=lets_run)

@@ -62,7 +62,7 @@ PRODUCER = [sys.executable, "-m", "tests.gate.limited_driver", "--only", "queue.
 
 
 @pytest.mark.slow
-def test_a_profile_that_the_driver_lacks_is_said_before_anything_runs(tmp_path: Path) -> None:
+def test_a_profile_that_the_driver_lacks_is_reported_before_anything_runs(tmp_path: Path) -> None:
     done = run("--profile", "worker", "--out", str(tmp_path / "out"), "--", *PRODUCER, "--capabilities", "clock")
     assert done.returncode == 4, done.stdout + done.stderr
     assert "does not declare the profile worker: resolve, managed-worker missing" in done.stderr

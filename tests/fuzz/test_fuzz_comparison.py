@@ -40,7 +40,7 @@ def test_equal_answers_have_no_differences() -> None:
     assert completion_differences("queue.getJob", *answers, PREFIXES, frozen=True) == []
 
 
-def test_an_unset_value_may_be_said_in_several_ways() -> None:
+def test_an_unset_value_may_have_several_forms() -> None:
     assert value_disagreements("queue.getJob", {"delay": None}, {"delay": 0}, exact=True) == []
     assert value_disagreements("queue.getJob", {"delay": None}, {"delay": 1}, exact=True) != []
     assert value_disagreements("queue.isPaused", {"value": True}, {"value": 1}, exact=True) != []

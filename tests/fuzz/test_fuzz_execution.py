@@ -173,7 +173,7 @@ def test_a_call_without_a_script_is_not_cut(runner: SequenceRunner) -> None:
     assert [difference.kind for difference in runner.perform(_cut("after-execute"))] == ["outcome ok, not info"]
 
 
-def test_without_a_tap_nothing_is_said_about_the_client(runner: SequenceRunner) -> None:
+def test_without_a_tap_the_client_has_no_findings(runner: SequenceRunner) -> None:
     runner.cutter = None
     assert runner.perform(_cut("after-execute")) == []
     assert "could cut" in runner.why_over

@@ -92,7 +92,7 @@ def test_a_kept_cell_is_not_run_again_until_a_version_changes(stage: Stage) -> N
     assert len(stage.runs) == 4 + 3 + 2
 
 
-def test_a_cell_that_breaks_is_said_in_one_line_and_run_again(stage: Stage) -> None:
+def test_a_cell_that_breaks_is_reported_in_one_line_and_run_again(stage: Stage) -> None:
     stage.programs[Cell(A).folder] = "import sys; sys.exit('error: no Redis here\\n')"
     stage.run(Cell(A), Cell(B))
     found = load_cell(stage.folder, Cell(A))

@@ -54,7 +54,7 @@ def test_a_pair_of_real_clients_is_run_once(tmp_path: Path) -> None:
         (("--clients", ","), "no clients"),
     ],
 )
-def test_a_mistake_is_said_before_anything_is_run(tmp_path: Path, words: tuple[str, ...], why: str) -> None:
+def test_a_mistake_is_reported_before_anything_is_run(tmp_path: Path, words: tuple[str, ...], why: str) -> None:
     with pytest.raises(UsageProblem, match=why):
         _invoked(*words, "--out", str(tmp_path / "site"))
     assert not (tmp_path / "site").exists()
