@@ -272,7 +272,7 @@ def test_a_finished_job_that_is_gone_from_its_container_is_one_difference_in_can
     assert (found.kind, found.key) == ("missing-job", "q:1")
 
 
-def test_a_text_where_a_masked_time_stands_is_of_the_wrong_type() -> None:
+def test_a_text_in_place_of_a_masked_time_is_of_the_wrong_type() -> None:
     found = only(canonicalise(snapshot({"q:1": job()})), canonicalise(snapshot({"q:1": job(timestamp="soon")})))
     assert (found.kind, found.where) == ("wrong-type", "job.timestamp")
 

@@ -192,7 +192,7 @@ def test_an_outage_shows_in_the_metrics(scripts: ScriptTexts, wait_until: Until)
         run_with_queue({"connection": {"port": mortal.port}, "policy": policy}, scripts, wait_until, steps)
 
 
-def test_who_closes_while_cut_off_does_not_count_as_cut_off() -> None:
+def test_a_client_closed_while_cut_off_does_not_count_as_cut_off() -> None:
     registry = CollectorRegistry()
     collector = PrometheusCollector(registry)
     collector.connection_status("w-1", connected=False)

@@ -200,7 +200,7 @@ async def ping(connection: Any) -> Any:
     ],
     ids=["own-authorities", "no-certificate", "other-name", "plain-text", "password", "user", "nobody"],
 )
-def test_who_is_not_let_in_gets_an_error(secure: SecureRedis, changed: dict[str, Any], said: str) -> None:
+def test_a_refused_login_is_an_error(secure: SecureRedis, changed: dict[str, Any], said: str) -> None:
     connection = {**secure.direct, **changed}
     if isinstance(changed.get("tls"), dict):
         connection["tls"] = {**secure.certificates.tls, **changed["tls"]}

@@ -80,7 +80,7 @@ class NotifyingTexts(OfficialTexts):
             self.there.set()
 
 
-def test_who_comes_when_the_scripts_are_there_does_not_overtake_who_waited_for_them(
+def test_calls_that_find_the_scripts_do_not_overtake_calls_that_waited_for_them(
     connection: dict[str, Any], prefix: str, scripts: ScriptTexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started, served, official = threading.Event(), threading.Event(), NotifyingTexts()
@@ -109,7 +109,7 @@ def test_who_comes_when_the_scripts_are_there_does_not_overtake_who_waited_for_t
     asyncio.run(steps())
 
 
-def test_who_comes_after_the_opening_does_not_overtake_who_waited_for_it(
+def test_calls_after_the_opening_do_not_overtake_calls_that_waited_for_it(
     connection: dict[str, Any], prefix: str, scripts: ScriptTexts
 ) -> None:
     async def steps() -> None:
@@ -129,7 +129,7 @@ async def data_in_order(adding: Iterable[Awaitable[Job]]) -> list[Any]:
 
 
 @pytest.mark.usefixtures("fresh")
-def test_a_look_that_fails_is_the_error_of_all_who_waited_for_it(
+def test_an_error_in_a_lookup_reaches_all_calls_that_waited_for_it(
     connection: dict[str, Any], prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []

@@ -55,7 +55,7 @@ def test_a_record_that_was_changed_along_does_not_excuse_for_the_pinned_version(
         verify_files(root, pinned)
 
 
-def test_without_record_another_version_is_not_believed(root: Path) -> None:
+def test_without_a_record_another_version_is_refused(root: Path) -> None:
     (root / "files.json").unlink()
     with pytest.raises(EnvironmentProblem, match="no record"):
         verify_files(root)

@@ -93,7 +93,7 @@ def test_without_any_node_the_problem_says_what_to_do(path_only: Path, monkeypat
     assert "--node" in caught.value.hint
 
 
-def test_a_bundle_that_is_not_installed_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_that_is_not_installed_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     assert bundled_node() is None
 
