@@ -74,7 +74,7 @@ def test_the_highest_rate_is_found_to_a_tenth(capacity: float) -> None:
     assert "does not" in search_sentence(search)
 
 
-def test_a_system_that_keeps_nothing_is_said_to() -> None:
+def test_a_system_that_keeps_no_rate_is_reported() -> None:
     search = search_rate(a_system_that_keeps_up_to(0.0), 64.0)
     assert (search.kept, len(search.trials)) == (0.0, 7)
     assert search_sentence(search) == "no rate that was tried keeps the thresholds"

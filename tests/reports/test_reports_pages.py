@@ -151,7 +151,7 @@ def test_a_browser_shows_the_differences_and_runs_nothing_from_them(tmp_path: Pa
     assert "| field | 2 |" in paths["diff.md"].read_text()
 
 
-def test_no_differences_are_said_plainly_and_no_chart_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_without_differences_says_so_and_has_no_chart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A module that cannot be imported: matplotlib takes longer than the comparison of a small store.
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     folder = tmp_path / "run"

@@ -372,7 +372,7 @@ def test_a_jvm_that_hangs_up_prints_no_stack(spark: SparkSession, capfd: pytest.
     assert capfd.readouterr().err == ""
 
 
-def test_a_snapshot_that_broke_off_is_none(
+def test_an_unfinished_snapshot_is_refused(
     spark: SparkSession, server: RedisInstance, prefix: str, tmp_path: Path
 ) -> None:
     whole = kept(spark, server, prefix, plain_store(prefix), tmp_path / "out")

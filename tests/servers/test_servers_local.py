@@ -306,7 +306,7 @@ def test_scripts_that_clients_load_again_after_a_restart_are_none_of_its_own(mon
         private.process.restart()
 
 
-def test_a_server_that_does_not_come_back_is_said_with_its_log() -> None:
+def test_a_server_that_does_not_come_back_is_reported_with_its_log() -> None:
     with private_server(bundled_binary(), {"appendonly": "yes"}) as private:
         with private.server.connect() as client:
             client.set("kept", "value")

@@ -33,7 +33,7 @@ def test_few_rounds_give_all_of_the_range_and_say_how_little_that_is() -> None:
 
 
 @pytest.mark.parametrize("rounds", [3, 5, 8, 15])
-def test_the_true_median_is_inside_as_often_as_is_said(rounds: int) -> None:
+def test_the_true_median_is_inside_as_often_as_stated(rounds: int) -> None:
     rng = random.Random(rounds)
     intervals = [ratio_interval([rng.lognormvariate(0, 1) for _ in range(rounds)]) for _ in range(4000)]
     inside = statistics.fmean(interval.low <= 1 <= interval.high for interval in intervals)

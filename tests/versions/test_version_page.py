@@ -79,7 +79,7 @@ def test_a_change_is_a_sentence(words: dict[str, Any], sentence: str) -> None:
     assert sentence in render_version_page(record(change(**words)))
 
 
-def test_a_release_that_was_not_found_is_said() -> None:
+def test_a_release_that_was_not_found_is_marked() -> None:
     assert "not found: with 6.0.0 it is not clear" in render_version_page(
         record(change(unknown="with 6.0.0 it is not clear"))
     )

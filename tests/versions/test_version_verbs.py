@@ -46,6 +46,6 @@ def test_a_version_is_like_itself(tmp_path: Path) -> None:
         (("bisect", "no.such.row"), "unknown requirement 'no.such.row'"),
     ],
 )
-def test_mistakes_are_said_before_anything_is_run(words: tuple[str, ...], why: str) -> None:
+def test_mistakes_are_reported_before_anything_is_run(words: tuple[str, ...], why: str) -> None:
     with pytest.raises(UsageProblem, match=why):
         _invoked(*words)
