@@ -137,7 +137,7 @@ WITH_BACK_OFF = {"q:1": job(opts='{"backoff":{"type":"fixed","delay":9}}'), "q:d
         (LATER, {"q:1": job(timestamp="9"), "q:wait": ["1"]}, "", "worker.getNextJob", []),
     ],
 )
-def test_what_an_add_stored_is_the_cause_of_where_others_put_the_job(
+def test_a_value_that_an_add_stored_is_the_cause_of_where_others_put_the_job(
     call: RecordedCall, left: dict[str, Any], own: str, stand_in: str, misled: list[tuple[str, str]]
 ) -> None:
     performed = PerformedOperations(own={own}, stand_in={stand_in})

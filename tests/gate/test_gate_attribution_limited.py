@@ -149,7 +149,7 @@ ENDLESS = 'if command[1] == "SET" and on(command, "lock") then drop(command, "PX
     ],
     ids=["limit", "rate-limit", "lock", "score"],
 )
-def test_what_builds_on_a_requirement_does_not_fail_without_it(
+def test_cases_that_build_on_a_requirement_do_not_fail_without_it(
     tried: Tried, start: str, script: str, damage: str, rows: str
 ) -> None:
     failures = tried([case for case in all_cases() if case.id.startswith(start)], [], (script, damage)).get("fail", {})
