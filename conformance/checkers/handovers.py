@@ -66,8 +66,8 @@ def _twice(view: SnapshotView) -> Iterator[tuple[str, str, str, str]]:
             if started > 1:
                 names = [story.name for story in events_of_job]
                 silent = names.count("active") == 2 and not _SAYS_WHY_AGAIN & {*names[names.index("active") :]}
-                place = "event.waiting" if silent else "event.active"
-                yield queue, job, "it was started again, and no event says why", place
+                wrong = "event.waiting" if silent else "event.active"
+                yield queue, job, "it was started again, and no event says why", wrong
                 # One finding per job is enough: every further start has the same cause.
                 break
 

@@ -17,14 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from conformance.checkers.handovers import TWICE
 from conformance.findings import Finding
 from conformance.ledger.loader import Ledger, Requirement
 from conformance.ledger.operations import EVENTS_READ, WORKER_RUN, OperationTable
-from conformance.observe.tables import Snapshot
+from conformance.observe.tables import Snapshot, as_number
 from conformance.participants.expect import ROW
 from conformance.participants.stand_in import PerformedOperations
 from conformance.participants.transcript import RecordedCall
@@ -196,23 +195,25 @@ def misled_jobs(
     left: Snapshot, calls: Iterable[RecordedCall], performed: PerformedOperations, now_ms: int
 ) -> Iterator[tuple[str, str]]:
     """Yield the keys of jobs that others moved elsewhere for what the client's `add` stored, and its locator."""
-    performed_by_any = performed.own | performed.stand_in
-    by_hand, again = PUTS_OFF & performed_by_any, {"job.retry", "queue.retryJobs"} & performed_by_any
+    by_any = performed.own | performed.stand_in
+    by_hand, again = PUTS_OFF & by_any, {"job.retry", "queue.retryJobs"} & by_any
     claimed_by_others = bool(CLAIMS & performed.stand_in) and not CLAIMS & performed.own
     adds = [call for call in calls if (call.op, call.outcome) == ("queue.add", "ok") and call.value]
-    for call, job in product(adds, left.jobs):
-        opts, places = call.args.get("opts") or {}, left.containers_of(job.queue, job.id)
-        if job.id != call.value.get("id") or len(places) != 1:
+    opts_of = {call.value.get("id"): call.args.get("opts") or {} for call in adds}
+    for job in (job for job in left.jobs if job.id in opts_of):
+        opts, places = opts_of[job.id], left.containers_of(job.queue, job.id)
+        key, delay_ms, attempts = f"{job.queue}:{job.id}", as_number(opts.get("delay")), as_number(opts.get("attempts"))
+        if len(places) != 1:
             continue
-        key, due_ms = f"{job.queue}:{job.id}", (job.number("timestamp") or 0) + (opts.get("delay") or 0)
-        too_often = (job.number("atm") or 0) >= max(1, opts.get("attempts") or 1) and not again
+        too_often = (job.number("atm") or 0) >= max(1, attempts or 1) and not again
         if "attemptsMade" in job.fields and too_often and places[0] not in FINISHED:
             yield key, "job.attemptsMade"
         if not by_hand and places == ["delayed"] and "backoff" in job.opts and not {"backoff", "delay"} & opts.keys():
             yield key, "job.opts.backoff"
         if places[0] in ("wait", "paused") and opts.get("priority") and "priority" not in job.fields:
             yield key, "job.priority"
-        if claimed_by_others and not by_hand and places != ["delayed"] and opts.get("delay") and due_ms > now_ms:
+        is_early = delay_ms and (job.number("timestamp") or 0) + delay_ms > now_ms
+        if claimed_by_others and not by_hand and places != ["delayed"] and is_early:
             yield key, "membership.delayed.score"
 
 

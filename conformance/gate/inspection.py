@@ -169,8 +169,8 @@ class Inspection:
         data. Node reads it nevertheless if readability is a requirement of the scenario. A scenario that was given up
         may have left only half of its own changes, so it is not checked.
         """
-        blamed = self._judge.blamed_on_what_was_left
-        self._result.findings = [blamed(finding, snapshot, named) for finding in self._result.findings]
+        blamed, misled = self._judge.blamed_on_what_was_left, self._judge.misled(named)
+        self._result.findings = [blamed(finding, snapshot, misled) for finding in self._result.findings]
         if self._result.given_up or self._has_ambiguous_keys() or self._has_only_keys_of_the_kit():
             return
         # Check the real names in Redis, not those of the scenario: an id that Node would reuse is a problem.

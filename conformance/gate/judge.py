@@ -365,18 +365,21 @@ class Judge:
             found = [self._at_its_cause(finding, left) for finding in found]
         return [self.attributed(finding) for finding in found]
 
-    def blamed_on_what_was_left(self, finding: Finding, left: Snapshot, named: Snapshot) -> Finding:
+    def misled(self, named: Snapshot) -> list[tuple[str, str]]:
+        """Return the jobs that others have moved elsewhere for what the client's `add` stored; see `misled_jobs`."""
+        client = self.client
+        return list(misled_jobs(named, client.transcript.all_calls, client.performed, client.clock.now_ms()))
+
+    def blamed_on_what_was_left(
+        self, finding: Finding, left: Snapshot, misled: Sequence[tuple[str, str]] = ()
+    ) -> Finding:
         """Return the finding of a failed call of Node's at the malformed value that the client left.
 
         Without one it counts against what the client itself has done. A missing field counts against its own row, and
-        so does what the client's `add` stored if it has led others to move a job elsewhere. `named`: under the names of
-        the scenario.
+        so does what the client's `add` stored if it has led others to move a job elsewhere (`misled`).
         """
-        stored = misled_jobs(named, self.client.transcript.all_calls, self.client.performed, self.client.clock.now_ms())
-        owner = next(
-            (self.ledger.owner_of(where) for key, where in stored if may_follow_from_a_move(finding, key)), None
-        )
-        if owner is not None:
+        places = (place for key, place in misled if may_follow_from_a_move(finding, key))
+        if owner := self.ledger.owner_of(next(places, "")):
             return msgspec.structs.replace(finding, requirement=owner.id)
         if finding.source == "assertion" and finding.actual == NOTHING and finding.where in WRITTEN_AT_THE_END:
             ended = [

@@ -27,7 +27,6 @@ def _one_of_each(client: Participant) -> tuple[QueueHandle, WorkerHandle]:
     worker.complete(worker.claim_one("token-1").id, {"ok": 1}, "token-1")
     worker.fail(worker.claim_one("token-2").id, "boom", "token-2")
     worker.claim_one("token-3")
-    # A job with a wrong score is due at once, and would be counted, listed and cleaned as another.
     equal(queue.redis.state("6"), ["delayed"], "the delayed job is not due", where="row.order.delayed.score")
     return queue, worker
 

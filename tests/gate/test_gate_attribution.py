@@ -114,7 +114,7 @@ def test_a_start_whose_reason_is_known_lacks_only_its_event(
 
 
 RETRIES = replace(ADD, args={"name": "work", "opts": {"attempts": 2}})
-LATER = replace(ADD, args={"name": "work", "opts": {"delay": 60_000}})
+LATER = replace(ADD, args={"name": "work", "opts": {"delay": 60_000, "attempts": "some"}})
 URGENT = replace(ADD, args={"name": "work", "opts": {"priority": 3}})
 COUNTED = {"q:1": job(atm="2", attemptsMade="0"), "q:wait": ["1"]}
 WITH_BACK_OFF = {"q:1": job(opts='{"backoff":{"type":"fixed","delay":9}}'), "q:delayed": Zset({"1": 1})}

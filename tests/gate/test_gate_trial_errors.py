@@ -174,7 +174,7 @@ def test_a_failed_call_for_the_client_counts_against_the_state_that_it_left(
     failed = msgspec.structs.replace(
         finding(COUNTED, where="driver"), kind="operation-failed", source="protocol", place="queue.getJobs"
     )
-    blamed = judge.blamed_on_what_was_left(failed, snapshot(left), snapshot(left))
+    blamed = judge.blamed_on_what_was_left(failed, snapshot(left))
     assert (blamed.where, blamed.requirement) == blamed_on
 
 
@@ -185,7 +185,7 @@ def test_only_keys_that_the_kit_wrote_are_its_own(written: str, where: str, benc
     failed = msgspec.structs.replace(finding(COUNTED, where="driver"), kind="operation-failed", place="queue.getJobs")
     client.performed.stand_in.add("queue.getJobs")
     left = replace(snapshot(EMPTY_RESULT), prefix=client.prefix)
-    assert Judge(COUNTS, load_ledger(), client).blamed_on_what_was_left(failed, left, left).where == where
+    assert Judge(COUNTS, load_ledger(), client).blamed_on_what_was_left(failed, left).where == where
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_missing_result_counts_against_its_own_row_if_the_job_has_ended(
     client = _who_has_added(bench_of)
     judge = Judge(replace(PAUSES, requirements=("add.plain.waits",)), load_ledger(), client)
     found = judge.mismatch(Mismatch("it is stored", expected="1", actual=None, where="job.returnvalue"))
-    assert judge.blamed_on_what_was_left(found, snapshot(left), snapshot(left)).requirement == requirement
+    assert judge.blamed_on_what_was_left(found, snapshot(left)).requirement == requirement
 
 
 def test_a_queue_of_which_the_oracles_answer_is_too_long_can_be_read(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
