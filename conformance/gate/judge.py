@@ -214,10 +214,8 @@ class Judge:
 
         A single call is enough if the operation has no arguments whose values could be the reason.
         """
-        if outcome != OTHER:
-            return False
         least = 2 if any(argument.required for argument in msgspec.structs.fields(REGISTRY[op])) else 1
-        return self.client.driver.breakdowns.always_failed(op, least=least)
+        return outcome == OTHER and self.client.driver.breakdowns.always_failed(op, least=least)
 
     def lost(self, failure: OperationIndeterminate) -> Finding:
         """Return the finding of a call during which the client lost an undisturbed connection, or stopped waiting."""

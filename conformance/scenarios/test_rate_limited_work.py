@@ -17,6 +17,7 @@ from conformance.scenarios.support.steps import (
     apply_limit,
     fill,
     limit_queue,
+    required,
     started_in_windows,
     wait_for_all_completed,
     window_gaps_ms,
@@ -41,34 +42,20 @@ def test_finishing_hands_out_nothing_beyond_the_limit(client: Participant, how: 
 
 
 @scenario("ratelimit.fetch-next", "ratelimit.window")
-def test_what_finishing_hands_out_is_counted(client: Participant) -> None:
-    """A job that comes with the answer of another is a start like every other."""
+def test_what_finishing_hands_out_begins_a_window(client: Participant) -> None:
+    """A job that comes with the answer of another is a start like every other, also as the first of a window."""
     queue, worker = client.queue(), client.worker()
     limit_queue(queue, 2)
-    fill(queue, 3)
-    worker.claim_one()
-    equal(queue.redis.string("limiter"), "1", "the first start was counted", where=OF_LIMIT["queue"])
-    following = worker.complete("1", fetch_next=True)
-    equal(following.id if following else None, "2", "the second job comes with the answer")
-    equal(queue.redis.string("limiter"), "2", "it was counted")
-    equal(worker.complete("2", fetch_next=True), None, "the third does not")
-
-
-@scenario("ratelimit.fetch-next", "ratelimit.window")
-def test_what_finishing_hands_out_begins_a_window(client: Participant) -> None:
-    """If no window is open, the job fetched by finishing another is its first start."""
-    queue, worker = client.queue(), client.worker()
-    limit_queue(queue, 1)
-    fill(queue, 2)
+    fill(queue, 4)
     worker.claim_one()
     equal(queue.redis.string("limiter"), "1", "the claim opens a window", where=OF_LIMIT["queue"])
     # As if the window had ended between the claim and the finish.
     queue.redis.delete("limiter")
-    following = worker.complete("1", fetch_next=True)
-    equal(following.id if following else None, "2", "the second job comes with the answer")
-    equal(queue.redis.string("limiter"), "1", "it is counted")
-    left_ms = queue.redis.ttl_ms("limiter")
-    holds(0 < left_ms <= MINUTE_MS, "the window ends after its duration", seen=left_ms)
+    for starts in (1, 2):
+        following = required(worker.complete(str(starts), fetch_next=True))
+        equal((following.id, queue.redis.string("limiter")), (str(starts + 1), str(starts)), "the next job is counted")
+    between(queue.redis.ttl_ms("limiter"), 1, MINUTE_MS, "the window ends after its duration")
+    equal(worker.complete("3", fetch_next=True), None, "the window is full")
 
 
 @scenario("ratelimit.promotes")

@@ -10,15 +10,7 @@ from conformance.participants.expect import between, equal
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.steps import (
-    FULL_WINDOW,
-    MINUTE_MS,
-    OF_LIMIT,
-    after_window,
-    apply_limit,
-    fill,
-    limit_queue,
-)
+from conformance.scenarios.support.steps import FULL_WINDOW, MINUTE_MS, after_window, apply_limit, fill, limit_queue
 
 
 @pytest.mark.parametrize("whose", ["worker", "queue"])
@@ -30,12 +22,9 @@ def test_claims_fill_the_window(client: Participant, whose: str) -> None:
     fill(queue, 4)
     worker = client.worker(**limiter)
     claimed = [worker.claim_one(f"token-{number}").id for number in (1, 2)]
-    equal(
-        (claimed, worker.claim("token-3")),
-        (["1", "2"], None),
-        "two claims get a job, not a third",
-        where=OF_LIMIT[whose],
-    )
+    # A client that ignores the limit of the queue shows nothing about how claims count.
+    where = "row.ratelimit.queue-wide" if whose == "queue" else ""
+    equal((claimed, worker.claim("token-3")), (["1", "2"], None), "two claims get a job, not a third", where=where)
     equal(queue.redis.string("limiter"), "2", "the starts were counted, the refusal was not")
     between(queue.redis.ttl_ms("limiter"), 1, MINUTE_MS, "the window lasts for `duration`", where="limiter.ttl")
     equal(queue.redis.elements("wait"), ["4", "3"], "the other jobs still wait")
@@ -88,23 +77,13 @@ def test_every_start_counts(client: Participant) -> None:
 
 @scenario("ratelimit.queue-wide")
 def test_workers_share_the_window(client: Participant) -> None:
-    """Starts of one worker count for the other."""
+    """Starts of one worker count for the other, and `max` in `meta` counts and not the worker's."""
     queue = client.queue()
     limit_queue(queue, 2)
     fill(queue, 3)
-    first, second = client.worker(name="first"), client.worker(name="second")
+    first, second = client.worker(name="first"), client.worker(limiter={"max": 5, "duration": MINUTE_MS})
     equal([first.claim_one("token-1").id, second.claim_one("token-2").id], ["1", "2"], "each starts one job")
     equal((first.claim("token-3"), second.claim("token-4")), (None, None), "the window is full for both")
-
-
-@scenario("ratelimit.queue-wide")
-def test_the_queues_limit_wins(client: Participant) -> None:
-    """`max` in `meta` counts and not the worker's."""
-    queue, worker = client.queue(), client.worker(limiter={"max": 5, "duration": MINUTE_MS})
-    limit_queue(queue, 1)
-    fill(queue, 2)
-    worker.claim_one("token-1")
-    equal(worker.claim("token-2"), None, "the limit of the queue is reached")
 
 
 @scenario("ratelimit.own-duration")
@@ -145,7 +124,7 @@ def test_a_limit_set_by_hand_stops_everything(client: Participant, whose: str) -
     queue.call(queue_ops.SetRateLimit(expire_ms=MINUTE_MS))
     equal(queue.redis.string("limiter"), FULL_WINDOW, "the counter is above every limit")
     between(queue.redis.ttl_ms("limiter"), 1, MINUTE_MS, "it expires after that time", where="limiter.ttl")
-    equal(worker.claim(), None, "nothing is handed out", where=OF_LIMIT[whose])
+    equal(worker.claim(), None, "nothing is handed out", where="row.ratelimit.queue-wide" if whose == "queue" else "")
     worker = after_window(client, queue, worker, **limiter)
     equal(worker.claim_one().id, "1", "afterwards the job is handed out")
 

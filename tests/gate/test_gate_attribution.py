@@ -197,8 +197,6 @@ def test_a_client_is_not_blamed_for_operations_that_it_lacks() -> None:
     assert only.of_finding(found("lock.token")) == "add.lifo"
     assert blame("lock.token", calls=(ADD,), declared=adds).of_finding(found("lock.token")) == "add.plain.waits"
     assert blame("add.lifo", calls=(ADD,)).of_finding(found("lock.token")) == "lock.token"
-    # A worker without logs cannot write one from its processor.
-    assert load_operations().about("retention.logs") == {"job.log"}
 
 
 # By the doing.

@@ -82,19 +82,11 @@ def cases(*areas: str) -> list[ScenarioCase]:
 
 ADDING = cases("add")
 READING = [case for case in cases("getters") if "getters.job.fields" in case.scenario.requirements]
-SECONDS = """
-    local place = at(command, "timestamp")
-    if command[1] == "HMSET" and place then
-        change(command, "timestamp", math.floor(command[place] / 1000))
-    end
-"""
+SECONDS = """local place = at(command, "timestamp")
+if command[1] == "HMSET" and place then change(command, "timestamp", math.floor(command[place] / 1000)) end"""
 """Lua: the script stores the timestamp of a job in seconds."""
-GHOST = """
-    if command[1] == "LPUSH" and on(command, "wait") then
-        local key = string.gsub(command[2], ":wait$", ":completed")
-        send("ZADD", key, 1, "ghost")
-    end
-"""
+GHOST = """if command[1] == "LPUSH" and on(command, "wait") then
+    local key = string.gsub(command[2], ":wait$", ":completed") send("ZADD", key, 1, "ghost") end"""
 """Lua: the script leaves the id of a job that does not exist."""
 
 
@@ -110,10 +102,7 @@ def test_a_client_that_only_adds_and_adds_correctly_has_no_failure(tried: Tried,
 @pytest.mark.parametrize(
     ("damage", "row"),
     [
-        (
-            SECONDS,
-            "job.hash.timestamp",
-        ),
+        (SECONDS, "job.hash.timestamp"),
         (GHOST, "lifecycle.one-state"),
         ("if event(command) == 'waiting' then return '0-0' end", "event.waiting"),
     ],
@@ -124,17 +113,11 @@ def test_a_client_that_only_adds_fails_the_row_of_its_mistake(tried: Tried, dama
     assert set(failures) == {row}, failures
 
 
-NO_LIMIT = """
-    if command[1] == "HMGET" and on(command, "meta") then
-        local found = send(unpack(command)) found[%d] = false return found
-    end
-"""
+NO_LIMIT = """if command[1] == "HMGET" and on(command, "meta") then
+    local found = send(unpack(command)) found[%d] = false return found end"""
 """Lua: a script does not see one of the settings of a queue."""
-LATER = """
-    if command[1] == "ZADD" and on(command, "delayed") and command[3] % 4096 == 0 then
-        command[3] = string.format("%.0f", command[3] + 1)
-    end
-"""
+LATER = """if command[1] == "ZADD" and on(command, "delayed") and command[3] % 4096 == 0 then
+    command[3] = string.format("%.0f", command[3] + 1) end"""
 """Lua: the first job of a ms has the score of the second."""
 ENDLESS = 'if command[1] == "SET" and on(command, "lock") then drop(command, "PX") end'
 

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from conformance.participants.expect import Mismatch
-from conformance.participants.redis_view import Fields, RedisView
+from conformance.participants.redis_view import Fields
 from conformance.scenarios.support.steps import started_in_windows
 
 
-class RecordedQueue:
-    """The needed part of a queue in Redis: starts at these times (ms), and each job's `processedOn`."""
-
-    def __init__(self, starts: list[int], processed_on: dict[int, int]) -> None:
-        self._starts, self._processed_on = starts, processed_on
-
-    def stamped_events(self) -> list[tuple[int, dict[str, str]]]:
-        return [(at, {"event": "active", "jobId": str(number)}) for number, at in enumerate(self._starts, 1)]
-
-    def hash(self, name: str) -> dict[str, str]:
-        found = self._processed_on.get(int(name))
-        return Fields({} if found is None else {"processedOn": str(found)})
-
-    def delete(self, name: str) -> None:
-        assert name == "limiter"
-
-
 def _judge(starts: list[int], processed_on: dict[int, int]) -> None:
-    redis: Any = RecordedQueue(starts, processed_on)
-    started_in_windows(cast("RedisView", redis), most=2, duration_ms=200)
+    """Starts at these times (ms), with each job's `processedOn`."""
+    redis: Any = SimpleNamespace(
+        stamped_events=lambda: [(at, {"event": "active", "jobId": number}) for number, at in enumerate(starts, 1)],
+        hash=lambda job: Fields({"processedOn": str(processed_on[job])} if job in processed_on else {}),
+        delete=lambda _: None,
+    )
+    started_in_windows(redis, most=2, duration_ms=200, where="row.ratelimit.queue-wide")
 
 
 def test_windows_that_were_kept_pass() -> None:
@@ -47,8 +36,9 @@ def test_windows_that_were_kept_pass() -> None:
     ids=["too early", "one window only", "no starts"],
 )
 def test_everything_else_fails(starts: list[int], processed_on: dict[int, int]) -> None:
-    with pytest.raises(Mismatch, match="at most 2 jobs are started per 200 ms"):
+    with pytest.raises(Mismatch, match="at most 2 jobs are started per 200 ms") as failed:
         _judge(starts, processed_on)
+    assert failed.value.where == "row.ratelimit.queue-wide"
 
 
 def test_a_start_without_a_time_is_a_missing_field() -> None:
