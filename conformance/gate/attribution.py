@@ -207,7 +207,7 @@ def misled_jobs(
             continue
         too_often = (job.number("atm") or 0) >= max(1, attempts or 1) and not again
         if "attemptsMade" in job.fields and too_often and places[0] not in FINISHED:
-            yield key, "job.attemptsMade"
+            yield key, "job.*"
         if not by_hand and places == ["delayed"] and "backoff" in job.opts and not {"backoff", "delay"} & opts.keys():
             yield key, "job.opts.backoff"
         if places[0] in ("wait", "paused") and opts.get("priority") and "priority" not in job.fields:

@@ -126,7 +126,7 @@ WITH_BACK_OFF = {"q:1": job(opts='{"backoff":{"type":"fixed","delay":9}}'), "q:d
         (RETRIES, WITH_BACK_OFF, "", "", [("q:1", "job.opts.backoff")]),
         (RETRIES, WITH_BACK_OFF, "", "worker.moveToDelayed", []),
         (RETRIES, {"q:1": job(), "q:delayed": Zset({"1": 1})}, "", "", []),
-        (RETRIES, COUNTED, "", "job.promote", [("q:1", "job.attemptsMade")]),
+        (RETRIES, COUNTED, "", "job.promote", [("q:1", "job.*")]),
         (RETRIES, COUNTED, "job.retry", "", []),
         (RETRIES, {"q:1": job(atm="2"), "q:wait": ["1"]}, "", "", []),
         (URGENT, {"q:1": {"name": "n"}, "q:wait": ["1"]}, "", "", [("q:1", "job.priority")]),
