@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -237,9 +238,9 @@ def test_every_requirement_of_a_scenario_is_in_the_ledger() -> None:
 
 def test_every_row_that_an_assertion_names_is_in_the_ledger() -> None:
     texts = (path.read_text("utf-8") for path in Path(scenarios.__file__).parent.rglob("*.py"))
-    named = {row for text in texts for row in re.findall(r'"row\.([^"]+)"', text)}
+    named = {re.sub(r"{[^}]*}", "*", row) for text in texts for row in re.findall(r'"row\.([^"]+)"', text)}
     assert named
-    assert named - set(load_ledger()) == set()
+    assert [row for row in named if not fnmatch.filter(load_ledger(), row)] == []
 
 
 def test_a_scenario_with_an_unknown_requirement_would_be_noticed() -> None:
