@@ -134,7 +134,7 @@ def _decided(
 
 
 def _measured(row: Requirement, reports: Sequence[SpeedReport]) -> tuple[ClaimWord, str]:
-    """What `bench` shows about the limits of a row."""
+    """The word for limits of a row that `bench` measures, and the reason."""
     found: list[tuple[ClaimWord, str]] = []
     everywhere = {ratio.measure for report in reports for ratio in report.ratios}
     if not bounded_measures(row.bench) <= everywhere:

@@ -59,7 +59,7 @@ class RemoteRows(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """The argument of `format`."""
         return "bullmq-kept-rows"
 
     def schema(self) -> str:

@@ -3,10 +3,9 @@
 The rules are those of the writing style in CONTRIBUTING.md. These must be free of the listed patterns:
 
 - `docs`: every Markdown file;
-- `strings`: text that a user of the kit can see. In Python: string literals, and the docstrings of modules and classes,
-  and of scenarios and mutants, which are printed. Also templates, the sentences of the ledger, known lists, and the
-  messages of the Node driver. In tests and scenarios also comments, all docstrings, names of tests, and the messages of
-  assertions; not the names of scenarios, which are ids;
+- `strings`: in Python comments, docstrings and string literals; of tests not the literals, which are data, but messages
+  of assertions and names of tests. Also templates, the sentences of the ledger, known lists, and the messages of the
+  Node driver. Names of scenarios are ids, and not checked;
 - the subjects of the last 20 commits.
 
 `--count` prints the hits of every pattern by scope, and in all tracked text (`tree`); paths restrict what is read.
@@ -17,7 +16,6 @@ from __future__ import annotations
 import argparse
 import ast
 import io
-import itertools
 import re
 import subprocess
 import sys
@@ -67,9 +65,6 @@ _SUBJECT_PATTERNS = {
 _ALLOWED = re.compile("|".join(ALLOWED))
 _OURS = Path("tests/house")
 _GENERATED = re.compile(r"\.lock$|(^|/)package-lock\.json$|(^|/)Cargo\.lock$|^LICENSE$|^tests/report/golden/")
-_PYTHON_ROOMS = ("action", "chaos", "conformance", "reports", "website")
-_PRINTED = frozenset({"mutant", "chaos_mutant", "fault", "command", "group"})
-"""Decorators of functions whose docstrings the command line prints."""
 _TEXT_FILES = frozenset({".html", ".yaml", ".toml", ".tmpl", ".properties"})
 
 
@@ -91,18 +86,13 @@ def hits_in(text: str, patterns: dict[str, re.Pattern[str]] = _PATTERNS) -> Iter
             yield name, match.start()
 
 
-def visible_texts(path: Path, source: str) -> Iterator[tuple[int, str]]:
-    """The parts of a file that a user can see, each with the line where it starts."""
+def checked_texts(path: Path, source: str) -> Iterator[tuple[int, str]]:
+    """The texts of a file that are checked, each with the line where it starts."""
     if path.suffix == ".md":
         yield from _paragraphs(source)
-    elif path.suffix == ".py" and path.parts[0] == "tests":
-        yield from _test_texts(ast.parse(source))
+    elif path.suffix == ".py":
+        yield from (_test_texts if path.parts[0] == "tests" else _literals)(ast.parse(source))
         yield from _comments(source)
-    elif path.suffix == ".py" and path.is_relative_to("conformance/scenarios"):
-        yield from _python_texts(ast.parse(source), hide=False)
-        yield from _comments(source)
-    elif path.suffix == ".py" and path.parts[0] in _PYTHON_ROOMS:
-        yield from _python_texts(ast.parse(source))
     elif path.suffix in {*_TEXT_FILES, ".mjs"} and path.parts[0] != "tests":
         yield from ((number, line.strip(" #/*-")) for number, line in enumerate(source.splitlines(), 1))
 
@@ -129,36 +119,10 @@ def _test_texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield text.lineno, text.value
 
 
-def _python_texts(tree: ast.Module, *, hide: bool = True) -> Iterator[tuple[int, str]]:
-    """String literals; if `hide`, without the docstrings that only readers of the code see."""
-    hidden: set[int] = set()
-    for node in ast.walk(tree) if hide else ():
-        hidden.update(_attribute_docstrings(node))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _declared_by(node) & _PRINTED:
-            hidden.update(map(id, _docstring(node)))
+def _literals(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in hidden:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
-
-
-def _declared_by(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
-    """The names of the decorators that are called."""
-    calls = [decorator.func for decorator in node.decorator_list if isinstance(decorator, ast.Call)]
-    return {getattr(function, "id", "") or getattr(function, "attr", "") for function in calls}
-
-
-def _docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]:
-    first = node.body[0]
-    return [first.value] if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) else []
-
-
-def _attribute_docstrings(node: ast.AST) -> Iterator[int]:
-    """Strings after an assignment explain it to readers of the code only."""
-    body = getattr(node, "body", None)
-    if isinstance(body, list):
-        for before, after in itertools.pairwise(body):
-            if isinstance(before, ast.Assign | ast.AnnAssign) and isinstance(after, ast.Expr):
-                yield id(after.value)
 
 
 def tracked_files(paths: list[str]) -> list[Path]:
@@ -180,9 +144,9 @@ def tracked_files(paths: list[str]) -> list[Path]:
     ]
 
 
-def visible_hits(path: Path, source: str) -> Iterator[Hit]:
-    """The hits in what a user can see of a file."""
-    for start, text in visible_texts(path, source):
+def checked_hits(path: Path, source: str) -> Iterator[Hit]:
+    """The hits in the texts of a file that are checked."""
+    for start, text in checked_texts(path, source):
         for pattern, offset in hits_in(text):
             line = start + text.count("\n", 0, offset)
             yield Hit(path, line, pattern, text[offset:].split("\n", 1)[0].strip()[:80])
@@ -206,7 +170,7 @@ def _count(files: list[Path]) -> None:
     counts: dict[str, Counter[str]] = {"docs": Counter(), "strings": Counter(), "tree": Counter()}
     for path in files:
         source = _source(path)
-        counts["docs" if path.suffix == ".md" else "strings"].update(hit.pattern for hit in visible_hits(path, source))
+        counts["docs" if path.suffix == ".md" else "strings"].update(hit.pattern for hit in checked_hits(path, source))
         counts["tree"].update(hit.pattern for hit in all_hits(path, source))
     print(f"{'pattern':14}" + "".join(f"{scope:>9}" for scope in counts))
     for name in PATTERNS:
@@ -232,7 +196,7 @@ def main() -> int:
     if options.count:
         _count(files)
         return 0
-    read = all_hits if options.tree else visible_hits
+    read = all_hits if options.tree else checked_hits
     hits = [hit for path in files for hit in read(path, _source(path))]
     if not options.paths:
         log = ["git", "log", "-20", "--no-merges", "--format=%h %s"]
