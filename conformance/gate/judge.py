@@ -403,7 +403,7 @@ class Judge:
             names.to_client(key).removeprefix(f"{left.prefix}:") for key in self.client.transcript.keys_of_the_kit()
         }
         for where, key in unreadable_places(left):
-            # What the kit has damaged on purpose is not what the client left.
+            # The client did not leave the damages that the kit made on purpose.
             stream = f"{key.partition(':')[0]}:events" if where.startswith("event.") else key
             if not {key, stream} & written:
                 return msgspec.structs.replace(finding, where=where, key=key, place="")

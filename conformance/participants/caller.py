@@ -143,7 +143,7 @@ class Caller:
         mark, calls = self.sent_so_far(), self._calls
 
         def is_awake() -> bool:
-            # Whoever has just ended a job is getting on, though the condition may be about another one.
+            # A client that has just ended a job is getting on, though the condition may be about another one.
             if wait.progressed(self._ended_job_s(mark)):
                 return False
             # A client that the kit asks something is awake because of that.
