@@ -212,9 +212,10 @@ class Judge:
     def _never_works(self, op: str, outcome: str) -> bool:
         """Whether the client reports an unknown error at each call of the operation, in all scenarios.
 
-        A single call is enough if the operation has no arguments whose values could be the reason.
+        A single call is enough if neither the value of an argument nor a disturbance by the kit can be the reason.
         """
-        least = 2 if any(argument.required for argument in msgspec.structs.fields(REGISTRY[op])) else 1
+        has_arguments = any(argument.required for argument in msgspec.structs.fields(REGISTRY[op]))
+        least = 2 if has_arguments or self.client.transcript.disturbed else 1
         return outcome == OTHER and self.client.driver.breakdowns.always_failed(op, least=least)
 
     def lost(self, failure: OperationIndeterminate) -> Finding:
