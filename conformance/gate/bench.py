@@ -217,17 +217,18 @@ class Bench:
         """
         return self.taps[role].traffic()
 
-    def ends_flood(self) -> bool:
-        """End the client if it still sends commands although everything is closed. Returns whether it did."""
+    def ends_flood(self) -> tuple[CommandRecord, ...]:
+        """End the client if it still sends commands although everything is closed. Returns these commands."""
         tap = self.taps["client"].tap
         if tap is None or not tap.has_floods:
-            return False
+            return ()
         since = tap.recording.mark()
-        goes_on = wait_until(lambda: tap.recording.mark() - since >= FLOOD_GOES_ON, deadline_s=FLOOD_ENDS_S)
-        if goes_on and self.client.connection is not None:
+        if not wait_until(lambda: tap.recording.mark() - since >= FLOOD_GOES_ON, deadline_s=FLOOD_ENDS_S):
+            return ()
+        if self.client.connection is not None:
             self.client.breakdowns.flooded()
             self.client.connection.kill()
-        return goes_on
+        return tap.recording.commands(after=since)
 
     def clear(self, places: Iterable[Names]) -> None:
         """Remove a scenario's keys from Redis. Close handles first: an open worker would write some keys again."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
@@ -239,10 +240,13 @@ class Judge:
         row = self.attribution.operations.row_of(op)
         return self._broken("endless-script", f"{script} does not end, so Redis serves no client", None, row)
 
-    def flood(self) -> Finding:
-        """Return the finding of a client that sends commands without end although all its objects are closed."""
-        seen = "it goes on sending commands, thousands a second, after everything is closed"
-        return msgspec.structs.replace(self._broken("flood", seen, None, IDLE_TRAFFIC), expected="silence")
+    def flood(self, sent: Iterable[CommandRecord]) -> Finding:
+        """Return the finding of a client that sends these commands although all its objects are closed."""
+        message = "it goes on sending commands, thousands a second, after everything is closed"
+        most = Counter(" ".join(filter(None, (command.name, command.script))) for command in sent).most_common(3)
+        found = self._broken("flood", message, None, IDLE_TRAFFIC)
+        seen = ", ".join(f"{command} ({times} times)" for command, times in most)
+        return msgspec.structs.replace(found, expected="silence", actual=seen)
 
     def not_ended(self, exceeded: str, limit_s: float) -> Finding:
         """Return the finding of an exceeded time limit (s); it counts against the client's last operation."""

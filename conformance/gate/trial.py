@@ -128,8 +128,8 @@ def _account_for_scripts(execution: Execution, judge_of: JudgeOf, result: TrialR
 
 def _account_for_flood(execution: Execution, judge_of: JudgeOf, result: TrialResult) -> None:
     """End a flood that the end of the scenario has not ended, and report it."""
-    if execution.client is not None and execution.bench.ends_flood():
-        result.findings.append(judge_of(execution.client).flood())
+    if execution.client is not None and (sent := execution.bench.ends_flood()):
+        result.findings.append(judge_of(execution.client).flood(sent))
         result.doubt = ""
 
 

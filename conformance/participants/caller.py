@@ -44,7 +44,7 @@ from conformance.participants.redis_view import RedisView
 from conformance.participants.stand_in import OPEN_WITHIN_MS, PerformedOperations, StandIn, handles_named_in
 from conformance.participants.tokens import TokenNames
 from conformance.participants.transcript import CALL, PerformedBy, RecordedCall, Transcript
-from conformance.participants.wait_limits import Wait, Waiter, WaitLimits
+from conformance.participants.wait_limits import LEAST_MS, Wait, Waiter, WaitLimits
 from conformance.protocol.keys import ID_COUNTER, META
 from conformance.protocol.scripts import ENDS_JOBS
 
@@ -59,7 +59,7 @@ AWAKE_COMMANDS = 3
 """A single command may be the last one before a client sleeps, such as a look for jobs or the renewal of a lock."""
 RECENT_COMMANDS = 1000
 BLOCKED_S = 0.02
-"""A blocking command without a reply after this time is really blocked, and not just on its way."""
+"""A blocking command without a reply for this time is really blocked, and not just on its way."""
 
 
 def json_text(value: Any) -> str:
@@ -184,19 +184,21 @@ class Caller:
         ended = (sent for sent in self.script_calls_since(mark, ENDS_JOBS) if sent.reply and not sent.reply.refuses)
         return max((sent.arrived_s for sent in ended), default=0.0)
 
-    def is_blocked_since(self, mark: int) -> bool:
-        """Whether Redis blocks a command that waits for jobs, on a connection that is still open."""
+    def is_blocked_since(self, mark: int, *, within_s: float = 0.0) -> bool:
+        """Whether Redis blocks a command that waits for jobs, or did lately (s), on an open connection."""
         if self._point.tap is None:
             return False
         now_s, open_now = time.monotonic(), {connection.number for connection in self._point.tap.connections()}
-        unanswered = self._point.tap.recording.unanswered(after=mark)
+        unanswered = self._point.tap.recording.unanswered(now_s - within_s, after=mark)
         return any(sent.connection in open_now and _waits_for_a_job(sent, now_s) for sent in unanswered)
 
     def is_awake_since(self, mark: int) -> bool:
-        """Whether the client has gone on sending commands since a mark, and Redis blocks none that waits for jobs."""
-        # Commands before the mark, because one of them may be blocked since then.
+        """Whether the client has gone on sending commands since a mark, and has not waited for jobs in Redis lately."""
+        # Commands before the mark, because one of them may be blocked since then. A client that has just woken up, as
+        # some do every second, may be about to do what is waited for.
         sent = self.sent_so_far() - mark
-        return sent >= AWAKE_COMMANDS and not self.is_blocked_since(max(0, mark - RECENT_COMMANDS))
+        before = max(0, mark - RECENT_COMMANDS)
+        return sent >= AWAKE_COMMANDS and not self.is_blocked_since(before, within_s=LEAST_MS / 1000)
 
     def check_closed_loops(self) -> None:
         """Raise LoopNotHeldBack if a loop that the kit closed has taken another job nevertheless."""
@@ -431,8 +433,9 @@ class Caller:
 
 
 def _waits_for_a_job(sent: CommandRecord, now_s: float) -> bool:
-    """Whether Redis blocks the command."""
-    return sent.waits_for_work and sent.reply is None and sent.sent_s is not None and now_s - sent.sent_s > BLOCKED_S
+    """Whether Redis blocks the command, or blocked it until its reply."""
+    ended_s = sent.reply.at_s if sent.reply else now_s
+    return sent.waits_for_work and sent.sent_s is not None and ended_s - sent.sent_s > BLOCKED_S
 
 
 def background_activity(opened: lifecycle.Open) -> str:

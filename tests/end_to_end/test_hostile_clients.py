@@ -52,9 +52,10 @@ def test_the_harm_to_the_run_is_the_only_failure(client: str, kind: str, rows: s
     assert done.returncode == 1, done.stdout[-3000:] + done.stderr[-3000:]
     records = read_run(tmp_path / "out" / "run.jsonl").scenarios
     assert [(record.id, record.reason) for record in records if record.verdict in ("error", "inconclusive")] == []
-    failing = {finding.requirement for record in records for finding in record.findings if finding.kind == kind}
-    assert failing
-    assert failing <= rows
+    found = [finding for record in records for finding in record.findings if finding.kind == kind]
+    assert found
+    assert {finding.requirement for finding in found} <= rows
+    assert kind != "flood" or {finding.actual.split(" (")[0] for finding in found} == {"EVAL"}
     assert _other_failures(records, kind) == []
     assert any(record.verdict == "pass" for record in records)
     refused = [record for record in records if "did not end before" in record.reason]

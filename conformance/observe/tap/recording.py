@@ -269,9 +269,12 @@ class Recording:
         # Sequences grow, so a search is enough: scenarios poll with `after` near the end of a long list.
         return commands[bisect_right(commands, after, key=lambda command: command.sequence) :]
 
-    def unanswered(self, *, after: int = 0) -> tuple[CommandRecord, ...]:
-        """The commands without a reply so far; a flood of others costs little."""
-        return tuple(command.record(self.scripts) for command in self._newer(after) if command.answer is None)
+    def unanswered(self, at_s: float, *, after: int = 0) -> tuple[CommandRecord, ...]:
+        """The commands that had no reply at a time (`time.monotonic()`); a flood of others costs little."""
+        newer = self._newer(after)
+        return tuple(
+            command.record(self.scripts) for command in newer if command.answer is None or command.answer.at_s > at_s
+        )
 
     def unended_scripts(self, running_s: float) -> tuple[CommandRecord, ...]:
         """The calls of scripts that Redis has killed, or has been running for at least `running_s`."""
