@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any, Literal, TypeVar, cast
 
 import msgspec
+from redis.exceptions import RedisError
 
 from conformance.driver.connection import DriverConnection
 from conformance.driver.errors import (
@@ -27,6 +28,7 @@ from conformance.driver.ops.queue import Obliterate, TrimEvents
 from conformance.environment.drivers import TapPoint
 from conformance.ledger.operations import EVENTS_READ, WORKER_RUN
 from conformance.observe.tap.recording import CommandRecord
+from conformance.observe.tap.tap import ConnectionView
 from conformance.participants.call_translation import (
     adding,
     answer_to_scenario,
@@ -186,11 +188,34 @@ class Caller:
 
     def is_blocked_since(self, mark: int, *, within_s: float = 0.0) -> bool:
         """Whether Redis blocks a command that waits for jobs, or did lately (s), on an open connection."""
+        return bool(self._blocked(mark, within_s))
+
+    def unblock(self, mark: int) -> set[str]:
+        """Let Redis end the commands since a mark that wait for jobs, as if their time were up.
+
+        Returns the addresses of their connections, as Redis sees them.
+        """
+        blocked = {connection.address for connection in self._blocked(mark, within_s=0.0)}
+        # The nodes of a cluster do not share their clients.
+        if blocked and self._point.address.mode != "cluster":
+            # Without the permission for it, the commands end by themselves.
+            with suppress(RedisError):
+                for connected in self._redis.client_list():
+                    if connected["addr"] in blocked:
+                        self._redis.client_unblock(int(connected["id"]))
+        return blocked
+
+    def addresses(self) -> set[str]:
+        """The addresses of its open connections, as Redis sees them; empty without a tap."""
+        return {connection.address for connection in self._point.tap.connections()} if self._point.tap else set()
+
+    def _blocked(self, mark: int, within_s: float) -> list[ConnectionView]:
         if self._point.tap is None:
-            return False
-        now_s, open_now = time.monotonic(), {connection.number for connection in self._point.tap.connections()}
+            return []
+        now_s = time.monotonic()
         unanswered = self._point.tap.recording.unanswered(now_s - within_s, after=mark)
-        return any(sent.connection in open_now and _waits_for_a_job(sent, now_s) for sent in unanswered)
+        waiting = {sent.connection for sent in unanswered if _waits_for_a_job(sent, now_s)}
+        return [connection for connection in self._point.tap.connections() if connection.number in waiting]
 
     def is_awake_since(self, mark: int) -> bool:
         """Whether the client has gone on sending commands since a mark, and has not waited for jobs in Redis lately."""

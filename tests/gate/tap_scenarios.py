@@ -100,10 +100,20 @@ def is_idle(client: Participant) -> None:
     between(time.monotonic() - started, 0, NEVER_WAITS_S, "the worker is seen to wait (s)")
 
 
+@scenario(HARMLESS, clock="real")
+def is_unblocked(client: Participant) -> None:
+    """A worker that waits for jobs in Redis looks for them before its time."""
+    client.worker("noop")
+    client.eventually(lambda: client.is_blocked_since(0), bool, "it waits")
+    sent = client.sent_so_far()
+    client.unblock(0)
+    client.eventually(client.sent_so_far, lambda now: now > sent, "it looks again")
+
+
 IS_HELD, FORGETS_TO_RELEASE, IS_HURT_ALONE, WAITS_IN_VAIN, WAITS_FOR_MORE, ASKS_FOR_MORE = (
     vars(test)["scenario"]
     for test in (is_held, forgets_to_release, is_hurt_alone, waits_in_vain, waits_for_more, asks_for_more)
 )
-IS_FORGOTTEN, WAITS_FOR_ONE_WAY, IS_IDLE = (
-    vars(test)["scenario"] for test in (is_forgotten, waits_for_one_way, is_idle)
+IS_FORGOTTEN, WAITS_FOR_ONE_WAY, IS_IDLE, IS_UNBLOCKED = (
+    vars(test)["scenario"] for test in (is_forgotten, waits_for_one_way, is_idle, is_unblocked)
 )

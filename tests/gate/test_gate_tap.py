@@ -36,6 +36,7 @@ from .tap_scenarios import (
     IS_HELD,
     IS_HURT_ALONE,
     IS_IDLE,
+    IS_UNBLOCKED,
     LEFT_IN_FORCE,
     WAITS_FOR_MORE,
     WAITS_FOR_ONE_WAY,
@@ -195,6 +196,12 @@ def test_an_idle_worker_is_recognized_however_it_waits(
     ways = [("BZPOPMIN", "p:q:marker", "5"), words]
     drivers = [mini(ops=_idles(*way), capabilities=("managed-worker",)) for way in ways]
     assert {finding.source for finding in tried(IS_IDLE, bench_of(*drivers)).findings} <= {"traffic"}
+
+
+def test_a_worker_that_waits_in_redis_is_unblocked(bench_of: BenchOf, mini: MiniatureDrivers) -> None:
+    drivers = [mini(ops=_idles("BZPOPMIN", "p:q:marker", "60"), capabilities=("managed-worker",)) for _ in range(2)]
+    evidence = tried(IS_UNBLOCKED, bench_of(*drivers))
+    assert (evidence.error, {finding.source for finding in evidence.findings} - {"traffic"}) == ("", set())
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,13 @@ class SocketWriter:
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
 
+    @property
+    def own_address(self) -> str:
+        """The address (`host:port`) at this end; empty before `connect`, and for Unix sockets."""
+        name = self._transport.get_extra_info("sockname") if self._transport else None
+        # An IPv6 address has four parts.
+        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else ""
+
     def connect(self, transport: asyncio.Transport) -> None:
         """Start to write."""
         self._transport = transport

@@ -35,12 +35,17 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionView:
-    """An open connection of the client. `name`: set by CLIENT SETNAME. `violation`: bytes that were not RESP."""
+    """An open connection of the client.
+
+    `name`: set by CLIENT SETNAME. `violation`: bytes that were not RESP. `address`: the one that Redis sees (`addr` of
+    CLIENT LIST); empty before the tap has reached Redis, and for Unix sockets.
+    """
 
     number: int
     node: str
     name: str
     violation: str
+    address: str
 
 
 class Tap:
@@ -196,7 +201,13 @@ class Tap:
         """The open connections, oldest first."""
         return self._ask(
             lambda: tuple(
-                ConnectionView(number=live.number, node=live.node, name=live.name, violation=live.violation)
+                ConnectionView(
+                    number=live.number,
+                    node=live.node,
+                    name=live.name,
+                    violation=live.violation,
+                    address=live.to_redis.own_address,
+                )
                 for live in self._live.values()
             )
         )
