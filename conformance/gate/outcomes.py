@@ -134,6 +134,7 @@ def outcomes_of(
 def _outcome(
     requirement: str, scenarios: Sequence[ScenarioRecord], level: Level | None, stale: Mapping[str, str]
 ) -> RequirementOutcome:
+    scenarios = [record for record in scenarios if not _was_ended_by_a_warning(requirement, record)] or scenarios
     reported = worst_reported(verdict_about(requirement, scenario, level) for scenario in scenarios)
     # Only if it passes everywhere: an entry with `pass` in one scenario and `fail` in another is still needed.
     if requirement in stale and reported in ("pass", "info"):
@@ -144,6 +145,11 @@ def _outcome(
         verdict=worst(verdicts_in(scenario)[requirement] for scenario in scenarios),
         reported=reported,
     )
+
+
+def _was_ended_by_a_warning(requirement: str, scenario: ScenarioRecord) -> bool:
+    """Whether a failing SHOULD ended the scenario first: what it shows elsewhere counts, or it would fail the run."""
+    return scenario.verdict == "warn" and not scenario.reason and verdicts_in(scenario)[requirement] == "unchecked"
 
 
 def is_unattributed(scenario: ScenarioRecord) -> bool:

@@ -237,6 +237,16 @@ def test_an_open_question_about_a_must_outweighs_a_whole_profile() -> None:
     assert concluded(whole, one("unchecked", "run.moves")).exit_code == 0
 
 
+@pytest.mark.parametrize(("ended_by", "exit_code"), [("warn", 0), ("fail", 4), ("pass", 4)])
+def test_a_warning_that_ends_a_scenario_opens_nothing_that_others_decide(ended_by: Verdict, exit_code: int) -> None:
+    moves, ends = one("pass", "run.moves"), one(ended_by, "add.kept", "run.moves")
+    ends.requirements["run.moves"] = "unchecked"
+    whole = one("pass", "add.waits", "add.kept", "run.keeps")
+    assert concluded(whole, moves, ends, declared=ADD_AND_RUN).exit_code == exit_code
+    if ended_by == "warn":
+        assert concluded(whole, ends, declared=ADD_AND_RUN).exit_code == 4, "no scenario reached it"
+
+
 def test_a_failure_of_a_requirement_on_every_client_fails_the_run_and_every_profile() -> None:
     assert concluded(one("pass", "wire.keys")).exit_code == 4
     failing = concluded(one("pass", "add.waits", "add.kept"), one("fail", "wire.keys"))
