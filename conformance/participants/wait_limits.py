@@ -206,7 +206,8 @@ class WaitLimits:
             # Without the oracle's time there is no measure of "much longer", so the wait gets its whole deadline while
             # the client has not wasted too many of them. If the oracle's own wait goes on, it may still hold.
             shortened = self.history.is_budget_used and not self.sides
-            return max(LEAST_MS, wait.within_ms / SHARE_OF_DEADLINE) if shortened else None
+            enough_ms = wait.progress_ms + max(LEAST_MS, wait.within_ms / SHARE_OF_DEADLINE)
+            return enough_ms if shortened else None
         # The largest of the three: shortening may save time, but must never change a verdict.
         later_ms = oracle_ms + min(SLEEP_MS, LATER_THAN_BEFORE * self.history.latest_ms(wait.sentence))
         enough_ms = wait.progress_ms + max(LEAST_MS, SLOWER_THAN_ORACLE * oracle_ms, later_ms)
