@@ -100,10 +100,10 @@ def test_a_client_that_was_late_before_gets_more_time(scenes: Scenes) -> None:
 @pytest.mark.parametrize("has_oracle", [True, False])
 def test_a_slow_client_that_makes_progress_gets_its_whole_deadline(scenes: Scenes, *, has_oracle: bool) -> None:
     scenes.use_up_budget()
-    patience = scenes.patience(sides=has_oracle)
+    patience, sentence = scenes.patience(sides=False), "its lock is renewed"
     if has_oracle:
-        scenes.holds(patience, "oracle", 20)
-    with patience.wait("client", SENTENCE, WITHIN_MS, is_awake=lambda: True) as wait:
+        scenes.holds(patience, "oracle", 20, sentence)
+    with patience.wait("client", sentence, WITHIN_MS, is_awake=lambda: True) as wait:
         for _ in range(18):
             scenes.clock.now += 0.8
             assert wait.left_ms > 0
