@@ -42,11 +42,14 @@ SCHEDULES = ("scheduler", "invariant.schedulers")
 """Starts of locators of schedules."""
 
 PAUSES = frozenset({"queue.pause", "queue.resume"})
-PARKED_OR_NOT = {'["paused"]', '["wait"]'}
-
 CLAIMS = frozenset({"worker.getNextJob", WORKER_RUN})
-FINISHED = frozenset({"completed", "failed"})
 PUTS_OFF = frozenset({"job.promote", "job.changeDelay", "queue.promoteJobs", "worker.moveToDelayed"})
+"""Operations that pause or resume a queue, that start jobs, and that change when a job is due."""
+
+PARKED_OR_NOT = {'["paused"]', '["wait"]'}
+"""The values of an assertion about the place of a job that differ if one side parks it."""
+FINISHED = frozenset({"completed", "failed"})
+"""The states of jobs that have ended."""
 
 KEY_NAMES = frozenset({"identity.prefix", "traffic.one-slot.*"})
 """Locators of rows about the names of keys."""

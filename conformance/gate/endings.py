@@ -102,7 +102,8 @@ class Endings:
                 self.cut_short = True  # the call may have happened, or may still be running
             case OperationFailed() | OperationIndeterminate():
                 self._result.findings.append(self._judge.failed(failure))
-                self.half_done = failure.op * (failure.error.code == OTHER and failure.error.message != WITHOUT_EFFECT)
+                if failure.error.code == OTHER and failure.error.message != WITHOUT_EFFECT:
+                    self.half_done = failure.op
             # The limit is generous enough that only hanging exceeds it, so it counts even on a slow machine.
             case TimeLimitExceeded():
                 self._result.findings.append(self._judge.not_ended(str(failure), failure.limit_s))

@@ -74,8 +74,7 @@ def _how(reproduction: Reproduction) -> Iterator[str]:
         yield f"No script: {_sentence(reproduction.obstacle)}. These are the calls, and commands that read Redis."
         yield _fenced(reproduction.language, reproduction.script)
         return
-    redis = "ith a Redis on 127.0.0.1:6379:"
-    yield f"In an empty folder, w{redis}" if reproduction.prepare else f"W{redis}"
+    yield f"With a Redis on 127.0.0.1:6379{', in an empty folder' if reproduction.prepare else ''}:"
     if reproduction.prepare:
         yield _fenced("sh", "\n".join(reproduction.prepare))
     yield f"Save this as `{reproduction.file}` and run `{reproduction.run}`:"

@@ -83,7 +83,7 @@ def from_record(record: dict[str, Any]) -> Step:
 
 
 def feature_step(record: dict[str, Any]) -> FeatureStep:
-    """The same for a step of a feature."""
+    """Return the step of a feature that this record describes. Raises ValueError for an unknown one."""
     kind = next((_KINDS[name] for name in record if name in _KINDS), None)
     if kind is not None:
         named = {field.name for field in fields(kind)}
