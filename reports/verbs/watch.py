@@ -9,7 +9,7 @@ from rich.console import Console
 from conformance.environment.prepare import announce
 from conformance.pages.text import count, duration
 from conformance.problems import EnvironmentProblem, Undecidable
-from reports.watch.metrics import metrics_place, metrics_text
+from reports.watch.metrics import metrics_place
 from reports.watch.options import WatchConfig
 from reports.watch.screen import JsonLines, LiveTable, PlainLines, Screen
 from reports.watch.session import WatchSession, paced
@@ -24,7 +24,7 @@ def watch_store(config: WatchConfig, text: str) -> int:
     session = WatchSession(target, config.queue, config.limits, config.reading, config.interval_ms)
     with (
         closing(session),
-        metrics_place(config.prometheus) as place,
+        metrics_place(config.prometheus) as metrics,
         closing(_screen(config, Console(highlight=False, soft_wrap=True))) as screen,
     ):
 
@@ -36,8 +36,7 @@ def watch_store(config: WatchConfig, text: str) -> int:
                     hint="the permissions that a user needs are in docs/how-to/watch-queues.md",
                 )
             # Published first: the terminal may be gone.
-            if config.prometheus:
-                place.publish(metrics_text(session, moment))
+            metrics.publish(session, moment)
             screen.show(moment)
             return not any(finding.kind in config.fail_on for finding in moment.findings)
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from conformance.cli import main as cli_main
@@ -20,9 +22,10 @@ from conformance.options import DurationMs
 from conformance.problems import EnvironmentProblem, Undecidable, UsageProblem
 from conformance.servers import open_server
 from reports.verbs.watch import watch_store
-from reports.watch.metrics import metrics_place, metrics_text
+from reports.watch.metrics import WatchMetrics, metrics_place
 from reports.watch.options import WatchConfig
 from reports.watch.screen import PlainLines, json_line, table_of
+from reports.watch.session import WatchMoment
 from reports.watch.target import watch_target
 from tests.hostile_texts import HOSTILE, harm_in_terminal
 
@@ -76,33 +79,36 @@ def test_json_lines(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
     assert [finding["kind"] for finding in moments[-1]["findings"]] == ["no-worker"]
 
 
-PROMETHEUS_LINE = re.compile(r'[a-z_]+(\{([a-z]+="([^"\\\n]|\\\\|\\"|\\n|\\r)*",?)+\})? -?[\d.e+]+')
+def samples(metrics: WatchMetrics) -> dict[tuple[str, ...], float]:
+    """Every number of the exposition, by the metric's name and its labels in their order."""
+    families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
+    return {(one.name, *one.labels.values()): one.value for family in families for one in family.samples}
 
 
 def test_metrics_in_a_file_and_over_http(stage: Stage, tmp_path: Path) -> None:
     stage.add("mail", 3)
     session, path = stage.watch(), tmp_path / "bullmq.prom"
     moment = session.look()
-    text = metrics_text(session, moment)
-    assert 'bullmq_watch_jobs{queue="mail",state="wait"} 3' in text.splitlines()
-    assert 'bullmq_watch_finding{queue="mail",kind="deaf"} 0' in text.splitlines()
-    for line in text.splitlines():
-        assert line.startswith("# ") or PROMETHEUS_LINE.fullmatch(line), line
-    with metrics_place(str(path)) as place:
-        place.publish(text)
-    assert path.read_text("utf-8") == text
+    with metrics_place(str(path)) as metrics:
+        metrics.publish(session, moment)
+    text = path.read_text("utf-8")
+    assert 'bullmq_watch_jobs{queue="mail",state="wait"} 3.0' in text.splitlines()
+    assert 'bullmq_watch_finding{kind="deaf",queue="mail"} 0.0' in text.splitlines()
+    assert 'bullmq_watch_claims_total{queue="mail"} 0.0' in text.splitlines()
     assert [each.name for each in tmp_path.iterdir()] == ["bullmq.prom"]
     port = free_port()
-    with metrics_place(port) as place:
-        place.publish(text)
+    with metrics_place(port) as metrics:
+        metrics.publish(session, moment)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as reply:
             assert reply.read().decode() == text
+        metrics.publish(session, WatchMoment(error="gone"))
+        assert samples(metrics) == {("bullmq_watch_up",): 0}
         with pytest.raises(EnvironmentProblem, match="cannot serve metrics"), metrics_place(port):
             pass
     with pytest.raises(UsageProblem, match="invalid port"), metrics_place("70000"):
         pass
-    with pytest.raises(EnvironmentProblem, match="cannot write"), metrics_place(str(tmp_path / "no" / "f")) as place:
-        place.publish(text)
+    with pytest.raises(EnvironmentProblem, match="cannot write"), metrics_place(str(tmp_path / "no" / "f")) as metrics:
+        metrics.publish(session, moment)
 
 
 def free_port() -> str:
@@ -138,8 +144,9 @@ def test_names_of_queues_and_workers_harm_no_output(name: str, stage: Stage, cap
         "stalls/min",
         "findings",
     ]
-    for line in metrics_text(session, moment).splitlines():
-        assert line.startswith("# ") or PROMETHEUS_LINE.fullmatch(line), line
+    with metrics_place("") as metrics:
+        metrics.publish(session, moment)
+        assert samples(metrics)["bullmq_watch_jobs", queue.encode("utf-8", "backslashreplace").decode(), "wait"] == 1
 
 
 OWN_USER = (
