@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+import psutil
 from redis.exceptions import RedisClusterException, RedisError
 
 from chaos.processes import ClientProcess
@@ -216,15 +216,6 @@ class StarvationMonitor(BackgroundThread):
             last = now
 
 
-def resident_bytes(pid: int) -> int | None:
-    """Resident memory of a process; None if it is unknown (the process is gone, or the system has no /proc)."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, IndexError, ValueError):
-        return None
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
 class ProcessMonitor(BackgroundThread):
     """Samples memory once a second, and records `starved` when a client may be late because of the machine.
 
@@ -253,8 +244,11 @@ class ProcessMonitor(BackgroundThread):
                     process = "" if name == REDIS else name
                     self._recorder.put(MachineStarved(at_ms=now_ms, since_ms=last_ms, process=process))
             last_ms = now_ms
-            found = {name: resident_bytes(pid) for name, pid in {KIT: os.getpid(), **pids}.items()}
-            memory = {name: size for name, size in found.items() if size is not None}
+            memory = {}
+            for name, pid in {KIT: os.getpid(), **pids}.items():
+                # A process may have ended since it was listed.
+                with suppress(psutil.Error):
+                    memory[name] = psutil.Process(pid).memory_info().rss
             self._recorder.put(ResourceSample(at_ms=self._recorder.now_ms(), memory=memory, waited_ms=waited))
 
 

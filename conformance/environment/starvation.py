@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
+import psutil
 from redis.exceptions import RedisClusterException, RedisError
 
 from conformance.driver.run_queue import RunQueue
@@ -34,49 +34,33 @@ TAKEN = 0.25
 """A client that uses this share of a core, and more than the kit and all other drivers together, is busy itself."""
 NOTICED_MS = 20.0
 """Smaller delays are not counted: waking a thread and sending a command always take some time."""
-_TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 CHILDREN_S = 2.0
 """How often child processes are listed: this reads a file of every process of the machine."""
 
 
-def is_stopped(pid: int) -> bool:
+def _is_stopped(process: psutil.Process) -> bool:
     """Whether a process is stopped (SIGSTOP, a debugger); False if unknown."""
-    return _stat(pid)[0] in ("T", "t")
-
-
-def _stat(pid: int) -> tuple[str, int, float]:
-    """The state of a process, the id of its parent, and the CPU time that it has used (ms); empty and 0 if unknown."""
-    try:
-        # The name in parentheses may itself contain blanks and parentheses.
-        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return words[0], int(words[1]), (int(words[11]) + int(words[12])) * _TICK_MS
-    except (OSError, ValueError, IndexError):
-        return "", 0, 0.0
+    with suppress(psutil.Error):
+        return process.status() in {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
+    return False
 
 
 class Families:
-    """The child processes of given processes, at any depth; listed again every `CHILDREN_S`."""
+    """Processes with their children, at any depth; listed again every `CHILDREN_S`."""
 
     def __init__(self) -> None:
-        self._children: dict[int, list[int]] = {}
-        self._listed_s = -CHILDREN_S
+        self._listed: dict[int, tuple[float, list[psutil.Process]]] = {}
 
-    def of(self, pid: int) -> list[int]:
-        """Return a process and its descendants."""
-        if time.monotonic() - self._listed_s >= CHILDREN_S:
-            self._list()
-        family = [pid]
-        # The list grows while it is read: children are followed by their own children.
-        for member in family:
-            family += self._children.get(member, ())
+    def of(self, pid: int) -> list[psutil.Process]:
+        """Return a process and its descendants; none if it has ended."""
+        listed_s, family = self._listed.get(pid, (-CHILDREN_S, []))
+        if time.monotonic() - listed_s >= CHILDREN_S:
+            family = []
+            with suppress(psutil.NoSuchProcess):
+                process = psutil.Process(pid)
+                family = [process, *process.children(recursive=True)]
+            self._listed[pid] = time.monotonic(), family
         return family
-
-    def _list(self) -> None:
-        self._listed_s, self._children = time.monotonic(), {}
-        with suppress(OSError):
-            for name in os.listdir("/proc"):  # noqa: PTH208  (a quarter of the time of pathlib's)
-                if name.isdecimal():
-                    self._children.setdefault(_stat(int(name))[1], []).append(int(name))
 
 
 class CpuTimes:
@@ -92,9 +76,11 @@ class CpuTimes:
             return 0.0
         is_known, newly_ms = pid in self._used_ms, 0.0
         for member in self._families.of(pid):
-            used_ms = _stat(member)[2]
-            newly_ms += max(0.0, used_ms - self._used_ms.get(member, 0.0))
-            self._used_ms[member] = used_ms
+            with suppress(psutil.Error):
+                times = member.cpu_times()
+                used_ms = (times.user + times.system) * 1000
+                newly_ms += max(0.0, used_ms - self._used_ms.get(member.pid, 0.0))
+                self._used_ms[member.pid] = used_ms
         return newly_ms if is_known else 0.0
 
 
@@ -225,9 +211,10 @@ class StarvationWatch(BackgroundThread):
             for name, driver in processes.items():
                 # A stopped process is not runnable, so schedstat does not show its lost time.
                 lost_ms = [
-                    max(self._waited_ms(pid), since_ms if is_stopped(pid) else 0.0) for pid in self._families.of(driver)
+                    max(self._waited_ms(member.pid), since_ms if _is_stopped(member) else 0.0)
+                    for member in self._families.of(driver)
                 ]
-                self._lose(name, max(lost_ms))
+                self._lose(name, max(lost_ms, default=0.0))
 
     def _ask_redis(self) -> None:
         asked_s = time.monotonic()

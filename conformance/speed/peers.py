@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import psutil
 
 from conformance.driver.connection import DriverConnection
 from conformance.driver.errors import OperationUnanswered
@@ -19,6 +19,7 @@ from conformance.driver.ops import Op
 from conformance.driver.ops.lifecycle import Open, Processor, RedisAddress, Role
 from conformance.driver.ops.queue import AddBulk, NewJob
 from conformance.environment.drivers import RestartableDriver, TapPoint, place_tap
+from conformance.environment.starvation import Families
 from conformance.observe.tap.socket_writer import RedisLink
 from conformance.servers import RedisInstance
 
@@ -199,28 +200,12 @@ class SpeedHandle:
         return time.perf_counter() - started
 
 
-def resident_bytes(pid: int | None, table: str | None = None) -> int:
-    """Resident memory of a process and of all below it. `table`: lines of pid, parent and KiB, as `ps` writes them.
-
-    Raises Unmeasurable if the system does not report it.
-    """
-    rows = [tuple(map(int, line.split())) for line in (_processes() if table is None else table).splitlines()]
-    parents = {process: parent for process, parent, _ in rows}
-    found = sum(kibibytes for process, _, kibibytes in rows if pid in _ancestry(process, parents))
+def resident_bytes(pid: int | None) -> int:
+    """Resident memory of a process and of all below it. Raises Unmeasurable if it has ended."""
+    found = 0
+    for member in [] if pid is None else Families().of(pid):
+        with suppress(psutil.Error):
+            found += member.memory_info().rss
     if not found:
         raise Unmeasurable("the system does not report the memory of the driver")
-    return found * 1024
-
-
-def _ancestry(process: int, parents: Mapping[int, int]) -> list[int]:
-    """A process, its parent, and so on."""
-    line = [process]
-    # `ps` is not a snapshot: a reused process id may form a circle.
-    while (parent := parents.get(line[-1])) is not None and parent not in line:
-        line.append(parent)
-    return line
-
-
-def _processes() -> str:
-    done = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,rss="], capture_output=True, text=True, check=False)
-    return done.stdout
+    return found

@@ -23,7 +23,6 @@ from conformance.environment.starvation import (
     Starvation,
     StarvationRecord,
     StarvationWatch,
-    is_stopped,
     most_lost_ms,
 )
 from conformance.findings import Timing
@@ -97,7 +96,7 @@ def _comes_to(watch: StarvationWatch, party: str) -> Starvation:
 def test_a_stopped_process_starves(sleeper: psutil.Process) -> None:
     with _watch(client=sleeper.pid) as watch:
         sleeper.suspend()
-        assert wait_until(lambda: is_stopped(sleeper.pid), deadline_s=20)
+        assert wait_until(lambda: sleeper.status() == psutil.STATUS_STOPPED, deadline_s=20)
         seen = _comes_to(watch, "client")
         assert seen.total_ms >= seen.worst_second_ms
         assert str(seen).startswith("client was starved of CPU for ")
@@ -129,7 +128,7 @@ def test_a_new_scenario_starts_without_the_losses_of_the_last(sleeper: psutil.Pr
         sleeper.suspend()
         _comes_to(watch, "client")
         sleeper.resume()
-        assert wait_until(lambda: not is_stopped(sleeper.pid), deadline_s=20)
+        assert wait_until(lambda: sleeper.status() != psutil.STATUS_STOPPED, deadline_s=20)
         watch.start()
         assert watch.seen().worst.total_ms < STARVED_MS
 
@@ -170,10 +169,12 @@ def test_of_many_threads_the_one_that_waited_longest_counts(monkeypatch: pytest.
     assert waiting.newly_waited_s(1) == 0.0
 
 
-def test_time_in_the_run_queue_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_in_the_run_queue_is_lost(sleeper: psutil.Process, monkeypatch: pytest.MonkeyPatch) -> None:
     waited = iter(range(1000))
-    monkeypatch.setattr(run_queue, "thread_waits_s", lambda pid: {"1": next(waited) * 0.3} if pid == NO_PROCESS else {})
-    with _watch(client=NO_PROCESS) as watch:
+    monkeypatch.setattr(
+        run_queue, "thread_waits_s", lambda pid: {"1": next(waited) * 0.3} if pid == sleeper.pid else {}
+    )
+    with _watch(client=sleeper.pid) as watch:
         _comes_to(watch, "client")
 
 
@@ -212,7 +213,8 @@ def test_the_starvation_of_a_client_that_sleeps_is_not_its_own(sleeper: psutil.P
 
 def test_an_ended_process_has_no_starvation() -> None:
     assert thread_waits_s(NO_PROCESS) == {}
-    assert not is_stopped(NO_PROCESS)
+    assert starvation.Families().of(NO_PROCESS) == []
+    assert starvation.CpuTimes().newly_used_ms(NO_PROCESS) == 0.0
 
 
 def test_every_thread_is_measured() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Any, cast
 
+import psutil
 import pytest
 
 from conformance.driver.connection import DriverConnection
@@ -59,10 +62,19 @@ def test_a_time_below_the_noise_is_not_measured(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_memory_is_that_of_a_driver_and_of_all_below_it() -> None:
-    table = "1 0 100\n10 1 5\n11 10 6\n12 11 7\n20 1 900\n30 30 1\n"
-    assert resident_bytes(10, table) == (5 + 6 + 7) * 1024
-    with pytest.raises(Unmeasurable, match="does not report"):
-        resident_bytes(99, table)
+    child = [sys.executable, "-I", "-S", "-c", "print(flush=True); input()"]
+    program = [sys.executable, "-c", f"import subprocess; subprocess.run({child})"]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as driver:
+        assert driver.stdout is not None
+        driver.stdout.readline()
+        process = psutil.Process(driver.pid)
+        sizes = [member.memory_info().rss for member in (process, *process.children())]
+        assert len(sizes) == 2
+        assert resident_bytes(driver.pid) == pytest.approx(sum(sizes), rel=0.05)
+        driver.communicate(b"\n")
+    for gone in (driver.pid, None):
+        with pytest.raises(Unmeasurable, match="does not report"):
+            resident_bytes(gone)
 
 
 def test_half_as_fast_and_twice_the_memory_are_a_half() -> None:
