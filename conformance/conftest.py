@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from conformance import garbage
+from conformance.environment import garbage
 from conformance.environment.prepare import announce, settled
 from conformance.gate.options import RunConfig, add_options, from_pytest
 from conformance.gate.plugin import GatePlugin, Listener, runner

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.out_folder import prove_writable
+from conformance.environment.out_folder import prove_writable
 from conformance.problems import UsageProblem
 from reports.snapshot.folders import Folder, explained_folder, folder_at, prove_room
 

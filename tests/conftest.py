@@ -14,7 +14,7 @@ from typing import NoReturn
 import pytest
 from hypothesis import settings
 
-from conformance import garbage
+from conformance.environment import garbage
 from tests.slow import SlowTests
 
 Missing = Callable[[str, str], NoReturn]

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from conformance.compact_json import compact_json
+from conformance.pages.compact_json import compact_json
 from conformance.report.matrix import CellPart, MatrixParts, render_parts
 from reports.charts import backlog_chart, search_chart
 from reports.diff.summary import DiffSummary

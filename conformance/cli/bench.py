@@ -11,11 +11,11 @@ import msgspec
 from rich.console import Console
 
 from conformance.cli.options import configured
+from conformance.environment.out_folder import prove_writable
 from conformance.environment.prepare import EnvironmentOptions, announce, client_under_test, prepare, settled
 from conformance.gate.options import AnyRedis, ClientName, NodeProgram, OracleVersion, Packages
 from conformance.ledger.loader import load_ledger
 from conformance.options import Option
-from conformance.out_folder import prove_writable
 from conformance.report.speed import SPEED_FORMATS, print_speed, speed_formats, write_speed
 from conformance.speed.gates import parse_gates, specified_bounds
 from conformance.speed.measures import MEASURE_NAMES, MEASURES

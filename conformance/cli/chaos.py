@@ -12,8 +12,8 @@ from rich.console import Console
 
 from chaos.config import ChaosConfig
 from conformance.cli.options import configured
+from conformance.environment.out_folder import prove_writable
 from conformance.environment.prepare import Environment, announce, client_under_test, prepare
-from conformance.out_folder import prove_writable
 from conformance.pages.terminal import terminal_line, terminal_text
 from conformance.problems import EnvironmentProblem, NothingSelected, Undecidable
 

@@ -10,7 +10,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from conformance import garbage, interruption
+from conformance import interruption
+from conformance.environment import garbage
 from conformance.pages.terminal import terminal_text
 from conformance.problems import EnvironmentProblem, Problem, printable
 

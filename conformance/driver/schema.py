@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
-from conformance.compact_json import compact_json
 from conformance.driver.messages import PROTOCOL_VERSION, Call, DriverEvent, Hello, Ready, Result
 from conformance.driver.ops import REGISTRY, Op, flow, job, library, lifecycle, queue, relay, worker
 from conformance.driver.ops.lifecycle import EVENT_ARGS
+from conformance.pages.compact_json import compact_json
 
 SCHEMA_FILE = Path(str(files("conformance.driver"))) / "schema" / f"driver-v{PROTOCOL_VERSION}.json"
 REFERENCE = "#/$defs/{name}"

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from conformance.driver.ops import REGISTRY
+from conformance.environment.out_folder import prove_writable
 from conformance.fuzz.campaign import Campaign, CampaignListener, CampaignOptions, CampaignProgress, FuzzFinding
 from conformance.fuzz.comparison import KnownDifferences
 from conformance.fuzz.options import FuzzConfig
@@ -25,7 +26,6 @@ from conformance.fuzz.replay import Replay, ReplayHeader, file_name, read_replay
 from conformance.fuzz.strategies.exploring import legal_pairs
 from conformance.fuzz.target import FuzzTarget, open_target
 from conformance.gate.records import KIT_VERSION
-from conformance.out_folder import prove_writable
 from conformance.pages.terminal import terminal_parts, terminal_text
 from conformance.problems import UsageProblem
 from conformance.registry import names_matching

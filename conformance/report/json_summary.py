@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from conformance.compact_json import compact_json
 from conformance.findings import Finding
 from conformance.gate.conclusion import Conclusion, ConclusionState
 from conformance.gate.outcomes import REPORTED_VERDICTS, ReportedVerdict
 from conformance.gate.profile_status import ProfileState, ProfileStatus, named
 from conformance.gate.records import Level, Party, RedisInfo, StepRecord, Verdict
+from conformance.pages.compact_json import compact_json
 from conformance.pages.text import clip, visible
 from conformance.report.bug_report import FOLDER, file_name
 from conformance.report.causes import Cause, CauseVerdict

@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from conformance.compact_json import compact_json
 from conformance.gate.conclusion import ConclusionState
 from conformance.gate.profile_status import ProfileState
 from conformance.gate.separate_run import RUN_FILE
 from conformance.ledger.profiles import load_profiles
 from conformance.matrix.cell_store import StoredCell, cell_folder, load_cell
 from conformance.matrix.cells import Cell, Entrant
+from conformance.pages.compact_json import compact_json
 from conformance.pages.page import html_page
 from conformance.pages.text import visible
 from conformance.report.causes import Cause

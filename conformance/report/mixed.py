@@ -11,7 +11,7 @@ import msgspec
 from rich.console import Console
 from rich.markdown import Markdown
 
-from conformance.compact_json import compact_json
+from conformance.pages.compact_json import compact_json
 from conformance.pages.markdown import markdown_words
 from conformance.pages.text import count, moment
 from conformance.problems import UsageProblem, printable

@@ -13,7 +13,7 @@ from packaging.version import Version
 from rich.console import Console
 from rich.markdown import Markdown
 
-from conformance.compact_json import compact_json
+from conformance.pages.compact_json import compact_json
 from conformance.pages.markdown import markdown_code, markdown_words
 from conformance.pages.text import clip, count, moment
 from conformance.problems import UsageProblem, printable

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from conformance.compact_json import compact_json
+from conformance.pages.compact_json import compact_json
 from conformance.problems import EnvironmentProblem, Problem
 from conformance.upstream.node import NodeBinary, find_node
 from conformance.upstream.package import HARNESS, ensure_package, installed_version

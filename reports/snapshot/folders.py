@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet
 
-from conformance.out_folder import prove_writable
+from conformance.environment.out_folder import prove_writable
 from conformance.problems import EnvironmentProblem, UsageProblem
 
 ENDPOINT = "AWS_ENDPOINT_URL"

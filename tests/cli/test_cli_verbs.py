@@ -20,7 +20,7 @@ def test_the_table_names_every_verb() -> None:
 def test_garbage_is_looked_for_seldom_in_the_program_and_still_is() -> None:
     code = """
 import gc, sys, weakref
-from conformance import garbage
+from conformance.environment import garbage
 from conformance.cli.main import main
 
 class Circle:

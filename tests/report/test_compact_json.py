@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from conformance.compact_json import compact_json
+from conformance.pages.compact_json import compact_json
 
 
 def test_plain_members_of_a_long_array_share_lines_up_to_the_width() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from conformance.compact_json import compact_json
+from conformance.pages.compact_json import compact_json
 
 FORMAT = 1
 """Within a format, fields are added but never renamed, removed or given another meaning."""

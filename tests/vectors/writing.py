@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from conformance.compact_json import compact_json
+from conformance.pages.compact_json import compact_json
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.upstream.manifest import load_manifest
 from tests.reference_impl.corpus.all_cases import CASES

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import msgspec
 
-from conformance.compact_json import compact_json
 from conformance.mutants.generated.hunt import HuntedMutant
 from conformance.mutants.generated.judgements import judgement_of
 from conformance.mutants.generated.outcome import JudgedMutant, SweepOutcome
 from conformance.mutants.generated.page import kill_matrix_page
+from conformance.pages.compact_json import compact_json
 
 
 class RecordedMutant(msgspec.Struct, frozen=True, omit_defaults=True):
