@@ -44,9 +44,8 @@ def mutants(config: MutantConfig) -> int:
     if config.page is not None:
         command = shlex.join(["bullmq-conformance", *sys.argv[1:]])
         write_record(KillMatrixRecord.of(outcomes, command), config.page)
-    return (
-        TOO_FEW if any(outcome.rate.is_below(config.at_least, surely=config.surely) for outcome in outcomes) else ENOUGH
-    )
+    fails = any(outcome.rate.is_below(config.at_least, significant=config.significant) for outcome in outcomes)
+    return TOO_FEW if fails else ENOUGH
 
 
 def _show(console: Console, session: MutantSession, mutant: JudgedMutant) -> None:

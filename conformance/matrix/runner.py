@@ -35,7 +35,7 @@ class MatrixConfig(msgspec.Struct, frozen=True, kw_only=True):
     ]
     out: Annotated[Path, Option("Folder for the page, the JSON next to it, and the runs, which are kept.")]
     cell: Annotated[Sequence[str], Option("Only this cell: A alone, or A with B; repeatable.", metavar="A[,B]")] = ()
-    anew: Annotated[bool, Option("Run finished cells again.")] = False
+    rerun: Annotated[bool, Option("Run finished cells again.")] = False
     jobs: Annotated[
         int | None, Option("Processes of each cell; default: three for each core, at most 8.", at_least=1)
     ] = None
@@ -75,7 +75,7 @@ class MatrixRunner:
         # All versions first: a client that cannot start is reported before hours of cells.
         wanted = {cell: self._versions(cell) for cell in cells}
         for number, cell in enumerate(cells, start=1):
-            before = None if self.config.anew else load_cell(self.config.out, cell)
+            before = None if self.config.rerun else load_cell(self.config.out, cell)
             if before is not None and self._is_current(before, wanted[cell]):
                 self.announce(f"cell {number} of {len(cells)}: {cell.name}: kept")
                 continue

@@ -44,7 +44,6 @@ PATTERNS = {
 """What is not written, by the rule of the writing style that says so."""
 
 ALLOWED = (
-    r"--anew",
     r"\A[\w-]+\Z",  # a string without a space is a name: a parameter's value, a type of line in histories
     r"\b[a-z]+\.[a-z]+(?:-[a-z]+)*\b",  # names of requirements, mutants, faults
     r"`[\w-]+`",  # a name in code: a field of stored records, a type of line in histories

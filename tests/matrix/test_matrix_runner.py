@@ -88,7 +88,7 @@ def test_a_kept_cell_is_not_run_again_until_a_version_changes(stage: Stage) -> N
     stage.run(*cells)
     assert len(stage.runs) == 4 + 3
     stage.run(Cell(A), tier="full")
-    stage.run(Cell(A), tier="full", anew=True)
+    stage.run(Cell(A), tier="full", rerun=True)
     assert len(stage.runs) == 4 + 3 + 2
 
 

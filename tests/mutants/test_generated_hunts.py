@@ -357,8 +357,8 @@ def test_the_interval_is_wilsons() -> None:
     assert (round(KillRate(82, 114).percent), round(low), round(high)) == (72, 63, 79)
     assert KillRate(0, 0).interval == (0.0, 100.0)
     assert KillRate(20, 25).is_below(85)
-    assert not KillRate(20, 25).is_below(85, surely=True), "91 % are as likely, of so few"
-    assert KillRate(15, 25).is_below(85, surely=True)
+    assert not KillRate(20, 25).is_below(85, significant=True), "91 % are as likely, of so few"
+    assert KillRate(15, 25).is_below(85, significant=True)
     assert str(KillRate(10, 10)) == "10 of 10, 100 % (72 to 100)"
 
 

@@ -56,7 +56,7 @@ class MutantConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     tiers: Annotated[Sequence[Tier], Option("Tier of the scenarios to run; repeatable.", "--tier")] = ("full",)
     at_least: Annotated[float, Option("Fail if a smaller percentage is killed.", at_least=0, at_most=100)] = 0.0
-    surely: Annotated[
+    significant: Annotated[
         bool, Option("Fail only if the whole confidence interval is below --at-least: a small sample varies.")
     ] = False
     cases: Annotated[int, Option("Most cases per mutant; 0: all.", at_least=0)] = 150

@@ -36,9 +36,9 @@ class KillRate:
         reach = _Z * sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
         return 100 * (middle - reach) / (1 + _Z**2 / n), 100 * (middle + reach) / (1 + _Z**2 / n)
 
-    def is_below(self, percent: float, *, surely: bool = False) -> bool:
-        """Whether the share is below `percent`; `surely`: whether the whole interval is."""
-        return (self.interval[1] if surely else self.percent) < percent
+    def is_below(self, percent: float, *, significant: bool = False) -> bool:
+        """Whether the share is below `percent`; `significant`: whether the whole interval is."""
+        return (self.interval[1] if significant else self.percent) < percent
 
     def __str__(self) -> str:
         """`114 of 120, 95 % (89 to 98)`."""
