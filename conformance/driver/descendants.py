@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import threading
 import time
 from collections.abc import Iterator
 
@@ -18,6 +19,8 @@ MARK = "BULLMQ_CONFORMANCE_DRIVER"
 END_S = 3.0
 """How long killed processes may take to disappear."""
 STEP_S = 0.005
+_LISTING = threading.Lock()
+"""psutil keeps the processes that it has listed, for all threads together."""
 
 
 class Descendants:
@@ -51,10 +54,12 @@ class Descendants:
 
     def _left(self) -> list[psutil.Process]:
         # Twice: a process has no environment for a moment while it replaces its program.
-        if not (left := list(self._seen())):
-            time.sleep(STEP_S)
-            left = list(self._seen())
-        return left
+        for delay_s in (0.0, STEP_S):
+            time.sleep(delay_s)
+            with _LISTING:
+                if left := list(self._seen()):
+                    return left
+        return []
 
     def _seen(self) -> Iterator[psutil.Process]:
         for process in psutil.process_iter():
