@@ -109,11 +109,13 @@ def test_a_process_behind_a_wrapper_starves() -> None:
         assert wrapper.stdout is not None
         wrapper.stdout.readline()
         (client,) = psutil.Process(wrapper.pid).children()
-        with _watch(client=wrapper.pid) as watch:
-            client.suspend()
-            _comes_to(watch, "client")
-        client.resume()
-        client.kill()
+        try:
+            with _watch(client=wrapper.pid) as watch:
+                client.suspend()
+                _comes_to(watch, "client")
+        finally:
+            # Else the wrapper would wait for it without end.
+            client.kill()
 
 
 def test_a_process_that_waits_for_something_does_not_starve(sleeper: psutil.Process) -> None:
