@@ -28,13 +28,13 @@ DEPENDENCY_KINDS: Mapping[str, str] = {
 
 
 def parsed_json(text: str | None) -> Any:
-    """The value of a JSON text; None where there is no text or it is not JSON (`NaN`, which Python would read)."""
+    """The value of a JSON text; None where there is no text, or none that is JSON (`NaN`) and not nested too deep."""
     if text is None:
         return None
     try:
         # Python reads NaN and Infinity, which JavaScript's JSON.parse refuses: Node could not read such a job.
         return json.loads(text, parse_constant=_refuse)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

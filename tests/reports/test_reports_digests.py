@@ -289,6 +289,14 @@ def canonical(rule: Any, field: str, text: str) -> str:
     return str(rule.apply(one, CanonicalContext()).jobs[0].fields[field])
 
 
+@pytest.mark.parametrize("text", ["[" * 5000 + "]" * 5000, '["\\ud800"]'])
+def test_a_text_that_python_cannot_read_or_write_has_a_digest_without_the_compiled_library(text: str) -> None:
+    with without_cargo():
+        first, second = (record_of(opts='{"a":1}', stacktrace=trace, timestamp="soon") for trace in (text, f"{text} "))
+        assert not (first["flags"] | second["flags"]) & GOOD
+        assert (first["texts"] == second["texts"]) == (len(text) < 5000)
+
+
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(two_spellings())

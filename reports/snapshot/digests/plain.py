@@ -1,20 +1,25 @@
 """Digests without the compiled library, for machines that have no `cargo`: slower, and of a kind of their own.
 
-The numbers mean the same as those of the Rust sources next to this module, and a test compares their flags and times.
+Here the canonical rules and the checks themselves say what is equal and what is good. The Rust sources next to this
+module say it again, for speed; a test compares the two.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from conformance.checkers.base import SnapshotView
+from conformance.checkers.jobs import FIELD_CHECKS
+from conformance.observe.canonical import canonicalise
+from conformance.observe.canonical_rules import OPTS_PARSED_JSON, STACK_TRACE_TEXT
+from conformance.observe.tables import Job, Snapshot
 from reports.snapshot.digests.records import (
     EVENT_RECORD,
     GOOD,
@@ -29,17 +34,18 @@ from reports.snapshot.digests.records import (
     USUAL,
     Keys,
 )
+from reports.snapshot.rows import as_text
 
-KIND = "plain-2"
+KIND = "plain-3"
 """Which digests these are; a change of their meaning is another number."""
 
-_REQUIRED = frozenset({b"name", b"data", b"opts", b"timestamp", b"delay", b"priority"})
+_RULES = (OPTS_PARSED_JSON, STACK_TRACE_TEXT)
+"""The rules that need no more than one field of a hash."""
+
 _FLOW_OR_ITERATION = frozenset({b"parent", b"parentKey", b"rjk"})
 _TIMES = {b"timestamp": ("timestamp", 0), b"processedOn": ("processed", HAS_PROCESSED)}
 _TIMES |= {b"finishedOn": ("finished", HAS_FINISHED)}
 _ENDS = {b"returnvalue": HAS_RESULT, b"failedReason": HAS_REASON}
-_JSON = frozenset({b"data", b"returnvalue", b"progress"})
-_COUNTS = (b"ats", b"atm", b"stc")
 _STREAM_ID = re.compile(rb"([0-9]{1,18})-[0-9]{1,18}")
 _WRAP = (1 << 64) - 1
 
@@ -52,9 +58,19 @@ def keys_of_columns(queues: pa.Array, ids: pa.Array) -> Keys:
 def job_records(queues: pa.Array, ids: pa.Array, fields: pa.MapArray, prefix: bytes) -> Any:
     """As `reports.snapshot.digests.library.job_records`."""
     found = np.zeros(len(ids), JOB_RECORD)
-    rows = zip(_plain(queues), _plain(ids), _pairs(fields), strict=True)
-    for place, (queue, job, pairs) in enumerate(rows):
-        for name, value in _job_record(queue, job, pairs, prefix + b":").items():
+    rows = list(zip(_plain(queues), _plain(ids), _pairs(fields), strict=True))
+    jobs = tuple(
+        Job(queue=as_text(queue), id=as_text(job), fields={as_text(name): as_text(value) for name, value in pairs})
+        for queue, job, pairs in rows
+    )
+    view = SnapshotView(Snapshot(prefix="", taken_ms=0, jobs=jobs))
+    broken = {finding.key for check in FIELD_CHECKS for finding in check.run(view)}
+    canonical = canonicalise(view.snapshot, _RULES).jobs
+    for place, ((queue, job, pairs), form) in enumerate(zip(rows, canonical, strict=True)):
+        record = _job_record(queue, job, pairs, prefix + b":")
+        record["texts"] = _hash(*(part for name in sorted(form.fields) for part in _form(name, form.fields[name])))
+        record["flags"] |= 0 if f"{form.queue}:{form.id}" in broken else GOOD
+        for name, value in record.items():
             found[name][place] = value
     return found
 
@@ -101,74 +117,17 @@ def _job_record(queue: bytes, job: bytes, pairs: Sequence[tuple[bytes, bytes]], 
     found |= {name: _number(fields.get(field, b""), 13, 13) for field, (name, _) in _TIMES.items()}
     found |= {name: _number(fields.get(name.encode(), b""), 1, 9) for name in ("delay", "priority")}
     found |= {name: _hash(fields[name.encode()]) for name in ("opts", "stacktrace") if name.encode() in fields}
-    found["texts"] = _hash(*(part for name in sorted(fields) for part in (name, _form(name, fields[name]))))
     flags = sum(flag for name, (_, flag) in _TIMES.items() if name in fields)
     flags |= sum(flag for name, flag in _ENDS.items() if name in fields)
-    found["flags"] = flags | (USUAL if is_usual else 0) | (GOOD if _is_good(fields, found) else 0)
+    found["flags"] = flags | (USUAL if is_usual else 0)
     return found
 
 
-def _is_good(fields: Mapping[bytes, bytes], found: Mapping[str, int]) -> bool:
-    """Whether all fields are there, numbers are numbers, and JSON is JSON."""
-    ats, atm, stc = (_number(fields[name], 1, 9) if name in fields else 0 for name in _COUNTS)
-    is_good = fields.keys() >= _REQUIRED and found["delay"] >= 0 and found["priority"] >= 0
-    is_good = is_good and min(ats, atm, stc) >= 0 and atm <= ats
-    is_good = is_good and all(_parsed(fields[name]) is not None for name in _JSON & fields.keys())
-    is_good = is_good and fields[b"opts"].startswith(b"{") and _parsed(fields[b"opts"]) is not None
-    trace = fields.get(b"stacktrace")
-    return is_good and (trace is None or (trace.startswith(b"[") and _count_of_texts(trace) is not None))
-
-
-def _form(name: bytes, value: bytes) -> bytes:
-    """The value of a field, as far as the rules do not make it equal to another one."""
-    if name in _TIMES:
-        return b"" if _number(value, 13, 13) >= 0 else b"no time " + value
-    if name == b"stacktrace" and (count := _count_of_texts(value)) is not None:
-        return b"%d texts" % count
-    if name == b"opts" and value.startswith(b"{") and (parsed := _parsed(value)) is not None:
-        return b"json " + parsed
-    return b"text " + value
-
-
-def _count_of_texts(value: bytes) -> int | None:
-    """How many texts an array holds; None if it is not an array of texts alone."""
-    parsed = _parsed(value)
-    listed = None if parsed is None else json.loads(parsed)
-    if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
-        return None
-    return len(listed)
-
-
-def _parsed(value: bytes) -> bytes | None:
-    """JSON in a form that does not depend on the order of names. None if it is not JSON, or odd."""
-    try:
-        # Numbers stay as they are written: a float must not equal a number that is only near.
-        parsed = json.loads(
-            value.decode(), object_pairs_hook=_once, parse_int=_Number, parse_float=_Number, parse_constant=_refuse
-        )
-        return json.dumps(parsed, sort_keys=True, default=repr).encode("utf-8", "surrogatepass")
-    except (ValueError, RecursionError):
-        return None
-
-
-class _Number:
-    """A number as it is written; JSON has no type that equals it."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __repr__(self) -> str:
-        return f"\x00{self.text}"
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len({name for name, _ in pairs}) != len(pairs):
-        raise ValueError("a name comes twice")
-    return dict(pairs)
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
+def _form(name: str, value: str) -> tuple[bytes, bytes]:
+    """A field as far as the rules do not make it equal to another one; a time that is one has its own column."""
+    # A rule may have read half of a surrogate pair from an escape.
+    field, text = (part.encode("utf-8", "surrogatepass") for part in (name, value))
+    return field, b"" if field in _TIMES and _number(text, 13, 13) >= 0 else text
 
 
 def _number(text: bytes, least: int, most: int) -> int:
