@@ -11,11 +11,10 @@ import pyarrow.compute as pc
 
 from conformance.observe.keyspace import split_key
 from conformance.protocol.states import JOB_CONTAINERS
-from reports.diff.columns import Flags, flags
-from reports.diff.digested import DigestedFolder, DigestTables
 from reports.diff.queue_groups import Rows, SideRows, with_tables
 from reports.snapshot.digests.library import keys_of_columns
-from reports.snapshot.digests.rows import CONTAINERS
+from reports.snapshot.digests.records import Flags, flags
+from reports.snapshot.digests.rows import CONTAINERS, DigestedFolder, DigestTables
 from reports.snapshot.format import buckets_of
 from reports.snapshot.rows import as_bytes, as_text, texts
 

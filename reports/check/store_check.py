@@ -29,11 +29,11 @@ from reports.check.suspicions import MOST_KEPT, Suspicion, SuspicionTally, suspi
 from reports.diff.checks import JOB_CHECKS, KEY_CHECKS, STORE_CHECKS
 from reports.diff.comparison import DEDUPLICATIONS_OF_A_TASK, JOBS_AT_A_TIME, MOST_ROWS_IN_THREADS, NO_KEYS
 from reports.diff.digest_prefilter import JobDigests
-from reports.diff.digested import DigestedFolder, DigestTables, digested, in_scope
 from reports.diff.queue_groups import (
     DEDUPLICATIONS,
     EXAMPLES,
     SHARED,
+    GroupKey,
     Rows,
     SideRows,
     StoreScope,
@@ -44,12 +44,11 @@ from reports.diff.queue_groups import (
     with_tables,
 )
 from reports.diff.representatives import NO_FACTS, SideFacts, facts_of, merged_facts
-from reports.diff.stored_rows import GroupKey
 from reports.diff.values import DiffSide
 from reports.distribution import Distribution, InProcesses, InThreads
 from reports.progress import Watch, unwatched
 from reports.snapshot.digests.records import Keys
-from reports.snapshot.digests.rows import CONTAINERS
+from reports.snapshot.digests.rows import CONTAINERS, DigestedFolder, DigestTables, digested, in_scope
 from reports.snapshot.folders import explained_folder
 from reports.snapshot.format import SnapshotFolder
 from reports.snapshot.rows import as_text, snapshot_of

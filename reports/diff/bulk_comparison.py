@@ -19,13 +19,13 @@ from reports.diff.checks import (
     judged,
     one_sided,
 )
-from reports.diff.digested import JOB_TABLES
 from reports.diff.expiry import with_same_moments, without_ended
 from reports.diff.hidden_values import HiddenCounts, canonical_pair
 from reports.diff.pairing import paired_by_content
-from reports.diff.stored_rows import GroupKey, JobRows, Tables, rows_by_table
+from reports.diff.queue_groups import GroupKey
 from reports.diff.values import DiffSettings, DiffSide, SnapshotPair, difference_row
-from reports.snapshot.rows import snapshot_of
+from reports.snapshot.digests.rows import JOB_TABLES
+from reports.snapshot.rows import JobRows, Tables, rows_by_table, snapshot_of
 
 JobKey: TypeAlias = tuple[str, str]
 

@@ -23,9 +23,8 @@ from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.protocol.versions import in_range
 from reports.diff.digest_prefilter import ADDED_TOLERANCE_MS
 from reports.diff.expiry import moment_of
-from reports.diff.stored_rows import Tables, rows_by_table
 from reports.diff.values import DiffSide
-from reports.snapshot.rows import snapshot_of
+from reports.snapshot.rows import Tables, rows_by_table, snapshot_of
 
 _NOTED_VERSION = re.compile(r"bullmq:(\d+\.\d+\.\d+)")
 

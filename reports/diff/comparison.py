@@ -24,11 +24,11 @@ from conformance.problems import UsageProblem
 from reports.diff import bulk_comparison, snapshot_comparison
 from reports.diff.difference_rows import DifferenceRow, by_column, unexplained, with_types, write_difference_rows
 from reports.diff.digest_prefilter import DigestPrefilter, JobDigests
-from reports.diff.digested import DigestedFolder, in_scope, is_of
 from reports.diff.generated_ids import GeneratedJobs, Shares, generated_jobs, numbers_in, shares_of
 from reports.diff.queue_groups import (
     DEDUPLICATIONS,
     SHARED,
+    GroupKey,
     Rows,
     SideRows,
     StoreScope,
@@ -51,12 +51,12 @@ from reports.diff.representatives import (
     step_back,
 )
 from reports.diff.snapshot_comparison import SnapshotComparison, queues_with_generated_ids, settings_of
-from reports.diff.stored_rows import GroupKey
 from reports.diff.tally import DifferenceTally
 from reports.diff.values import DiffSettings, batch_of_rows
 from reports.distribution import Distribution, InProcesses, InThreads
 from reports.progress import Watch, unwatched
 from reports.snapshot.digests.records import Keys
+from reports.snapshot.digests.rows import DigestedFolder, in_scope, is_of
 from reports.snapshot.folders import Folder, explained_folder
 from reports.snapshot.format import bucket_of
 from reports.snapshot.rows import as_bytes

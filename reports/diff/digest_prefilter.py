@@ -21,8 +21,6 @@ import pyarrow.compute as pc
 from conformance.observe.canonical import ALL_RULES
 from conformance.observe.canonical_rules import CLOCK_TOLERANCE_MS, PLAUSIBLE_SINCE_MS
 from conformance.protocol.states import DELAY_FACTOR, JOB_CONTAINERS, PRIORITY_FACTOR
-from reports.diff.columns import UNKNOWN, Flags, Positions, flags
-from reports.diff.digested import DigestTables, is_of
 from reports.diff.values import DiffSettings, DiffSide
 from reports.snapshot.digests.library import histories
 from reports.snapshot.digests.records import (
@@ -33,10 +31,14 @@ from reports.snapshot.digests.records import (
     HAS_RESULT,
     IS_ADDED,
     IS_ODD,
+    UNKNOWN,
     USUAL,
+    Flags,
     Keys,
+    Positions,
+    flags,
 )
-from reports.snapshot.digests.rows import CONTAINERS, OTHER_CONTAINER
+from reports.snapshot.digests.rows import CONTAINERS, OTHER_CONTAINER, DigestTables, is_of
 
 UNDERSTOOD = frozenset({
     "opts-parsed-json", "own-prefix", "generated-uuids", "lock-token", "lock-ttl", "dedup-ttl", "limiter-ttl",

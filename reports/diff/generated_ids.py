@@ -19,13 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reports.diff.columns import keys_of
-from reports.diff.digested import JOB_TABLES, DigestedFolder, is_of
-from reports.diff.stored_rows import Tables, rows_by_table
 from reports.snapshot.digests.library import keys_of_columns
-from reports.snapshot.digests.records import Keys
+from reports.snapshot.digests.records import Keys, keys_of
+from reports.snapshot.digests.rows import JOB_TABLES, DigestedFolder, is_of
 from reports.snapshot.format import GENERATED_CHILD, GENERATED_ID, UUID_TEXT
-from reports.snapshot.rows import as_bytes
+from reports.snapshot.rows import Tables, as_bytes, rows_by_table
 from reports.snapshot.rows import texts as arrow_texts
 
 _GENERATED = re.compile(GENERATED_ID, re.DOTALL)

@@ -12,15 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from conformance.observe.tables import Job
-from reports.diff.columns import Flags, flags
-from reports.diff.digested import JOB_TABLES, DigestedFolder, is_of
 from reports.diff.generated_ids import is_generated
 from reports.diff.representatives import FirstMember, QueueContainer, SideFacts
-from reports.diff.stored_rows import GroupKey, Tables, rows_by_table
 from reports.snapshot.digests.library import keys_of_columns
-from reports.snapshot.digests.records import Keys
+from reports.snapshot.digests.records import Flags, Keys, flags
+from reports.snapshot.digests.rows import JOB_TABLES, DigestedFolder, is_of
 from reports.snapshot.format import TYPED, bucket_of
-from reports.snapshot.rows import as_bytes, texts
+from reports.snapshot.rows import Tables, as_bytes, rows_by_table, texts
+
+GroupKey: TypeAlias = tuple[str, str]
+"""Queue and name of the group."""
 
 Rows: TypeAlias = "list[tuple[str, Any]]"
 """Rows with the names of their tables."""

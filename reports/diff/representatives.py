@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from conformance.protocol.states import LIST_CONTAINERS, PRIORITY_FACTOR
-from reports.diff.columns import Flags, Positions
 from reports.diff.digest_prefilter import JobDigests, Numbers
-from reports.snapshot.digests.records import Keys
+from reports.snapshot.digests.records import Flags, Keys, Positions
 from reports.snapshot.digests.rows import CONTAINERS
 from reports.snapshot.rows import as_text
 

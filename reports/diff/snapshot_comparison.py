@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reports.diff.digested import DigestedFolder, digested
 from reports.diff.values import DiffSettings, DiffSide
+from reports.snapshot.digests.rows import DigestedFolder, digested
 from reports.snapshot.folders import Folder
 from reports.snapshot.format import SnapshotFolder
 

@@ -1,8 +1,9 @@
-"""Between the rows of `conformance.observe.tables` and wide rows. No I/O, no Spark."""
+"""Between the rows of `conformance.observe.tables`, as rules and checks take them, and wide rows. No I/O, no Spark."""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -15,6 +16,12 @@ from reports.snapshot.format import ARROW, TYPED
 
 WideRow: TypeAlias = dict[str, Any]
 """A wide row: column name to str, int, float, list of pairs (`fields`) or None."""
+
+Tables = Mapping[str, pa.Table]
+"""Wide rows by table."""
+
+JobRows: TypeAlias = dict[str, list[Any]]
+"""The rows of one job, or of several, by table."""
 
 _CLASSES: Mapping[str, type[Any]] = {
     "jobs": tables.Job,
@@ -154,6 +161,28 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[WideRow]:
     columns = {name: decoded(batch.column(name)) for name in ARROW.names}
     for values in zip(*columns.values(), strict=True):
         yield dict(zip(columns, values, strict=True))
+
+
+def rows_by_table(stored: Tables) -> JobRows:
+    """The rows of each table, narrowed."""
+    found: JobRows = defaultdict(list)
+    for table, rows in stored.items():
+        for batch in rows.to_batches():
+            columns = {name: decoded(batch.column(name)) for name in batch.schema.names}
+            for values in zip(*columns.values(), strict=True):
+                found[table].append(_narrowed({"table": table, **dict(zip(columns, values, strict=True))}))
+    return found
+
+
+def _narrowed(wide: Mapping[str, Any]) -> Any:
+    """As `narrowed`, with a short way for the two tables that are nearly everything."""
+    queue, name, job = wide["queue"], wide["name"], wide["id"]
+    if wide["table"] == "jobs":
+        return tables.Job(queue=queue, id=job, fields=dict(wide["fields"]))
+    if wide["table"] == "memberships":
+        position, score = wide["position"], wide["score"]
+        return tables.Membership(queue=queue, container=name, job=job, position=position, score=score)
+    return narrowed(wide)
 
 
 def decoded(column: pa.Array) -> list[Any]:

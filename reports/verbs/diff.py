@@ -9,13 +9,13 @@ from conformance.observe.canonical import ALL_RULES, without
 from conformance.pages.terminal import terminal_text
 from conformance.problems import UsageProblem
 from reports.diff.comparison import compare_snapshots
-from reports.diff.digested import DigestedFolder
 from reports.diff.queue_groups import SideRows, StoreScope
 from reports.diff.representatives import NO_FACTS
 from reports.diff.snapshot_comparison import SnapshotComparison
 from reports.diff.summary import summarise
 from reports.options import DiffConfig
 from reports.progress import shown
+from reports.snapshot.digests.rows import DigestedFolder
 from reports.snapshot.folders import folder_at
 from reports.store_address import store_addresses
 from reports.store_pages import print_diff, write_diff_reports

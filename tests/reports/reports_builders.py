@@ -16,19 +16,17 @@ from conformance.observe.differences import Difference
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.servers import RedisInstance
 from reports.diff.bulk_comparison import compare_group, unequal_jobs
-from reports.diff.columns import keys_of
 from reports.diff.digest_prefilter import DigestPrefilter, JobDigests
-from reports.diff.digested import JOB_TABLES
 from reports.diff.generated_ids import numbers_in
 from reports.diff.hidden_values import HiddenCounts
 from reports.diff.queue_groups import SHARED
-from reports.diff.stored_rows import Tables, rows_by_table
 from reports.diff.values import DiffSettings, DiffSide, SnapshotPair, difference_row
-from reports.snapshot.digests.rows import digests_of
+from reports.snapshot.digests.records import keys_of
+from reports.snapshot.digests.rows import JOB_TABLES, digests_of
 from reports.snapshot.folders import Folder
 from reports.snapshot.format import SnapshotFolder, open_snapshot_folder
 from reports.snapshot.plan import RedisSource
-from reports.snapshot.rows import as_bytes, batch_of, wide_rows
+from reports.snapshot.rows import Tables, as_bytes, batch_of, rows_by_table, wide_rows
 from reports.snapshot.spark_rows import StoredSnapshot, open_stored
 from reports.snapshot.store import save
 from tests.observe.snapshot_builders import ADDED, Stream, Zset, event, job

@@ -1,11 +1,20 @@
-"""The records of digests: a few numbers for each row. The Rust sources next to this module have the same."""
+"""The records of digests, as the Rust sources next to this module have them, and their columns as arrays of numpy."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 Keys = npt.NDArray[np.uint64]
+Positions = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+UNKNOWN = -1
+"""Replaces a time that is invalid or absent."""
 
 JOB_RECORD = np.dtype(
     [
@@ -40,3 +49,14 @@ USUAL, GOOD, HAS_PROCESSED, HAS_FINISHED, HAS_RESULT, HAS_REASON = (1 << bit for
 
 IS_ODD, IS_ADDED = 1, 2
 """Flags of events, as `src/events.rs` has them."""
+
+
+def keys_of(rows: pa.Table) -> pa.Array:
+    """Queue and job id of each row as one text; a queue's name holds no colon, so that two jobs never share one."""
+    queue, job = (rows.column(name).combine_chunks().view(pa.binary()) for name in ("queue", "id"))
+    return pc.binary_join_element_wise(queue, pc.fill_null(job, b""), b":")
+
+
+def flags(values: Any) -> Flags:
+    """An Arrow column of booleans; null is False."""
+    return np.asarray(pc.fill_null(values, fill_value=False)).astype(np.bool_)
