@@ -28,7 +28,7 @@ from reports.check.families import distinct, jobs_of_ids, lost_children
 from reports.check.suspicions import MOST_KEPT, Suspicion, SuspicionTally, suspicions
 from reports.diff.checks import JOB_CHECKS, KEY_CHECKS, STORE_CHECKS
 from reports.diff.comparison import DEDUPLICATIONS_OF_A_TASK, JOBS_AT_A_TIME, MOST_ROWS_IN_THREADS, NO_KEYS
-from reports.diff.digest_prefilter import JobDigests
+from reports.diff.equality import JobDigests
 from reports.diff.queue_groups import (
     DEDUPLICATIONS,
     EXAMPLES,

@@ -21,7 +21,7 @@ from conformance.findings import Finding
 from conformance.observe.tables import Deduplication, Snapshot, as_number
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.protocol.versions import in_range
-from reports.diff.digest_prefilter import ADDED_TOLERANCE_MS
+from reports.diff.equality import ADDED_TOLERANCE_MS
 from reports.diff.expiry import moment_of
 from reports.diff.values import DiffSide
 from reports.snapshot.rows import Tables, rows_by_table, snapshot_of

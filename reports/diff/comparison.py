@@ -21,9 +21,19 @@ import pyarrow as pa
 
 from conformance.observe.differences import severity_of
 from conformance.problems import UsageProblem
-from reports.diff import bulk_comparison, snapshot_comparison
-from reports.diff.difference_rows import DifferenceRow, by_column, unexplained, with_types, write_difference_rows
-from reports.diff.digest_prefilter import DigestPrefilter, JobDigests
+from reports.diff import snapshot_comparison
+from reports.diff.equality import JobDigests, JobEquality
+from reports.diff.explanation import (
+    GENERATED,
+    WHOLE,
+    DifferenceRow,
+    by_column,
+    compare_group,
+    differences_between,
+    unexplained,
+    with_types,
+    write_difference_rows,
+)
 from reports.diff.generated_ids import GeneratedJobs, Shares, generated_jobs, numbers_in, shares_of
 from reports.diff.queue_groups import (
     DEDUPLICATIONS,
@@ -114,33 +124,33 @@ def compare_bucket(task: BucketWork) -> BucketOutcome:
     work = task.work
     with explained_folder(*(side.folder for side in work.folders), work.out):
         generated = generated_jobs(work.folders, task.bucket, work.large) if work.large else None
-        prefilter = _prefilter(work, task.bucket, NO_KEYS if generated is None else generated.keys)
+        equality = _equality(work, task.bucket, NO_KEYS if generated is None else generated.keys)
         tally = DifferenceTally()
-        tally.hidden.update(prefilter.hidden())
-        for number, keys in enumerate(_lots(prefilter.wanted)):
+        tally.hidden.update(equality.hidden())
+        for number, keys in enumerate(_lots(equality.wanted)):
             left, right = (side.rows_of_jobs(task.bucket, keys) for side in work.folders)
-            found = bulk_comparison.differences_between(left, right, work.settings, tally.hidden)
+            found = differences_between(left, right, work.settings, tally.hidden)
             rows = with_types(map(by_column, found), task.foreign)
             tally.add(rows)
             write_difference_rows(rows, work.out, f"part-jobs-{task.bucket:03d}-{number:05d}")
-        sides = (prefilter.left, prefilter.right)
+        sides = (equality.left, equality.right)
         return BucketOutcome(
             tally=tally,
             facts=(facts_of(sides[0], task.bucket), facts_of(sides[1], task.bucket)),
             shifts=shifts_of(sides),
             generated=generated,
-            jobs=len(prefilter.left.keys),
+            jobs=len(equality.left.keys),
         )
 
 
-def _prefilter(work: ComparisonWork, bucket: int, without: Keys) -> DigestPrefilter:
+def _equality(work: ComparisonWork, bucket: int, without: Keys) -> JobEquality:
     """The digests of a bucket, of the jobs that are compared by their ids."""
     scope = work.scope
     left, right = (
         JobDigests(in_scope(side.bucket_digests(bucket), scope.queue, scope.left_out, scope.jobs, without), facts)
         for side, facts in zip(work.folders, work.settings.sides, strict=True)
     )
-    return DigestPrefilter(left, right, work.settings)
+    return JobEquality(left, right, work.settings)
 
 
 def _lots(keys: Keys) -> Iterator[Keys]:
@@ -176,7 +186,7 @@ def compare_groups(task: GroupWork) -> DifferenceTally:
         found: list[DifferenceRow] = []
         for key in sorted(groups):
             left, right = map(in_order, groups[key])
-            found += map(by_column, bulk_comparison.compare_group(key, (left, right), work.settings, tally.hidden))
+            found += map(by_column, compare_group(key, (left, right), work.settings, tally.hidden))
         rows = unexplained(found, task.uneven, task.retyped)
         tally.add(rows)
         write_difference_rows(rows, work.out, f"part-{task.kind}-{task.name}")
@@ -242,7 +252,7 @@ def _whole(task: GroupWork) -> _Groups:
     found: defaultdict[GroupKey, tuple[Rows, Rows]] = defaultdict(lambda: ([], []))
     for number, side in enumerate(_sides(task)):
         for table, row in side.of_queues(task.queues):
-            found[row.queue, bulk_comparison.WHOLE][number].append((table, row))
+            found[row.queue, WHOLE][number].append((table, row))
     return found
 
 
@@ -255,16 +265,16 @@ def _generated(task: GroupWork) -> _Groups:
             tables = side.folder.rows_of_jobs(bucket, task.keys)
             for table, rows in tables.items():
                 for (_, row), key in zip(with_tables({table: rows}), numbers_in(rows).tolist(), strict=True):
-                    name = f"{bulk_comparison.GENERATED}-{shares[key]}" if key in shares else bulk_comparison.GENERATED
+                    name = f"{GENERATED}-{shares[key]}" if key in shares else GENERATED
                     found[row.queue, name][number].append((table, row))
         if task.name == _UNSHARED:
             loose = [*side.single_keys(), *side.deduplications(range(side.folder.buckets))]
             for table, row in loose:
                 if getattr(row, "queue", None) in task.work.large and names_generated(table, row):
-                    found[row.queue, bulk_comparison.GENERATED][number].append((table, row))
+                    found[row.queue, GENERATED][number].append((table, row))
     for (queue, name), sides in found.items():
         count = sum(map(len, sides))
-        if name == bulk_comparison.GENERATED and count > snapshot_comparison.MOST_ROWS_OF_A_WHOLE_QUEUE:
+        if name == GENERATED and count > snapshot_comparison.MOST_ROWS_OF_A_WHOLE_QUEUE:
             raise UsageProblem(
                 f"queue {queue!r} has {count} rows of jobs with generated ids that belong to flows or have no equal "
                 "on the other side",

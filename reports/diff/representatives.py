@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from conformance.protocol.states import LIST_CONTAINERS, PRIORITY_FACTOR
-from reports.diff.digest_prefilter import JobDigests, Numbers
+from reports.diff.equality import JobDigests, Numbers
 from reports.snapshot.digests.records import Flags, Keys, Positions
 from reports.snapshot.digests.rows import CONTAINERS
 from reports.snapshot.rows import as_text

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reports.diff.difference_rows import PRESENCE, RETYPED, DifferenceRow
+from reports.diff.explanation import PRESENCE, RETYPED, DifferenceRow
 
 LEVELS = ("queue", "state", "class", "locator")
 """From the whole run to a single field of a hash (the locator names it); below that are the keys, in Parquet."""

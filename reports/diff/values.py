@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from conformance.observe.canonical import ALL_RULES, without
-from conformance.observe.canonical_rules import CanonicalContext, CanonicalRule
-from conformance.observe.diff import confirmed, diff
-from conformance.observe.differences import Difference
+from conformance.observe.canonical_rules import OWN_PREFIX, CanonicalContext, CanonicalRule, with_prefixes_named
 from conformance.observe.tables import Snapshot
 from reports.snapshot.rows import as_bytes
 
@@ -42,8 +40,14 @@ class DiffSettings:
         return self.expected, self.actual
 
     def rules(self, *unneeded: str) -> tuple[CanonicalRule, ...]:
-        """The gate's rules for workers that run by themselves, in their order, but those switched off."""
-        return without(ALL_RULES, *{*self.switched_off, *unneeded})
+        """The gate's rules for workers that run by themselves, in their order, but those switched off.
+
+        A text may mention the prefix of either side, so both are named on both.
+        """
+        prefixes = [side.prefix for side in self.sides]
+        both = replace(OWN_PREFIX, transform=lambda snapshot, _: with_prefixes_named(snapshot, prefixes))
+        rules = without(ALL_RULES, *{*self.switched_off, *unneeded})
+        return tuple(both if rule is OWN_PREFIX else rule for rule in rules)
 
     def has_rule(self, name: str) -> bool:
         """Whether a rule is switched on."""
@@ -83,30 +87,6 @@ DIFFERENCE_COLUMNS = ("class", "kind", "severity", "locator", "queue", "state", 
 """The columns of a difference. `locator`: as in a difference of the gate. `state`: the container on the expected side,
 else on the actual one; empty where it is not about a job."""
 
-_BY_KIND = {
-    "missing-job": "missing",
-    "extra-job": "extra",
-    "missing-key": "missing",
-    "extra-key": "extra",
-    "no-state": "no-state",
-    "two-states": "two-states",
-    "wrong-state": "wrong-state",
-    "wrong-type": "type",
-    "missing-lock": "lock",
-    "extra-lock": "lock",
-    "missing-member": "member",
-    "extra-member": "member",
-    "wrong-order": "order",
-    "wrong-event-order": "order",
-    "missing-event": "transition-without-event",
-    "extra-event": "event-without-transition",
-    "missing-field": "field",
-    "extra-field": "field",
-    "wrong-value": "field",
-    "event-field": "field",
-    "ttl": "ttl",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotPair:
@@ -118,52 +98,6 @@ class SnapshotPair:
     expected: Snapshot
     actual: Snapshot
     as_read: tuple[Snapshot, Snapshot]
-
-    def differences(self) -> list[Difference]:
-        """The gate's comparison: what differs in canonical form and also as read."""
-        return confirmed(diff(self.expected, self.actual), *self.as_read)
-
-
-def class_of(found: Difference, pair: SnapshotPair) -> str:
-    """The semantic class of a difference, from its kind and from what else the actual side has of the job."""
-    queue, _, job = found.key.partition(":")
-    has_job = pair.actual.job(queue, job) is not None
-    states = pair.actual.containers_of(queue, job)
-    if found.where in {"job", "membership.state"} and states and not has_job:
-        return "dangling"
-    if found.kind == "missing-job" and _has_left_something(pair.actual, queue, job):
-        return "orphan"
-    if found.kind == "extra-lock":
-        return "orphan" if not has_job else "lock" if "active" in states else "stale-lock"
-    if found.kind in {"extra-key", "extra-member"} and found.where.startswith(("log", "dependency")) and not has_job:
-        return "orphan"
-    if found.where.startswith("lock.") and found.kind != "ttl":
-        return "lock"
-    return _BY_KIND[found.kind]
-
-
-def _has_left_something(side: Snapshot, queue: str, job: str) -> bool:
-    """Whether there are logs, or sets of children, of a job."""
-    owners = {(row.queue, row.job) for row in side.logs} | {(row.queue, row.parent) for row in side.dependencies}
-    return (queue, job) in owners
-
-
-def difference_row(found: Difference, pair: SnapshotPair, queue: str = "") -> tuple[str, ...]:
-    """A difference as a row. `queue`: needed if the key does not start with it."""
-    name, _, job = found.key.partition(":")
-    states = pair.expected.containers_of(name, job) or pair.actual.containers_of(name, job)
-    return (
-        class_of(found, pair),
-        found.kind,
-        found.severity,
-        found.where,
-        queue or name,
-        ",".join(states),
-        found.key,
-        found.field,
-        found.expected,
-        found.actual,
-    )
 
 
 def batch_of_rows(rows: Iterable[Sequence[str]]) -> pa.RecordBatch:

@@ -12,15 +12,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 from pyspark.sql import SparkSession
 
-from conformance.observe.differences import Difference
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.servers import RedisInstance
-from reports.diff.bulk_comparison import compare_group, unequal_jobs
-from reports.diff.digest_prefilter import DigestPrefilter, JobDigests
+from reports.diff.equality import JobDigests, JobEquality, unequal_jobs
+from reports.diff.explanation import compare_group, difference_row, explained
 from reports.diff.generated_ids import numbers_in
 from reports.diff.hidden_values import HiddenCounts
 from reports.diff.queue_groups import SHARED
-from reports.diff.values import DiffSettings, DiffSide, SnapshotPair, difference_row
+from reports.diff.values import DiffSettings, DiffSide
 from reports.snapshot.digests.records import keys_of
 from reports.snapshot.digests.rows import JOB_TABLES, digests_of
 from reports.snapshot.folders import Folder
@@ -180,13 +179,13 @@ def digests_by_table(side: Snapshot, tables: Tables) -> dict[str, pa.Table]:
     return {table: digests_of(table, rows, as_bytes(side.prefix)) for table, rows in tables.items()}
 
 
-def prefiltered(expected: Snapshot, actual: Snapshot, **changes: Any) -> DigestPrefilter:
+def prefiltered(expected: Snapshot, actual: Snapshot, **changes: Any) -> JobEquality:
     facts = settings_for(expected, actual, **changes)
     left, right = (
         JobDigests(digests_by_table(side, tables_of(side)), about)
         for side, about in zip((expected, actual), facts.sides, strict=True)
     )
-    return DigestPrefilter(left, right, facts)
+    return JobEquality(left, right, facts)
 
 
 def rows_in_doubt(
@@ -246,8 +245,3 @@ def names_by_number(tables: Tables) -> dict[int, bytes]:
 
 LOOSE = tuple(table for table in TABLES if table not in {"logs", "dependencies", "events"})
 """Tables that the comparison gets by queue; jobs and memberships only for rules to read."""
-
-
-def explained(pair: SnapshotPair) -> list[Difference]:
-    """The gate's explanation of one unequal job."""
-    return pair.differences()

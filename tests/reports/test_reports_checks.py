@@ -17,7 +17,7 @@ from reports.check.nearby import Asking, QueueNearby
 from reports.check.store_check import check_snapshot
 from reports.check.suspicions import Suspicion, SuspicionTally
 from reports.diff.checks import JOB_CHECKS, broken_jobs, broken_queue, judged
-from reports.diff.digest_prefilter import JobDigests
+from reports.diff.equality import JobDigests
 from reports.diff.values import DiffSide, readable
 from reports.snapshot.folders import folder_at
 from reports.snapshot.format import open_snapshot_folder

@@ -1,4 +1,4 @@
-"""The prefilter says "certain" of nothing that the rules find different; jobs in bulk differ as the gate says."""
+"""Jobs in bulk differ as the gate says; what rules hide is counted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as replaced
 
@@ -16,7 +16,7 @@ from conformance.observe.canonical import ALL_RULES, canonicalise
 from conformance.observe.diff import diff
 from conformance.observe.tables import Job, Snapshot
 from conformance.protocol.states import STATE_CONTAINERS
-from reports.diff.digest_prefilter import UNDERSTOOD
+from reports.diff.equality import UNDERSTOOD
 from reports.diff.snapshot_comparison import SnapshotComparison, settings_of
 from reports.snapshot.folders import folder_at
 from reports.snapshot.format import SnapshotFolder, bucket_of, buckets_for, lots_for
@@ -33,7 +33,6 @@ from tests.reports.test_reports_failures import manifest
 
 LATER = 777
 A_YEAR_MS = 365 * 24 * 3600 * 1000
-RULES = ("worker-clock", "opts-parsed-json", "stack-trace-text", "own-prefix", "stream-ids")
 SHORT = '{"attempts":3,"delay":5}'
 TURNED = '{"delay":5,"attempts":3}'
 
@@ -67,52 +66,32 @@ def store(shift: int, fields: Mapping[str, str] | None = None, **keys: Any) -> d
     }
 
 
-def test_usual_jobs_are_certain_with_any_times_and_any_spelling_of_their_options() -> None:
-    right = store(LATER, {"opts": TURNED, "stacktrace": '["other text"]'})
-    left = store(0, {"stacktrace": '["a text"]'})
-    assert certain_jobs(snapshot(left), snapshot(right)) == {b"q:1", b"q:2", b"q:3"}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"fields": {"data": '{"other":1}'}},
-        {"fields": {"opts": '{"attempts":4,"delay":5}'}},
-        {"fields": {"atm": "2"}},
-        {"fields": {"more": "x"}},
-        {"fields": {"stacktrace": '["one","two"]'}},
-        {"fields": {"processedOn": str(ADDED - 9_000)}},
-        {"fields": {"finishedOn": str(NOW + 9_000_000)}},
-        {"fields": {"timestamp": "soon"}},
-        {"q:completed": Zset({"1": 17.0})},
-        {"q:completed": Zset({}), "q:failed": Zset({"1": float(ADDED + 60)})},
-        {"q:failed": Zset({"1": float(ADDED + 60)})},
-        {"q:1:logs": ["a line"]},
-        {"q:events": Stream([event("added", jobId="1", name="n")])},
-        {"q:events": Stream([event("completed", jobId="1", returnvalue="null"), event("added", jobId="1", name="n")])},
-        {"q:events": Stream([event("added", jobId="1", name="m"), event("completed", jobId="1", returnvalue="null")])},
-    ],
-)
-def test_a_job_with_any_difference_is_left_to_the_rules(change: dict[str, Any]) -> None:
-    left, right = snapshot(store(0)), snapshot(store(0, **change))
-    assert b"q:1" in jobs_not_alike(left, right)
-    assert certain_jobs(left, right) == {b"q:2", b"q:3"}
-
-
 def test_a_text_with_the_own_prefix_is_not_certain() -> None:
-    left = snapshot(store(0, {"failedReason": "at p:q:1"}))
-    right = snapshot(store(0, {"failedReason": "at p:q:1"}), prefix="other")
+    left, right = (
+        snapshot(store(0, {"failedReason": text}), prefix)
+        for text, prefix in (("at p:q:1", "p"), ("at o:q:1", "other"))
+    )
     assert b"q:1" in jobs_not_alike(left, right)
     assert certain_jobs(left, right) == {b"q:2", b"q:3"}
 
 
-def test_the_prefilter_was_written_for_every_rule() -> None:
+@pytest.mark.parametrize("text", ["at p:q:1", "at other:q:1"])
+def test_a_text_that_names_the_prefix_of_either_side_is_equal_on_both(text: str) -> None:
+    left = snapshot(store(0, {"failedReason": "at p:q:1"}))
+    right = snapshot(store(LATER, {"failedReason": text}), prefix="other")
+    hidden: Counter[str] = Counter()
+    assert jobs_not_alike(left, right) == set()
+    assert differences_of(left, right, hidden) == []
+    assert hidden["own-prefix"] == int(text != "at p:q:1")
+
+
+def test_digests_were_made_for_every_rule() -> None:
     """A new canonical rule is added there once it is clear that equal texts stay equal under it."""
     assert {rule.name for rule in ALL_RULES} == UNDERSTOOD
 
 
-def test_a_rule_unknown_to_the_prefilter_makes_every_job_uncertain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reports.diff.digest_prefilter.UNDERSTOOD", frozenset({"worker-clock"}))
+def test_a_rule_unknown_to_digests_makes_every_job_uncertain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reports.diff.equality.UNDERSTOOD", frozenset({"worker-clock"}))
     assert certain_jobs(snapshot(store(0)), snapshot(store(0))) == set()
 
 
@@ -161,28 +140,6 @@ def pairs(draw: st.DrawFn) -> tuple[Snapshot, Snapshot]:
     for name in draw(st.sets(st.sampled_from(sorted(right) or ["q:1"]), max_size=2)):
         right.pop(name, None)
     return snapshot(left), snapshot(right, prefix=draw(st.sampled_from(["p", "other"])))
-
-
-@pytest.mark.slow
-@settings(max_examples=300)
-@given(pairs(), st.sets(st.sampled_from(RULES), max_size=2), st.booleans())
-@example((snapshot(store(0)), snapshot(store(LATER))), set(), False)
-def test_nothing_is_certain_that_the_rules_find_different(
-    both: tuple[Snapshot, Snapshot], switched_off: set[str], is_trimmed: bool
-) -> None:
-    changes: dict[str, Any] = {
-        "switched_off": tuple(sorted(switched_off)),
-        "trimmed": frozenset({"q"} if is_trimmed else ()),
-    }
-    assert certain_jobs(*both, **changes) & jobs_not_alike(*both, **changes) == set()
-
-
-@pytest.mark.slow
-@settings(max_examples=300)
-@given(pairs())
-@example((snapshot(store(0)), snapshot(store(LATER, {"opts": TURNED, "stacktrace": '["other"]'}))))
-def test_the_prefilter_counts_what_rules_hide_as_the_rules_do(both: tuple[Snapshot, Snapshot]) -> None:
-    assert hidden_in_jobs(*both, with_digests=True) == hidden_in_jobs(*both, with_digests=False)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 from conformance.problems import UsageProblem
 from conformance.servers import RedisInstance
 from reports.diff import generated_ids, snapshot_comparison
-from reports.diff.bulk_comparison import GENERATED, compare_group
 from reports.diff.comparison import compare_snapshots
+from reports.diff.explanation import GENERATED, compare_group
 from reports.diff.snapshot_comparison import SnapshotComparison
 from reports.snapshot.folders import folder_at
 from reports.snapshot.format import SnapshotFolder

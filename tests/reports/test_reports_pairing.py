@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from conformance.observe.tables import TABLES, Snapshot
-from reports.diff.bulk_comparison import GENERATED, WHOLE, compare_group
+from reports.diff.explanation import GENERATED, WHOLE, compare_group
 from reports.diff.hidden_values import HiddenCounts
 from tests.observe.snapshot_builders import ADDED, Stream, Zset, event, job, snapshot
 from tests.reports.reports_builders import finished_job, settings_for

@@ -4,7 +4,7 @@ use crate::columns::{mentions, whole_number, Maps, Texts};
 use crate::hash::{hash, mixed};
 use crate::json;
 
-/// Nothing about the job is unusual: see `reports/diff/digest_prefilter.py`.
+/// Nothing about the job is unusual: see `reports/diff/equality.py`.
 pub const USUAL: u32 = 1;
 /// The required fields are there, numbers are numbers, and JSON is JSON: see the same.
 pub const GOOD: u32 = 2;

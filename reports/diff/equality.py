@@ -1,17 +1,19 @@
-"""Jobs of two snapshots that are certainly the same, and jobs that certainly pass all checks. No Spark.
+"""Whether jobs are the same in two stores: the one place that decides it. No Spark.
 
-Both are decided a bucket at a time, by nothing but the numbers that were written for each row when the store was read.
-A job that is wrongly left undecided costs time; a job that is wrongly called the same would be a bug. Property tests
-compare both with the rules and the checks. Two different texts have the same 64-bit digest once in 10^19 pairs.
+`JobEquality` decides a bucket at a time, by nothing but the numbers that were written for each row when the store was
+read: which jobs are certainly the same, and certainly pass all checks. A job that is wrongly left undecided costs time;
+a job that is wrongly called the same would be a bug. Two different texts have the same 64-bit digest once in 10^19
+pairs. `unequal_jobs` decides about the rows of all others, by the gate's canonical rules. Property tests compare both
+with the explanation (`reports.diff.explanation`): a job is the same if nothing is listed for it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +21,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from conformance.observe.canonical import ALL_RULES
-from conformance.observe.canonical_rules import CLOCK_TOLERANCE_MS, PLAUSIBLE_SINCE_MS
+from conformance.observe.canonical_rules import (
+    CLOCK_TOLERANCE_MS,
+    GENERATED_UUIDS,
+    LOCK_TOKEN,
+    OWN_PREFIX,
+    PLAUSIBLE_SINCE_MS,
+)
+from conformance.observe.diff import as_read
+from conformance.observe.differences import same
+from conformance.observe.tables import Event, Membership, Snapshot
 from conformance.protocol.states import DELAY_FACTOR, JOB_CONTAINERS, PRIORITY_FACTOR
-from reports.diff.values import DiffSettings, DiffSide
+from reports.diff.hidden_values import HiddenCounts, canonical_pair
+from reports.diff.values import DiffSettings, DiffSide, SnapshotPair
 from reports.snapshot.digests.library import histories
 from reports.snapshot.digests.records import (
     GOOD,
@@ -31,6 +43,7 @@ from reports.snapshot.digests.records import (
     HAS_RESULT,
     IS_ADDED,
     IS_ODD,
+    JOB_RECORD,
     UNKNOWN,
     USUAL,
     Flags,
@@ -39,6 +52,7 @@ from reports.snapshot.digests.records import (
     flags,
 )
 from reports.snapshot.digests.rows import CONTAINERS, OTHER_CONTAINER, DigestTables, is_of
+from reports.snapshot.rows import JobRows, snapshot_of
 
 UNDERSTOOD = frozenset({
     "opts-parsed-json", "own-prefix", "generated-uuids", "lock-token", "lock-ttl", "dedup-ttl", "limiter-ttl",
@@ -55,9 +69,15 @@ Numbers = npt.NDArray[np.float64]
 _MASKED = {
     "opts-parsed-json": ("opts",),
     "stack-trace-text": ("stacktrace",),
-    "worker-clock": ("timestamp", "processed", "finished"),
+    "worker-clock": ("timestamp", "processed", "finished", "score"),
 }
 """Rules, and the columns of jobs in which they hide that values differ."""
+
+_STORED = (
+    *("jobs", "members", "container", "score", "beside", "events.content", "events.count"),
+    *("texts", "opts", "stacktrace", "timestamp", "processed", "finished", "flags"),
+)
+"""The columns that are all equal only if every row of a job holds the same bytes."""
 
 _TIMED = [CONTAINERS.index(each.key) for each in JOB_CONTAINERS if each.score in {"time", "due time"}]
 _DELAYED, _PRIORITIZED, _COMPLETED, _FAILED, _WITH_CHILDREN, _STALLED = (
@@ -164,24 +184,18 @@ class JobDigests:
             return np.full(len(rows), absent, kind)
         return np.where(rows == UNKNOWN, kind(absent), values[rows])
 
-    def job(self, name: str, kind: Any = np.uint64, absent: Any = 0) -> Any:
+    def job(self, name: str, absent: int = 0) -> Any:
         """A column about hashes."""
-        return self._taken("jobs", name, self._job_rows, kind, absent)
-
-    @cached_property
-    def flags(self) -> npt.NDArray[np.uint32]:
-        """Flags of the hash."""
-        found: npt.NDArray[np.uint32] = self.job("flags", np.uint32)
-        return found
+        return self._taken("jobs", name, self._job_rows, JOB_RECORD[name].type, absent)
 
     def has(self, flag: int) -> Flags:
         """Whether the hash has a flag."""
-        found: Flags = (self.flags & flag) != 0
+        found: Flags = (self.job("flags") & flag) != 0
         return found
 
     def time(self, name: str) -> Positions:
         """A field as a time that the server's clock has reached; UNKNOWN for everything else."""
-        found = self.job(name, np.int64, UNKNOWN)
+        found = self.job(name, UNKNOWN)
         latest = self.facts.taken_ms + CLOCK_TOLERANCE_MS
         return np.where((found >= PLAUSIBLE_SINCE_MS) & (found <= latest), found, UNKNOWN)
 
@@ -200,8 +214,9 @@ class JobDigests:
 
     @cached_property
     def score(self) -> Numbers:
-        """Its score there; no number where there is none."""
-        found: Numbers = self._taken("memberships", "score", self._member_rows, np.float64, np.nan)
+        """Its score there; less than any other where there is none."""
+        scores = self._taken("memberships", "score", self._member_rows, np.float64, -np.inf)
+        found: Numbers = np.where(np.isnan(scores), -np.inf, scores)
         return found
 
     @cached_property
@@ -221,16 +236,15 @@ class JobDigests:
             np.add.at(found, places, _column(rows, "content", np.uint64))
         return found
 
-    def event(self, name: str, kind: Any, absent: Any = 0) -> Any:
+    def event(self, name: str, absent: int = 0) -> Any:
         """A column about the events of each job."""
-        found = self._events
-        return self._spread(self._event_places, found[name].astype(kind), absent)
+        return self._spread(self._event_places, self._events[name], absent)
 
-    @cached_property
-    def event_flags(self) -> npt.NDArray[np.uint32]:
-        """Flags of its events together."""
-        found: npt.NDArray[np.uint32] = self.event("flags", np.uint32)
-        return found
+    def column(self, name: str) -> Any:
+        """A column of the hash, of the events (`events.count`), or a property of each job."""
+        if name in (JOB_RECORD.names or ()):
+            return self.job(name)
+        return self.event(name.removeprefix("events.")) if name.startswith("events.") else getattr(self, name)
 
     @cached_property
     def _times_in_order(self) -> Flags:
@@ -248,7 +262,7 @@ class JobDigests:
 
     @cached_property
     def _is_due(self) -> Flags:
-        delay = self.job("delay", np.int32, UNKNOWN).astype(np.int64)
+        delay = self.job("delay", UNKNOWN).astype(np.int64)
         due = (self.times[0] + delay).astype(np.float64) * DELAY_FACTOR
         found: Flags = (delay != UNKNOWN) & (self.score >= due) & (self.score < due + DELAY_FACTOR)
         return found
@@ -290,14 +304,14 @@ class JobDigests:
             good &= ~here | (self.has(result) & (self.score == self.times[2]))
         good &= is_finished == self.has(HAS_FINISHED)
         good &= (self.container != _DELAYED) | self._is_due
-        start = self.job("priority", np.int32, UNKNOWN).astype(np.float64) * PRIORITY_FACTOR
+        start = self.job("priority", UNKNOWN).astype(np.float64) * PRIORITY_FACTOR
         in_priority = (self.score >= start) & (self.score < start + PRIORITY_FACTOR)
         found: Flags = good & ((self.container != _PRIORITIZED) | in_priority)
         return found
 
     @cached_property
     def _added_in_time(self) -> Flags:
-        added_ms = self.event("added_ms", np.int64, UNKNOWN)
+        added_ms = self.event("added_ms", UNKNOWN)
         found: Flags = (added_ms == UNKNOWN) | (np.abs(added_ms - self.times[0]) <= ADDED_TOLERANCE_MS)
         return found
 
@@ -312,16 +326,12 @@ class JobDigests:
 
 
 @dataclass(frozen=True)
-class DigestPrefilter:
-    """Both sides of a bucket, by their digests."""
+class JobEquality:
+    """Which jobs of a bucket are the same on both sides, by their digests."""
 
     left: JobDigests
     right: JobDigests
     settings: DiffSettings
-
-    @property
-    def _sides(self) -> tuple[JobDigests, JobDigests]:
-        return self.left, self.right
 
     @cached_property
     def _common(self) -> tuple[Keys, tuple[Positions, Positions]]:
@@ -329,13 +339,18 @@ class DigestPrefilter:
         return keys, (left, right)
 
     def _both(self, name: str) -> tuple[Any, Any]:
-        """A property of the jobs that both sides have."""
-        left, right = (getattr(side, name)[rows] for side, rows in zip(self._sides, self._common[1], strict=True))
+        """A column of the jobs that both sides have."""
+        left, right = (
+            side.column(name)[rows] for side, rows in zip((self.left, self.right), self._common[1], strict=True)
+        )
         return left, right
 
-    def _equal(self, name: str) -> Flags:
-        left, right = self._both(name)
-        found: Flags = left == right
+    def _equal(self, *names: str) -> Flags:
+        """Whether all of these columns are equal."""
+        found = np.ones(len(self._common[0]), np.bool_)
+        for name in names:
+            left, right = self._both(name)
+            found &= left == right
         return found
 
     def _all(self, name: str) -> Flags:
@@ -343,72 +358,38 @@ class DigestPrefilter:
         found: Flags = left & right
         return found
 
-    def _jobs_equal(self, name: str) -> Flags:
-        left, right = (side.job(name)[rows] for side, rows in zip(self._sides, self._common[1], strict=True))
-        found: Flags = left == right
-        return found
-
-    @cached_property
-    def _same_scores(self) -> Flags:
-        left, right = self._both("score")
-        found: Flags = (left == right) | (np.isnan(left) & np.isnan(right))
-        return found
-
     @cached_property
     def certain(self) -> Flags:
         """Which of the jobs that both have are certainly the same."""
-        same = self._all("is_usual") & self._jobs_equal("texts") & self._equal("container")
-        for flag in (HAS_PROCESSED, HAS_FINISHED):
-            left, right = (side.has(flag)[rows] for side, rows in zip(self._sides, self._common[1], strict=True))
-            same &= left == right
-        same &= self._same_scores | self._both("is_timed")[0]
-        for rule, names in _MASKED.items():
-            for name in () if self.settings.has_rule(rule) else names:
-                same &= self._jobs_equal(name)
-        if not self.settings.has_rule("worker-clock"):
-            same &= self._same_scores
+        unmasked = [name for rule, names in _MASKED.items() if not self.settings.has_rule(rule) for name in names]
+        same = self._all("is_usual") & self._equal("texts", "container", *unmasked)
+        same &= self._equal("score") | self._both("is_timed")[0]
         found: Flags = (same | self._all("is_only_events")) & self._same_events | self._identical
         return found & ({rule.name for rule in ALL_RULES} <= UNDERSTOOD)
 
     @cached_property
     def _identical(self) -> Flags:
         """Jobs of which every row holds the same bytes on both sides, so that each rule and check finds the same."""
-        same = self._equal("jobs") & self._equal("members") & self._equal("beside") & self._identical_events
-        # Of several rows for one key, the columns below show only one.
-        same &= (self._both("jobs")[0] <= 1) & (self._both("members")[0] <= 1)
-        for name in ("texts", "opts", "stacktrace", "timestamp", "processed", "finished"):
-            same &= self._jobs_equal(name)
-        is_known = (self._both("members")[0] == 0) | (self._both("container")[0] != OTHER_CONTAINER)
-        same &= self._equal("flags") & self._equal("container") & self._same_scores & is_known
+        jobs, members, container = (self._both(name)[0] for name in ("jobs", "members", "container"))
+        # Of several rows for one key, the columns show only one.
+        is_known = (jobs <= 1) & (members <= 1) & ((members == 0) | (container != OTHER_CONTAINER))
         # A text that names a key means something else under another prefix.
-        return same & (self.settings.expected.prefix == self.settings.actual.prefix)
+        has_same_prefix = self.settings.expected.prefix == self.settings.actual.prefix
+        found: Flags = self._equal(*_STORED) & self._knows_ids & is_known & has_same_prefix
+        return found
 
     @cached_property
-    def _identical_events(self) -> Flags:
-        left, right = (
-            (side.event("content", np.uint64)[rows], side.event("count", np.uint32)[rows])
-            for side, rows in zip(self._sides, self._common[1], strict=True)
-        )
-        same: Flags = (left[0] == right[0]) & (left[1] == right[1])
-        # The digests of usual events have no ids.
-        return same if self.settings.has_rule("stream-ids") else same & (left[1] == 0)
+    def _knows_ids(self) -> Flags:
+        """Whether the events say all that is compared of them: the digests of usual ones have no stream ids."""
+        found: Flags = (self._both("events.count")[0] == 0) | self.settings.has_rule("stream-ids")
+        return found
 
     @cached_property
     def _same_events(self) -> Flags:
-        left, right = (
-            (side.event("content", np.uint64)[rows], side.event("count", np.uint32)[rows], side.event_flags[rows])
-            for side, rows in zip(self._sides, self._common[1], strict=True)
-        )
-        is_plain = ((left[2] | right[2]) & IS_ODD) == 0
-        same: Flags = (left[0] == right[0]) & (left[1] == right[1]) & is_plain
-        if not self.settings.has_rule("stream-ids"):
-            # The digests of events have no ids.
-            same &= left[1] == 0
-        is_trimmed, _ = (
-            side.in_queues(self.settings.trimmed)[rows] for side, rows in zip(self._sides, self._common[1], strict=True)
-        )
-        have_beginning = (left[2] & right[2] & IS_ADDED) != 0
-        found: Flags = same | (is_trimmed & ~have_beginning)
+        left, right = self._both("events.flags")
+        same = self._equal("events.content", "events.count") & self._knows_ids & (((left | right) & IS_ODD) == 0)
+        is_trimmed = self.left.in_queues(self.settings.trimmed)[self._common[1][0]]
+        found: Flags = same | (is_trimmed & ((left & right & IS_ADDED) == 0))
         return found
 
     @cached_property
@@ -416,7 +397,7 @@ class DigestPrefilter:
         """Sorted keys of all jobs whose rows have to be compared: they may differ, or fail a check."""
         keys = self._common[0]
         unsure = np.union1d(np.setxor1d(self.left.keys, self.right.keys, assume_unique=True), keys[~self.certain])
-        unsound = np.concatenate([side.keys[~side.is_sound] for side in self._sides])
+        unsound = np.concatenate([side.keys[~side.is_sound] for side in (self.left, self.right)])
         # A check finds the same on both sides if the bytes are the same.
         unsound = unsound[~np.isin(unsound, keys[self._identical])]
         return np.union1d(unsure, unsound)
@@ -427,7 +408,115 @@ class DigestPrefilter:
         # Of a job that is gone nothing is compared but events, of which nothing is hidden.
         same = self.certain & self._all("is_usual") & ~np.isin(self._common[0], self.wanted)
         for rule, names in _MASKED.items():
-            for name in names:
-                found[rule] += int((same & ~self._jobs_equal(name)).sum())
-        found["worker-clock"] += int((same & ~self._same_scores).sum())
+            found[rule] += sum(int((same & ~self._equal(name)).sum()) for name in names)
         return +found
+
+
+JobKey: TypeAlias = tuple[str, str]
+"""Queue and id of a job."""
+
+
+def unequal_jobs(
+    left: Mapping[str, list[Any]], right: Mapping[str, list[Any]], settings: DiffSettings, hidden: HiddenCounts
+) -> Iterator[tuple[JobKey, SnapshotPair]]:
+    """The canonical rows of each job that is not the same on both sides. `left`, `right`: rows by table.
+
+    Counts of values that rules hide are added to `hidden`. The rule about the prefix is skipped if no text has one.
+    """
+    raw = [_in_order(rows, facts) for rows, facts in zip((left, right), settings.sides, strict=True)]
+    starts = [f"{facts.prefix}:" for facts in settings.sides]
+    is_needed = any(_mentions(side, start) for side in raw for start in starts)
+    rules = settings.rules(GENERATED_UUIDS.name, LOCK_TOKEN.name, *([] if is_needed else [OWN_PREFIX.name]))
+    sides = canonical_pair(raw, rules, settings.context, hidden)
+    groups = [grouped(side) for side in sides]
+    read: list[Mapping[JobKey, JobRows]] = []
+    for key in sorted(groups[0].keys() | groups[1].keys()):
+        canonical = _rows_of(key, groups, settings)
+        if _alike(*canonical):
+            continue
+        # Only now, because most buckets have no such job.
+        read = read or [grouped(side) for side in as_read(raw[0], raw[1], rules, settings.context)]
+        as_they_were = _rows_of(key, read, settings)
+        if not _alike(*as_they_were):
+            (expected, actual), (left_read, right_read) = (map(_snapshot, both) for both in (canonical, as_they_were))
+            yield key, SnapshotPair(expected=expected, actual=actual, as_read=(left_read, right_read))
+
+
+def _rows_of(
+    key: JobKey, groups: Sequence[Mapping[JobKey, JobRows]], settings: DiffSettings
+) -> tuple[JobRows, JobRows]:
+    """The rows of a job on both sides."""
+    expected, actual = groups[0].get(key, {}), groups[1].get(key, {})
+    return _with_whole_histories(expected, actual) if key[0] in settings.trimmed else (expected, actual)
+
+
+def _in_order(rows: Mapping[str, list[Any]], facts: DiffSide) -> Snapshot:
+    """All rows, events in the order of the stream. Positions mean nothing within a job."""
+    tables = {**rows, "memberships": [_without_position(row) for row in rows.get("memberships", ())]}
+    pairs = ((table, row) for table, listed in tables.items() for row in listed)
+    snapshot = snapshot_of(facts.prefix, facts.taken_ms, pairs)
+    return replace(snapshot, events=tuple(sorted(snapshot.events, key=stream_order)))
+
+
+def _without_position(row: Membership) -> Membership:
+    return row if row.position is None else replace(row, position=None)
+
+
+def _mentions(snapshot: Snapshot, text: str) -> bool:
+    """Whether any value of any row contains a text."""
+    return (
+        any(text in value for job in snapshot.jobs for value in job.fields.values())
+        or any(text in value for event in snapshot.events for _, value in event.fields)
+        or any(text in row.text for row in snapshot.logs)
+        or bool(snapshot.dependencies)
+    )
+
+
+def stream_order(event: Event) -> tuple[int, ...]:
+    """A sort key that puts stream ids in the order of the stream."""
+    return tuple(int(part) for part in event.id.split("-") if part.isdecimal())
+
+
+def grouped(snapshot: Snapshot) -> Mapping[JobKey, JobRows]:
+    """The rows of each job, in an order that does not depend on how they were read; that of events means something."""
+    groups: defaultdict[JobKey, JobRows] = defaultdict(dict)
+    for row in snapshot.jobs:
+        groups[row.queue, row.id]["jobs"] = [row]
+    for member in snapshot.memberships:
+        groups[member.queue, member.job].setdefault("memberships", []).append(member)
+    for child in snapshot.dependencies:
+        groups[child.queue, child.parent].setdefault("dependencies", []).append(child)
+    for line in snapshot.logs:
+        groups[line.queue, line.job].setdefault("logs", []).append(line)
+    for event in snapshot.events:
+        groups[event.queue, event.job].setdefault("events", []).append(event)
+    for group in groups.values():
+        for table, rows in group.items():
+            if table != "events" and len(rows) > 1:
+                rows.sort(key=repr)
+    return groups
+
+
+def _alike(expected: Any, actual: Any) -> bool:
+    """Equality of rows and values; approximate times may be a little apart."""
+    if expected == actual:
+        return True
+    if isinstance(expected, Mapping) and isinstance(actual, Mapping):
+        return expected.keys() == actual.keys() and all(_alike(value, actual[key]) for key, value in expected.items())
+    if isinstance(expected, list | tuple) and isinstance(actual, list | tuple):
+        return len(expected) == len(actual) and all(map(_alike, expected, actual))
+    if is_dataclass(expected) and type(expected) is type(actual):
+        return all(_alike(getattr(expected, column.name), getattr(actual, column.name)) for column in fields(expected))
+    return isinstance(expected, str) and isinstance(actual, str) and same(expected, actual)
+
+
+def _with_whole_histories(expected: JobRows, actual: JobRows) -> tuple[JobRows, JobRows]:
+    """Both sides without events, unless both still have the first event of the job."""
+    if all(group.get("events") and group["events"][0].name == "added" for group in (expected, actual)):
+        return expected, actual
+    without = [{table: rows for table, rows in group.items() if table != "events"} for group in (expected, actual)]
+    return without[0], without[1]
+
+
+def _snapshot(group: JobRows) -> Snapshot:
+    return snapshot_of("", 0, ((table, row) for table, rows in group.items() for row in rows))
