@@ -123,7 +123,7 @@ def compare_bucket(task: BucketWork) -> BucketOutcome:
     """Compare the jobs of one bucket. Raises EnvironmentProblem where a folder refuses."""
     work = task.work
     with explained_folder(*(side.folder for side in work.folders), work.out):
-        generated = generated_jobs(work.folders, task.bucket, work.large) if work.large else None
+        generated = generated_jobs(work.folders, task.bucket, work.large, work.settings) if work.large else None
         equality = _equality(work, task.bucket, NO_KEYS if generated is None else generated.keys)
         tally = DifferenceTally()
         tally.hidden.update(equality.hidden())

@@ -12,22 +12,25 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from conformance.observe.canonical import canonicalise
+from conformance.observe.canonical_rules import GENERATED_UUIDS, UUID
+from reports.diff.pairing import JobContents
+from reports.diff.values import DiffSettings, DiffSide
 from reports.snapshot.digests.library import keys_of_columns
 from reports.snapshot.digests.records import Keys, keys_of
 from reports.snapshot.digests.rows import JOB_TABLES, DigestedFolder, is_of
-from reports.snapshot.format import GENERATED_CHILD, GENERATED_ID, UUID_TEXT
-from reports.snapshot.rows import Tables, as_bytes, rows_by_table
+from reports.snapshot.format import GENERATED_CHILD, GENERATED_ID
+from reports.snapshot.rows import Tables, as_bytes, rows_by_table, snapshot_of
 from reports.snapshot.rows import texts as arrow_texts
 
 _GENERATED = re.compile(GENERATED_ID, re.DOTALL)
-_UUID = re.compile(UUID_TEXT)
 
 
 def is_generated(job: str) -> bool:
@@ -40,15 +43,16 @@ class GeneratedJobs:
     """The separated jobs of one bucket. `keys`: their numbers on both sides.
 
     `content`, `first_ms`, `queue`, `key`: of those of each side that no other row of a job names, what they are (a
-    checksum), when they were added, the place of their queue in `queues`, and their numbers.
+    checksum), when they were added, the place of their queue among those that are large, and their numbers.
     """
 
     keys: Keys
-    queues: Sequence[str]
     alone: tuple[pa.Table, pa.Table]
 
 
-def generated_jobs(sides: Sequence[DigestedFolder], bucket: int, queues: Sequence[str]) -> GeneratedJobs:
+def generated_jobs(
+    sides: Sequence[DigestedFolder], bucket: int, queues: Sequence[str], settings: DiffSettings
+) -> GeneratedJobs:
     """Find the jobs of these queues that are compared separately. Raises OSError.
 
     A parent is separated on both sides if it has a child with a generated id on one of them.
@@ -61,8 +65,10 @@ def generated_jobs(sides: Sequence[DigestedFolder], bucket: int, queues: Sequenc
     parents = pa.concat_arrays([_parents_in(side["dependencies"]) for side in rows])
     apart = [{table: listed.filter(_is_apart(listed, parents)) for table, listed in side.items()} for side in rows]
     keys = [numbers_in(listed) for side in apart for listed in side.values()]
-    alone = (_content_of_jobs(apart[0], queues), _content_of_jobs(apart[1], queues))
-    return GeneratedJobs(keys=np.unique(np.concatenate(keys)), queues=queues, alone=alone)
+    left, right = (
+        _content_of_jobs(listed, queues, facts, settings) for listed, facts in zip(apart, settings.sides, strict=True)
+    )
+    return GeneratedJobs(keys=np.unique(np.concatenate(keys)), alone=(left, right))
 
 
 def numbers_in(rows: pa.Table) -> Keys:
@@ -89,49 +95,30 @@ JOBS_TOGETHER = 500
 
 ROWS_PER_SHARE = 50_000
 
-_NOT_CONTENT = ("timestamp", "processedOn", "finishedOn", "stacktrace", "opts")
-"""Fields that two runs write differently, and the options, whose order depends on the language."""
 
-
-def _content_of_jobs(tables: Tables, queues: Sequence[str]) -> pa.Table:
-    """A checksum of each job that no other row names: hash without times, containers, names of events, logs."""
-    texts: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    first_ms: dict[tuple[str, str], int] = {}
-    for table, rows in rows_by_table(tables).items():
-        for row in rows:
-            job = row.queue, getattr(row, _OWNER[table])
-            if table == "jobs":
-                first_ms[job] = int(row.number("timestamp") or 0)
-            texts[job].append(_content_of(table, row))
-    alone = [job for job in texts if job in first_ms and _UUID.fullmatch(job[1]) and "" not in texts[job]]
-    ids = [[as_bytes(job[part]) for job in alone] for part in (0, 1)]
-    sums = [
-        hashlib.blake2b("\n".join(sorted(texts[job])).encode("utf-8", "surrogateescape"), digest_size=8)
-        for job in alone
-    ]
+def _content_of_jobs(tables: Tables, queues: Sequence[str], facts: DiffSide, settings: DiffSettings) -> pa.Table:
+    """A checksum of each job that no other row names: what `reports.diff.pairing` compares of it."""
+    # With every rule, because jobs that differ only where a rule is switched off still have to meet.
+    rules = replace(settings, switched_off=()).rules(GENERATED_UUIDS.name)
+    rows = [(table, row) for table, listed in rows_by_table(tables).items() for row in listed]
+    found: list[tuple[int, str, int, int]] = []
+    for place, queue in enumerate(queues):
+        side = snapshot_of(facts.prefix, facts.taken_ms, (pair for pair in rows if pair[1].queue == queue))
+        contents = JobContents(canonicalise(side, rules, settings.context))
+        parents = {row.parent for row in side.dependencies}
+        for row in side.jobs:
+            if UUID.fullmatch(row.id) and row.id not in parents and "parentKey" not in row.fields:
+                text = repr(contents.alone(row.id)).encode("utf-8", "surrogateescape")
+                content = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+                found.append((place, row.id, content, int(row.number("timestamp") or 0)))
+    places, ids, sums, added = zip(*found, strict=True) if found else ((), (), (), ())
+    names = ([as_bytes(queues[place]) for place in places], [as_bytes(job) for job in ids])
     return pa.table({
-        "queue": pa.array([queues.index(queue) for queue, _ in alone], pa.int64()),
-        "key": pa.array(keys_of_columns(*map(arrow_texts, ids)), pa.uint64()),
-        "content": pa.array([int.from_bytes(each.digest(), "little") for each in sums], pa.uint64()),
-        "first_ms": pa.array([first_ms[job] for job in alone], pa.int64()),
+        "queue": pa.array(places, pa.int64()),
+        "key": pa.array(keys_of_columns(*map(arrow_texts, names)), pa.uint64()),
+        "content": pa.array(sums, pa.uint64()),
+        "first_ms": pa.array(added, pa.int64()),
     })  # fmt: skip
-
-
-_OWNER = {"jobs": "id", "memberships": "job", "dependencies": "parent", "logs": "job", "events": "job"}
-
-
-def _content_of(table: str, row: Any) -> str:
-    """The content of a row of a job, with its uuids masked; empty if the job is not alone."""
-    if table == "dependencies" or (table == "jobs" and "parentKey" in row.fields):
-        return ""
-    if table == "jobs":
-        fields = sorted((name, text) for name, text in row.fields.items() if name not in _NOT_CONTENT)
-        said = f"job {fields} {sorted(row.opts.items(), key=repr)}"
-    elif table == "memberships":
-        said = f"in {row.container}"
-    else:
-        said = f"event {row.name}" if table == "events" else f"log {row.text}"
-    return _UUID.sub("", said)
 
 
 Shares: TypeAlias = "tuple[dict[int, int], dict[int, int]]"
