@@ -93,8 +93,8 @@ def _column(rows: pa.Table | None, name: str, kind: Any) -> Any:
 
 def _owned(rows: pa.Table | None) -> pa.Table | None:
     """The digests of rows that belong to a job."""
-    if rows is None:
-        return None
+    if rows is None or "is_owned" not in rows.column_names:
+        return rows
     is_owned = rows.column("is_owned")
     return rows if pc.all(is_owned).as_py() in (True, None) else rows.filter(is_owned)
 
@@ -119,74 +119,53 @@ class JobDigests:
         return histories(*(_column(rows, name, kind) for name, kind in kinds.items()))
 
     @cached_property
-    def _job_keys(self) -> Keys:
-        found: Keys = _column(self.tables.get("jobs"), "key", np.uint64)
-        return found
-
-    @cached_property
-    def _member_keys(self) -> Keys:
-        found: Keys = _column(self.tables.get("memberships"), "key", np.uint64)
-        return found
-
-    @cached_property
-    def _beside(self) -> Keys:
-        """Keys of jobs that have logs, or children."""
-        parts = [_column(_owned(self.tables.get(table)), "key", np.uint64) for table in ("logs", "dependencies")]
-        return np.unique(np.concatenate(parts))
+    def _keys(self) -> Mapping[str, Keys]:
+        """The keys of the jobs of the rows of each table but events."""
+        tables = ("jobs", "memberships", "logs", "dependencies")
+        return {table: _column(_owned(self.tables.get(table)), "key", np.uint64) for table in tables}
 
     @cached_property
     def keys(self) -> Keys:
         """Of everything that belongs to a job, whether there is a hash or not."""
-        return np.unique(np.concatenate([self._job_keys, self._member_keys, self._events["key"], self._beside]))
+        return np.unique(np.concatenate([*self._keys.values(), self._events["key"]]))
 
     @cached_property
-    def _job_places(self) -> Positions:
-        return np.searchsorted(self.keys, self._job_keys)
+    def _places(self) -> Mapping[str, Positions]:
+        """Where the keys of each table, and of the events, are among all keys."""
+        keys = {**self._keys, "events": self._events["key"]}
+        return {table: np.searchsorted(self.keys, found) for table, found in keys.items()}
 
     @cached_property
-    def _member_places(self) -> Positions:
-        return np.searchsorted(self.keys, self._member_keys)
-
-    @cached_property
-    def _event_places(self) -> Positions:
-        found: Positions = np.searchsorted(self.keys, self._events["key"])
-        return found
+    def _rows(self) -> Mapping[str, Positions]:
+        """The row of each job in the tables that have one for it."""
+        tables = ("jobs", "memberships")
+        return {table: self._spread(table, np.arange(len(self._keys[table])), UNKNOWN) for table in tables}
 
     @cached_property
     def jobs(self) -> Positions:
         """How many hashes each has: two mean that two jobs share a number."""
-        return np.bincount(self._job_places, minlength=len(self.keys))
+        return np.bincount(self._places["jobs"], minlength=len(self.keys))
 
     @cached_property
     def members(self) -> Positions:
         """In how many containers each is."""
-        return np.bincount(self._member_places, minlength=len(self.keys))
+        return np.bincount(self._places["memberships"], minlength=len(self.keys))
 
-    @cached_property
-    def _job_rows(self) -> Positions:
-        found: Positions = self._spread(self._job_places, np.arange(len(self._job_keys)), UNKNOWN)
-        return found
-
-    @cached_property
-    def _member_rows(self) -> Positions:
-        found: Positions = self._spread(self._member_places, np.arange(len(self._member_keys)), UNKNOWN)
-        return found
-
-    def _spread(self, places: Positions, values: Any, absent: Any) -> Any:
-        """Values of some as a column of all."""
+    def _spread(self, table: str, values: Any, absent: Any) -> Any:
+        """Values of the rows of a table as a column of all."""
         found = np.full(len(self.keys), absent, values.dtype)
-        found[places] = values
+        found[self._places[table]] = values
         return found
 
-    def _taken(self, table: str, name: str, rows: Positions, kind: Any, absent: Any) -> Any:
-        values = _column(self.tables.get(table), name, kind)
+    def _taken(self, table: str, name: str, kind: Any, absent: Any) -> Any:
+        values, rows = _column(self.tables.get(table), name, kind), self._rows[table]
         if not len(values):
             return np.full(len(rows), absent, kind)
         return np.where(rows == UNKNOWN, kind(absent), values[rows])
 
     def job(self, name: str, absent: int = 0) -> Any:
         """A column about hashes."""
-        return self._taken("jobs", name, self._job_rows, JOB_RECORD[name].type, absent)
+        return self._taken("jobs", name, JOB_RECORD[name].type, absent)
 
     def has(self, flag: int) -> Flags:
         """Whether the hash has a flag."""
@@ -207,38 +186,32 @@ class JobDigests:
     @cached_property
     def container(self) -> npt.NDArray[np.uint8]:
         """The container of each job, the last one where there are several."""
-        found: npt.NDArray[np.uint8] = self._taken(
-            "memberships", "container", self._member_rows, np.uint8, OTHER_CONTAINER
-        )
+        found: npt.NDArray[np.uint8] = self._taken("memberships", "container", np.uint8, OTHER_CONTAINER)
         return found
 
     @cached_property
     def score(self) -> Numbers:
         """Its score there; less than any other where there is none."""
-        scores = self._taken("memberships", "score", self._member_rows, np.float64, -np.inf)
+        scores = self._taken("memberships", "score", np.float64, -np.inf)
         found: Numbers = np.where(np.isnan(scores), -np.inf, scores)
         return found
 
     @cached_property
     def is_alone(self) -> Flags:
         """Neither logs nor children belong to it."""
-        beside = np.searchsorted(self.keys, self._beside)
-        found: Flags = self._spread(beside, np.zeros(len(beside), np.bool_), absent=True)
-        return found
+        return ~np.isin(self.keys, np.concatenate([self._keys["logs"], self._keys["dependencies"]]))
 
     @cached_property
     def beside(self) -> Keys:
         """The logs and the children of each job, in any order."""
         found = np.zeros(len(self.keys), np.uint64)
         for table in ("logs", "dependencies"):
-            rows = _owned(self.tables.get(table))
-            places = np.searchsorted(self.keys, _column(rows, "key", np.uint64))
-            np.add.at(found, places, _column(rows, "content", np.uint64))
+            np.add.at(found, self._places[table], _column(_owned(self.tables.get(table)), "content", np.uint64))
         return found
 
     def event(self, name: str, absent: int = 0) -> Any:
         """A column about the events of each job."""
-        return self._spread(self._event_places, self._events[name], absent)
+        return self._spread("events", self._events[name], absent)
 
     def column(self, name: str) -> Any:
         """A column of the hash, of the events (`events.count`), or a property of each job."""
