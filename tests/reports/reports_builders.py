@@ -179,7 +179,7 @@ def digests_by_table(side: Snapshot, tables: Tables) -> dict[str, pa.Table]:
     return {table: digests_of(table, rows, as_bytes(side.prefix)) for table, rows in tables.items()}
 
 
-def prefiltered(expected: Snapshot, actual: Snapshot, **changes: Any) -> JobEquality:
+def by_digests(expected: Snapshot, actual: Snapshot, **changes: Any) -> JobEquality:
     facts = settings_for(expected, actual, **changes)
     left, right = (
         JobDigests(digests_by_table(side, tables_of(side)), about)
@@ -192,7 +192,7 @@ def rows_in_doubt(
     expected: Snapshot, actual: Snapshot, settings: DiffSettings, hidden: HiddenCounts
 ) -> tuple[dict[str, pa.Table], dict[str, pa.Table]]:
     """The rows of the jobs that digests leave to the rules; what these hide in all others is added to `hidden`."""
-    found = prefiltered(expected, actual, switched_off=settings.switched_off, trimmed=settings.trimmed)
+    found = by_digests(expected, actual, switched_off=settings.switched_off, trimmed=settings.trimmed)
     hidden.update(found.hidden())
     left, right = (rows_of_jobs(tables_of(side), found.wanted) for side in (expected, actual))
     return left, right
@@ -211,7 +211,7 @@ def tables_of(side: Snapshot) -> Tables:
 
 
 def jobs_not_alike(expected: Snapshot, actual: Snapshot, **changes: Any) -> set[bytes]:
-    """Keys of the jobs whose canonical rows differ, found without the prefilter."""
+    """Keys of the jobs whose canonical rows differ, found without digests."""
     tables = [{table: list(getattr(side, table)) for table in JOB_TABLES} for side in (expected, actual)]
     found = unequal_jobs(tables[0], tables[1], settings_for(expected, actual, **changes), Counter())
     return {":".join(key).encode() for key, _ in found}
@@ -229,7 +229,7 @@ def hidden_in_jobs(expected: Snapshot, actual: Snapshot, *, with_digests: bool) 
 
 def certain_jobs(expected: Snapshot, actual: Snapshot, **changes: Any) -> set[bytes]:
     """Keys of the jobs that digests call the same."""
-    found = prefiltered(expected, actual, **changes)
+    found = by_digests(expected, actual, **changes)
     names = names_by_number(tables_of(expected))
     return {names[number] for number in found._common[0][found.certain].tolist()}
 

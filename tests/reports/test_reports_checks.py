@@ -1,4 +1,4 @@
-"""The checks that a store breaks by itself are found, and no others, although the prefilter takes jobs out."""
+"""The checks that a store breaks by itself are found, and no others, although digests take jobs out."""
 
 from __future__ import annotations
 

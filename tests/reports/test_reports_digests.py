@@ -30,13 +30,13 @@ from reports.snapshot.digests.rows import JOB_TABLES
 from reports.snapshot.rows import as_bytes, maps, rows_by_table, texts
 from tests.observe.snapshot_builders import ADDED, NOW, Stream, Zset, event, job, snapshot
 from tests.reports.reports_builders import (
+    by_digests,
     finished_job,
     hidden_in_jobs,
     jobs_not_alike,
     names_by_number,
     plain_store,
     planted,
-    prefiltered,
     rows_in_doubt,
     rows_of_jobs,
     settings_for,
@@ -48,7 +48,7 @@ from tests.reports.test_reports_diff import LATER, SHORT, TURNED, pairs, store, 
 def looked_at(expected: Snapshot, actual: Snapshot, **changes: Any) -> set[bytes]:
     """Keys of the jobs that digests leave to the rules and checks."""
     names = {**names_by_number(tables_of(expected)), **names_by_number(tables_of(actual))}
-    return {names[number] for number in prefiltered(expected, actual, **changes).wanted.tolist()}
+    return {names[number] for number in by_digests(expected, actual, **changes).wanted.tolist()}
 
 
 def broken(side: Snapshot) -> set[tuple[bytes, str, str]]:
@@ -81,7 +81,7 @@ def test_digests_of_usual_jobs_decide_with_any_times_and_any_spelling_of_their_o
     left = snapshot(sound_store(0, {"stacktrace": '["a text"]'}))
     right = snapshot(sound_store(LATER, {"opts": TURNED, "stacktrace": '["other text"]'}))
     assert looked_at(left, right) == set()
-    assert prefiltered(left, right).hidden() == {"worker-clock": 7, "opts-parsed-json": 1, "stack-trace-text": 1}
+    assert by_digests(left, right).hidden() == {"worker-clock": 7, "opts-parsed-json": 1, "stack-trace-text": 1}
 
 
 def sound_store(shift: int, fields: dict[str, str] | None = None, **keys: Any) -> dict[str, Any]:
@@ -136,11 +136,11 @@ def without_cargo() -> Iterator[None]:
 @example((snapshot(sound_store(0)), snapshot(sound_store(LATER, {"opts": TURNED, "stacktrace": '["other"]'}))))
 @example((snapshot(plain_store()), snapshot(planted(plain_store())[0])))
 def test_digests_without_the_compiled_library_leave_out_as_much(both: tuple[Snapshot, Snapshot]) -> None:
-    compiled, hidden = looked_at(*both), prefiltered(*both).hidden()
+    compiled, hidden = looked_at(*both), by_digests(*both).hidden()
     with without_cargo():
         insist_on_looking(both)
         assert looked_at(*both) == compiled
-        assert prefiltered(*both).hidden() == hidden
+        assert by_digests(*both).hidden() == hidden
 
 
 TWICE = [event("added", jobId="1", name="n")] * 2
@@ -172,7 +172,7 @@ def test_nothing_is_passed_over_that_rules_find_different_or_checks_wrong(
 @example((snapshot(store(0)), snapshot(store(LATER, {"opts": TURNED, "stacktrace": '["other"]'}))))
 @example((snapshot(sound_store(0)), snapshot(sound_store(LATER, {"opts": TURNED, "stacktrace": '["other"]'}))))
 def test_digests_count_what_rules_hide_as_the_rules_do(both: tuple[Snapshot, Snapshot]) -> None:
-    alike = prefiltered(*both)
+    alike = by_digests(*both)
     counted = alike.hidden()
     left, right = (rows_of_jobs(tables_of(side), alike.wanted) for side in both)
     list(differences_between(left, right, settings_for(*both), counted))
