@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.servers import RedisInstance
+from reports.diff import equality
 from reports.diff.equality import JobDigests, JobEquality, unequal_jobs
 from reports.diff.explanation import compare_group, difference_row, explained
 from reports.diff.generated_ids import numbers_in
@@ -210,11 +212,12 @@ def tables_of(side: Snapshot) -> Tables:
     return {table: owned.filter(pc.equal(owned.column("table"), table)).drop_columns(["table"]) for table in JOB_TABLES}
 
 
-def jobs_not_alike(expected: Snapshot, actual: Snapshot, **changes: Any) -> set[bytes]:
-    """Keys of the jobs whose canonical rows differ, found without digests."""
+def listed(expected: Snapshot, actual: Snapshot, **changes: Any) -> set[bytes]:
+    """Keys of the jobs for which the explanation, asked about every job, lists something."""
     tables = [{table: list(getattr(side, table)) for table in JOB_TABLES} for side in (expected, actual)]
-    found = unequal_jobs(tables[0], tables[1], settings_for(expected, actual, **changes), Counter())
-    return {":".join(key).encode() for key, _ in found}
+    with patch.object(equality, "_alike", return_value=False):
+        pairs = list(unequal_jobs(tables[0], tables[1], settings_for(expected, actual, **changes), Counter()))
+    return {":".join(key).encode() for key, pair in pairs if explained(pair)}
 
 
 def hidden_in_jobs(expected: Snapshot, actual: Snapshot, *, with_digests: bool) -> HiddenCounts:
@@ -225,13 +228,6 @@ def hidden_in_jobs(expected: Snapshot, actual: Snapshot, *, with_digests: bool) 
         sides = rows_in_doubt(expected, actual, settings, hidden)
     list(unequal_jobs(rows_by_table(sides[0]), rows_by_table(sides[1]), settings, hidden))
     return hidden
-
-
-def certain_jobs(expected: Snapshot, actual: Snapshot, **changes: Any) -> set[bytes]:
-    """Keys of the jobs that digests call the same."""
-    found = by_digests(expected, actual, **changes)
-    names = names_by_number(tables_of(expected))
-    return {names[number] for number in found._common[0][found.certain].tolist()}
 
 
 def names_by_number(tables: Tables) -> dict[int, bytes]:

@@ -22,10 +22,9 @@ from reports.snapshot.folders import folder_at
 from reports.snapshot.format import SnapshotFolder, bucket_of, buckets_for, lots_for
 from tests.observe.snapshot_builders import ADDED, NOW, Stream, Zset, event, job, snapshot
 from tests.reports.reports_builders import (
-    certain_jobs,
     differences_of,
     hidden_in_jobs,
-    jobs_not_alike,
+    listed,
     plain_store,
     planted,
 )
@@ -66,33 +65,18 @@ def store(shift: int, fields: Mapping[str, str] | None = None, **keys: Any) -> d
     }
 
 
-def test_a_text_with_the_own_prefix_is_not_certain() -> None:
-    left, right = (
-        snapshot(store(0, {"failedReason": text}), prefix)
-        for text, prefix in (("at p:q:1", "p"), ("at o:q:1", "other"))
-    )
-    assert b"q:1" in jobs_not_alike(left, right)
-    assert certain_jobs(left, right) == {b"q:2", b"q:3"}
-
-
 @pytest.mark.parametrize("text", ["at p:q:1", "at other:q:1"])
 def test_a_text_that_names_the_prefix_of_either_side_is_equal_on_both(text: str) -> None:
-    left = snapshot(store(0, {"failedReason": "at p:q:1"}))
-    right = snapshot(store(LATER, {"failedReason": text}), prefix="other")
-    hidden: Counter[str] = Counter()
-    assert jobs_not_alike(left, right) == set()
-    assert differences_of(left, right, hidden) == []
+    sides = store(0, {"failedReason": "at p:q:1"}), store(LATER, {"failedReason": text})
+    left, right = map(snapshot, sides, ("p", "other"))
+    assert listed(left, right) == set()
+    assert differences_of(left, right, hidden := Counter[str]()) == []
     assert hidden["own-prefix"] == int(text != "at p:q:1")
 
 
 def test_digests_were_made_for_every_rule() -> None:
     """A new canonical rule is added there once it is clear that equal texts stay equal under it."""
     assert {rule.name for rule in ALL_RULES} == UNDERSTOOD
-
-
-def test_a_rule_unknown_to_digests_makes_every_job_uncertain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reports.diff.equality.UNDERSTOOD", frozenset({"worker-clock"}))
-    assert certain_jobs(snapshot(store(0)), snapshot(store(0))) == set()
 
 
 NUMBERS = [str(ADDED), str(ADDED + 7), str(ADDED - 2_500), str(NOW + 9_000_000), "17", "soon"]
