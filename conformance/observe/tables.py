@@ -28,13 +28,18 @@ DEPENDENCY_KINDS: Mapping[str, str] = {
 
 
 def parsed_json(text: str | None) -> Any:
-    """The value of a JSON text; None where there is no text, or none that is JSON (`NaN`) and not nested too deep."""
+    """The value of a JSON text; None where there is no text, or none that is JSON (`NaN`).
+
+    A text that is nested too deep for Python, but not for Node, stands for its value.
+    """
     if text is None:
         return None
     try:
         # Python reads NaN and Infinity, which JavaScript's JSON.parse refuses: Node could not read such a job.
         return json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+    except RecursionError:
+        return text
+    except ValueError:
         return None
 
 

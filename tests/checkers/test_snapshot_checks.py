@@ -237,6 +237,7 @@ GOOD: dict[str, dict[str, Any]] = {
         **stream(event("failed", jobId="1", failedReason="", prev="active"), count="9"),
     },
     "a removed job": stream(event("added", jobId="1", name=""), event("removed", jobId="1", prev="wait"), count="1"),
+    "data that only Python cannot read": waiting(data="[" * 5000 + "]" * 5000),
     "a trimmed stream": stream(event("removed", jobId="1", prev="wait"), count="1"),
 }
 
