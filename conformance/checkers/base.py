@@ -24,16 +24,20 @@ LATEST_MS = 4_100_000_000_000
 class ViolationDetail:
     """The place, the key and the message of a violation; the check adds the rest of the finding.
 
-    `severity`: only if it differs from that of the check. `other`: the key of another job that it is about, such as a
-    child. `since_ms`: since when it must have been so, Unix ms, if the store shows it.
+    `severity`: only if it differs from that of the check. `damage`: which of several causes that the check has.
+    `other`: the key of another job that it is about, such as a child. `since_ms`: since when it must have been so, Unix
+    ms, if the store shows it. `number`: of the workers, jobs or schedules that it is about, with a few `examples`.
     """
 
     where: str
     key: str
     message: str
     severity: Severity | None = None
+    damage: str = ""
     other: str = ""
     since_ms: float | None = None
+    number: int = 1
+    examples: tuple[str, ...] = ()
 
 
 class SnapshotView:

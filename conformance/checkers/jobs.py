@@ -9,12 +9,12 @@ from itertools import pairwise
 
 from conformance.checkers.base import (
     EARLIEST_MS,
-    InvariantCheck,
     SnapshotView,
     ViolationDetail,
     has_chosen_timestamp,
     is_plausible_ms,
 )
+from conformance.checkers.table import check
 from conformance.observe.keyspace import split_key
 from conformance.observe.tables import Dependency, Job, as_number, parsed_json
 from conformance.protocol.states import DELAY_FACTOR, LIST_CONTAINERS, PRIORITY_FACTOR
@@ -29,6 +29,7 @@ CLOCK_TOLERANCE_MS = 2000
 _WHOLE = re.compile(r"\d+")
 
 
+@check("one-state")
 def _one_state(view: SnapshotView) -> Iterator[ViolationDetail]:
     """Every job hash is in exactly one container.
 
@@ -42,13 +43,18 @@ def _one_state(view: SnapshotView) -> Iterator[ViolationDetail]:
                 key=f"{queue}:{job}",
                 message="the job is in no container",
                 severity="lost-jobs",
+                damage="job-in-no-container",
             )
         elif len(set(states)) > 1:
             yield ViolationDetail(
-                where="membership.state", key=f"{queue}:{job}", message=f"the job is in {', '.join(states)}"
+                where="membership.state",
+                key=f"{queue}:{job}",
+                message=f"the job is in {', '.join(states)}",
+                damage="job-in-two-containers",
             )
 
 
+@check("no-ghosts")
 def _no_ghosts(view: SnapshotView) -> Iterator[ViolationDetail]:
     """Every id in a container has a job hash. Ids that start with `0:` are markers of old versions."""
     for (queue, job), states in sorted(view.states.items()):
@@ -59,6 +65,7 @@ def _no_ghosts(view: SnapshotView) -> Iterator[ViolationDetail]:
                 )
 
 
+@check("no-duplicates")
 def _no_duplicates(view: SnapshotView) -> Iterator[ViolationDetail]:
     """No list holds an id twice."""
     for (queue, container), rows in sorted(view.containers.items()):
@@ -69,6 +76,7 @@ def _no_duplicates(view: SnapshotView) -> Iterator[ViolationDetail]:
             yield ViolationDetail(where=f"membership.{container}.order", key=f"{queue}:{job}", message=message)
 
 
+@check("paused-list")
 def _paused_list(view: SnapshotView) -> Iterator[ViolationDetail]:
     """Jobs wait in `paused` while the queue is paused (`meta.paused` exists), and in `wait` otherwise."""
     for queue in view.snapshot.queues:
@@ -80,6 +88,7 @@ def _paused_list(view: SnapshotView) -> Iterator[ViolationDetail]:
             yield ViolationDetail(where=f"membership.{wrong}", key=f"{queue}:{wrong}", message=message)
 
 
+@check("nothing-parked")
 def _nothing_parked(view: SnapshotView) -> Iterator[ViolationDetail]:
     """No job is in `paused`: jobs wait in `wait` whether the queue is paused or not.
 
@@ -91,6 +100,7 @@ def _nothing_parked(view: SnapshotView) -> Iterator[ViolationDetail]:
             yield ViolationDetail(where="membership.paused", key=f"{queue}:paused", message=message)
 
 
+@check("finished-fields")
 def _finished(view: SnapshotView) -> Iterator[ViolationDetail]:
     """`finishedOn` exists exactly if the job is in `completed` or `failed`, with the result of that state."""
     results = {"completed": "returnvalue", "failed": "failedReason"}
@@ -109,36 +119,7 @@ def _finished(view: SnapshotView) -> Iterator[ViolationDetail]:
             )
 
 
-STATE_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
-    InvariantCheck(
-        name="one-state", severity="breaks-others", source="every script that moves a job", predicate=_one_state
-    ),
-    InvariantCheck(
-        name="no-ghosts", severity="breaks-others", source="includes/removeJobKeys.lua", predicate=_no_ghosts
-    ),
-    InvariantCheck(
-        name="no-duplicates", severity="breaks-others", source="moveToActive-11.lua", predicate=_no_duplicates
-    ),
-    InvariantCheck(
-        name="paused-list",
-        severity="breaks-others",
-        source="pause-7.lua",
-        predicate=_paused_list,
-        bullmq="<6.0.0",
-    ),
-    InvariantCheck(
-        name="nothing-parked",
-        severity="breaks-others",
-        source="pause-7.lua",
-        predicate=_nothing_parked,
-        bullmq=">=6.0.0",
-    ),
-    InvariantCheck(
-        name="finished-fields", severity="breaks-others", source="moveToFinished-14.lua", predicate=_finished
-    ),
-)
-
-
+@check("required-fields")
 def _required_fields(view: SnapshotView) -> Iterator[ViolationDetail]:
     """Every job hash has the fields that adding a job writes."""
     for key, job in _jobs(view):
@@ -147,6 +128,7 @@ def _required_fields(view: SnapshotView) -> Iterator[ViolationDetail]:
                 yield ViolationDetail(where=f"job.{field}", key=key, message="the field is missing")
 
 
+@check("numbers")
 def _numbers(view: SnapshotView) -> Iterator[ViolationDetail]:
     """`delay` and `priority` are numbers, counters are whole numbers from 0."""
     for key, job in _jobs(view):
@@ -158,6 +140,7 @@ def _numbers(view: SnapshotView) -> Iterator[ViolationDetail]:
                 yield ViolationDetail(where=f"job.{field}", key=key, message=f"{job.fields[field]!r} is not a count")
 
 
+@check("times")
 def _times(view: SnapshotView) -> Iterator[ViolationDetail]:
     """Times of a job are whole numbers of Unix ms. A timestamp that the user chose may be any number."""
     for key, job in _jobs(view):
@@ -169,6 +152,7 @@ def _times(view: SnapshotView) -> Iterator[ViolationDetail]:
                 yield ViolationDetail(where=f"job.{field}", key=key, message=f"{text!r} is not a time in Unix ms")
 
 
+@check("times-in-order")
 def _times_in_order(view: SnapshotView) -> Iterator[ViolationDetail]:
     """A job is added, then activated, then finished (clocks of different clients may differ by 2 s)."""
     for key, job in _jobs(view):
@@ -182,6 +166,7 @@ def _times_in_order(view: SnapshotView) -> Iterator[ViolationDetail]:
                 )
 
 
+@check("attempts")
 def _attempts(view: SnapshotView) -> Iterator[ViolationDetail]:
     """`atm` (attempts made) never exceeds `ats` (attempts started): each attempt ends at most once."""
     for key, job in _jobs(view):
@@ -192,6 +177,7 @@ def _attempts(view: SnapshotView) -> Iterator[ViolationDetail]:
             yield ViolationDetail(where=where, key=key, message=f"{made:.0f} attempts made, {started:.0f} started")
 
 
+@check("json-texts")
 def _json_texts(view: SnapshotView) -> Iterator[ViolationDetail]:
     """Fields that hold JSON hold valid JSON of the right type. `data` may be empty: Node writes that for a function."""
     kinds: dict[str, tuple[type, ...]] = {"opts": (dict,), "parent": (dict,), "stacktrace": (list,)}
@@ -209,6 +195,7 @@ def _json_texts(view: SnapshotView) -> Iterator[ViolationDetail]:
                 yield ViolationDetail(where=f"job.{field}", key=key, message=f"{text[:80]!r} is not {wanted}")
 
 
+@check("parent-fields")
 def _parent_fields(view: SnapshotView) -> Iterator[ViolationDetail]:
     """`parent` and `parentKey` exist together and name the same job."""
     for key, job in _jobs(view):
@@ -220,6 +207,7 @@ def _parent_fields(view: SnapshotView) -> Iterator[ViolationDetail]:
             yield ViolationDetail(where="job.parentKey", key=key, message=message)
 
 
+@check("finish-scores")
 def _finish_scores(view: SnapshotView) -> Iterator[ViolationDetail]:
     """The score in `completed` and `failed` is `finishedOn`."""
     for row in view.snapshot.memberships:
@@ -233,6 +221,7 @@ def _finish_scores(view: SnapshotView) -> Iterator[ViolationDetail]:
             )
 
 
+@check("due-scores")
 def _due_scores(view: SnapshotView) -> Iterator[ViolationDetail]:
     """The score in `delayed` is the due time in ms times 4096, plus a tie-break below 4096.
 
@@ -253,6 +242,7 @@ def _due_scores(view: SnapshotView) -> Iterator[ViolationDetail]:
             yield ViolationDetail(where="membership.delayed.score", key=f"{row.queue}:{row.job}", message=message)
 
 
+@check("priority-scores")
 def _priority_scores(view: SnapshotView) -> Iterator[ViolationDetail]:
     """The score in `prioritized` decodes to the job's priority: from priority times 2^32 up to the next one.
 
@@ -274,37 +264,7 @@ def _jobs(view: SnapshotView) -> Iterator[tuple[str, Job]]:
         yield f"{queue}:{job_id}", job
 
 
-FIELD_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
-    InvariantCheck(
-        name="required-fields", severity="breaks-others", source="includes/storeJob.lua", predicate=_required_fields
-    ),
-    InvariantCheck(name="numbers", severity="breaks-others", source="includes/storeJob.lua", predicate=_numbers),
-    InvariantCheck(name="times", severity="breaks-others", source="classes/job.ts", predicate=_times),
-    InvariantCheck(
-        name="times-in-order", severity="wrong-behaviour", source="moveToFinished-14.lua", predicate=_times_in_order
-    ),
-    InvariantCheck(
-        name="attempts", severity="wrong-behaviour", source="includes/prepareJobForProcessing.lua", predicate=_attempts
-    ),
-    InvariantCheck(name="json-texts", severity="breaks-others", source="classes/job.ts", predicate=_json_texts),
-    InvariantCheck(
-        name="parent-fields", severity="breaks-others", source="includes/storeJob.lua", predicate=_parent_fields
-    ),
-    InvariantCheck(
-        name="finish-scores", severity="breaks-others", source="moveToFinished-14.lua", predicate=_finish_scores
-    ),
-    InvariantCheck(
-        name="due-scores", severity="breaks-others", source="includes/getDelayedScore.lua", predicate=_due_scores
-    ),
-    InvariantCheck(
-        name="priority-scores",
-        severity="breaks-others",
-        source="includes/getPriorityScore.lua",
-        predicate=_priority_scores,
-    ),
-)
-
-
+@check("one-dependency-kind")
 def _one_dependency_kind(view: SnapshotView) -> Iterator[ViolationDetail]:
     """A child is in at most one of its parent's four keys."""
     kinds: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
@@ -317,6 +277,7 @@ def _one_dependency_kind(view: SnapshotView) -> Iterator[ViolationDetail]:
             yield ViolationDetail(where=where, key=f"{queue}:{parent}", message=message, other=child)
 
 
+@check("pending-children")
 def _pending_children(view: SnapshotView) -> Iterator[ViolationDetail]:
     """A pending child exists and has not completed. Children under another prefix cannot be seen from here."""
     for row in view.snapshot.dependencies:
@@ -324,19 +285,18 @@ def _pending_children(view: SnapshotView) -> Iterator[ViolationDetail]:
         if row.kind != "pending" or not child:
             continue
         if (queue, child) not in view.jobs:
-            message = f"the pending child {row.child} does not exist"
-            yield _pending(row, message)
+            yield _pending(row, "child-is-gone", "does not exist")
         # A failed child stays pending by default (no option says otherwise), so `failed` is allowed here.
         elif "completed" in view.states.get((queue, child), []):
-            message = f"the pending child {row.child} has completed"
-            yield _pending(row, message)
+            yield _pending(row, "child-has-ended", "has completed")
 
 
-def _pending(row: Dependency, message: str) -> ViolationDetail:
-    key = f"{row.queue}:{row.parent}"
-    return ViolationDetail(where="dependency.pending", key=key, message=message, other=row.child)
+def _pending(row: Dependency, damage: str, problem: str) -> ViolationDetail:
+    key, message = f"{row.queue}:{row.parent}", f"the pending child {row.child} {problem}"
+    return ViolationDetail(where="dependency.pending", key=key, message=message, damage=damage, other=row.child)
 
 
+@check("waits-for-something")
 def _waits_for_something(view: SnapshotView) -> Iterator[ViolationDetail]:
     """A job in `waiting-children` has a pending child; else it waits for ever."""
     waited_for = {(row.queue, row.parent) for row in view.snapshot.dependencies if row.kind == "pending"}
@@ -346,40 +306,12 @@ def _waits_for_something(view: SnapshotView) -> Iterator[ViolationDetail]:
             yield ViolationDetail(where="dependency.pending", key=f"{row.queue}:{row.job}", message=message)
 
 
+@check("owned-keys")
 def _dependencies_of_jobs(view: SnapshotView) -> Iterator[ViolationDetail]:
     """The dependent keys of a job, children and logs, are deleted with it."""
-    owners = {("dependency", row.queue, row.parent) for row in view.snapshot.dependencies}
-    owners |= {("log", row.queue, row.job) for row in view.snapshot.logs}
-    for where, queue, job in sorted(owners):
+    owners = {("dependency", "children-without-a-job", row.queue, row.parent) for row in view.snapshot.dependencies}
+    owners |= {("log", "log-without-a-job", row.queue, row.job) for row in view.snapshot.logs}
+    for where, damage, queue, job in sorted(owners):
         if (queue, job) not in view.jobs:
-            yield ViolationDetail(
-                where=where, key=f"{queue}:{job}", message="the job that owns this key does not exist"
-            )
-
-
-FLOW_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
-    InvariantCheck(
-        name="one-dependency-kind",
-        severity="breaks-others",
-        source="includes/updateParentDepsIfNeeded.lua",
-        predicate=_one_dependency_kind,
-    ),
-    InvariantCheck(
-        name="pending-children",
-        severity="breaks-others",
-        source="includes/removeParentDependencyKey.lua",
-        predicate=_pending_children,
-    ),
-    InvariantCheck(
-        name="waits-for-something",
-        severity="breaks-others",
-        source="includes/moveParentToWaitIfNoPendingDependencies.lua",
-        predicate=_waits_for_something,
-    ),
-    InvariantCheck(
-        name="owned-keys",
-        severity="wrong-behaviour",
-        source="includes/removeJobKeys.lua",
-        predicate=_dependencies_of_jobs,
-    ),
-)
+            message = "the job that owns this key does not exist"
+            yield ViolationDetail(where=where, key=f"{queue}:{job}", message=message, damage=damage)

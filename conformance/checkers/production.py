@@ -11,15 +11,28 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from conformance.checkers.base import EARLIEST_MS, InvariantCheck, SnapshotView, ViolationDetail, is_plausible_ms
+from conformance.checkers.base import (
+    EARLIEST_MS,
+    SnapshotView,
+    ViolationDetail,
+    has_chosen_timestamp,
+    is_plausible_ms,
+)
+from conformance.checkers.table import check
 from conformance.observe.keyspace import split_key
-from conformance.observe.tables import Counter, Expiring, Job, Scheduler, Snapshot, as_number
+from conformance.observe.tables import Counter, Deduplication, Expiring, Job, Snapshot, as_number, moment_of
 from conformance.protocol.job_fields import ALIAS_OF_OPTION, CHILD_FAILURE_OPTIONS, DEFAULT_MAX_EVENTS
 from conformance.protocol.keys import EVENT_READER_SUFFIX, NAMED_WORKER_INFIX, hashed_part
 from conformance.protocol.states import DELAY_FACTOR, UNFINISHED_CONTAINERS
 
 OVERDUE_MS = 60_000
 """How late a delayed job has to be. A worker that waits looks for due jobs at least every 10 s."""
+
+ADDED_TOLERANCE_MS = 60_000
+"""How far a job's timestamp may be from when Redis took its event `added`: other clocks, large batches."""
+
+EARLY_END_MS = 2000
+"""How much before the moment asked for a key may end: the timestamp is of another clock than Redis'."""
 
 EVENTS_TOO_MANY = 1000
 """Entries above the limit of an event stream, or twice the limit. Redis trims whole nodes of about a hundred."""
@@ -28,6 +41,7 @@ NEARLY_FULL = 0.9
 """The share of `maxmemory` from which memory is nearly used up."""
 
 _WHOLE = re.compile(r"\d+", re.ASCII)
+_REPEATABLE = re.compile(r"[0-9a-f]{32}")
 _VERSION = re.compile(r"bullmq:(\d+\.\d+\.\d+)\S*")
 
 
@@ -62,6 +76,7 @@ class StoreView(SnapshotView):
         self.facts = facts
 
 
+@check("active-locks")
 def _active_locks(view: StoreView) -> Iterator[ViolationDetail]:
     """An active job has a lock, or a stalled check will find it: its throttle `stalled-check` exists.
 
@@ -75,6 +90,7 @@ def _active_locks(view: StoreView) -> Iterator[ViolationDetail]:
             yield ViolationDetail(where="lock", key=":".join(key), message=message)
 
 
+@check("overdue")
 def _overdue(view: StoreView) -> Iterator[ViolationDetail]:
     """A delayed job is due for at most a minute.
 
@@ -109,6 +125,7 @@ def _last_claim(view: StoreView, queue: str) -> float | None:
     return max((job.number("processedOn") or 0 for job in active if job is not None), default=0)
 
 
+@check("next-iterations")
 def _next_iterations(view: StoreView) -> Iterator[ViolationDetail]:
     """A job scheduler has its next iteration: the job `repeat:ID:TIME` of its entry in `repeat` has not ended.
 
@@ -122,7 +139,7 @@ def _next_iterations(view: StoreView) -> Iterator[ViolationDetail]:
         states = view.states.get((row.queue, name), [])
         if (row.queue, name) in view.jobs and set(states) & set(UNFINISHED_CONTAINERS):
             continue
-        if not _has_ended(row, time, view.snapshot.taken_ms):
+        if not may_have_ended(row.id, row.fields, time, view.snapshot.taken_ms):
             message = f"its next iteration {name} {'has ended' if states else 'does not exist'}"
             since = time if time < view.snapshot.taken_ms else None
             yield ViolationDetail(
@@ -130,16 +147,20 @@ def _next_iterations(view: StoreView) -> Iterator[ViolationDetail]:
             )
 
 
-def _has_ended(row: Scheduler, time: float, now: int) -> bool:
-    """Whether a scheduler may have had its last iteration. With a pattern only the end date itself is known."""
-    fields = row.fields or {}
+def may_have_ended(name: str, fields: Mapping[str, str], time: float, now: int) -> bool:
+    """Whether a schedule may have had its last iteration, that of `time`. `fields`: its record.
+
+    With a pattern only the end date itself is known. Records of repeatable jobs of older versions, which are named by a
+    hash, do not have their limit.
+    """
     limit, made = as_number(fields.get("limit")), as_number(fields.get("ic")) or 0
     end, every = as_number(fields.get("endDate")), as_number(fields.get("every"))
-    if limit is not None and made >= limit:
+    if _REPEATABLE.fullmatch(name) or (limit is not None and made >= limit):
         return True
     return end is not None and (every is None or now > end or time + every > end)
 
 
+@check("schedules-of-iterations")
 def _schedules_of_iterations(view: StoreView) -> Iterator[ViolationDetail]:
     """An iteration that waits for its time is the next one of its scheduler.
 
@@ -165,6 +186,7 @@ def is_waiting_iteration(job: Job) -> bool:
     return job.is_iteration and not job.number("ats")
 
 
+@check("ended-children")
 def _ended_children(view: StoreView) -> Iterator[ViolationDetail]:
     """A child that failed under an option for its parent is not pending any more.
 
@@ -184,6 +206,52 @@ def _ended_children(view: StoreView) -> Iterator[ViolationDetail]:
             )
 
 
+@check("added-in-time")
+def _added_in_time(view: SnapshotView) -> Iterator[ViolationDetail]:
+    """A job's timestamp is about when Redis took its event `added` (clocks may differ by a minute).
+
+    Not where the user chose the timestamp.
+    """
+    first: dict[tuple[str, str], int] = {}
+    for event in view.snapshot.events:
+        if event.name == "added":
+            first.setdefault((event.queue, event.job), int(event.id.partition("-")[0]))
+    for key, added_ms in sorted(first.items()):
+        job = view.jobs.get(key)
+        timestamp = job.number("timestamp") if job is not None else None
+        # A timestamp in another unit is reported as such.
+        if job is None or not is_plausible_ms(timestamp) or timestamp is None or has_chosen_timestamp(job):
+            continue
+        if abs(timestamp - added_ms) > ADDED_TOLERANCE_MS:
+            message = f"timestamp {timestamp:.0f}, and the job was added at {added_ms}"
+            yield ViolationDetail(where="job.timestamp", key=":".join(key), message=message, since_ms=added_ms)
+
+
+@check("deduplication-ttl")
+def _deduplication_ttl(view: SnapshotView) -> Iterator[ViolationDetail]:
+    """A deduplication key lives for as long as its owner asked for, from the moment at which the owner was added.
+
+    It may live longer: a duplicate may have restarted the time (option `extend`).
+    """
+    for row in view.snapshot.deduplications:
+        owner = view.jobs.get((row.queue, row.job))
+        ends_ms, timestamp = moment_of(row, view.snapshot), owner.number("timestamp") if owner is not None else None
+        asked = _asked_ttl(view, row)
+        if ends_ms is None or asked is None or timestamp is None:
+            continue
+        short_by = timestamp + asked - ends_ms
+        if short_by > EARLY_END_MS:
+            message = f"the key ends {short_by:.0f} ms before the {asked:.0f} ms that job {row.job!r} asked for"
+            yield ViolationDetail(where="dedup.ttl", key=f"{row.queue}:de:{row.id}", message=message)
+
+
+def _asked_ttl(view: SnapshotView, row: Deduplication) -> float | None:
+    owner = view.jobs.get((row.queue, row.job))
+    asked = owner.opts.get("de") if owner is not None else None
+    return as_number(asked.get("ttl")) if isinstance(asked, dict) else None
+
+
+@check("settings")
 def _settings(view: StoreView) -> Iterator[ViolationDetail]:
     """Settings and counters are numbers: `concurrency`, `max` and `duration` from 1, the others from 0."""
     for meta in view.snapshot.metas:
@@ -199,6 +267,7 @@ def _settings(view: StoreView) -> Iterator[ViolationDetail]:
             yield ViolationDetail(where=f"counter.{row.name}", key=f"{row.queue}:{row.name}", message=message)
 
 
+@check("event-streams")
 def _event_streams(view: StoreView) -> Iterator[ViolationDetail]:
     """An event stream is not much longer than its limit: adding and finishing jobs trims it."""
     for queue, length in sorted(view.facts.events.items()):
@@ -208,6 +277,7 @@ def _event_streams(view: StoreView) -> Iterator[ViolationDetail]:
             yield ViolationDetail(where="events", key=f"{queue}:events", message=message)
 
 
+@check("hash-tags")
 def _hash_tags(view: StoreView) -> Iterator[ViolationDetail]:
     """In a cluster, all keys of a queue have a common hash tag: scripts need them in one slot."""
     for queue in view.snapshot.queues if view.facts.is_cluster else ():
@@ -217,38 +287,7 @@ def _hash_tags(view: StoreView) -> Iterator[ViolationDetail]:
             yield ViolationDetail(where="prefix", key=f"{queue}:meta", message=message)
 
 
-QUEUE_IN_USE_CHECKS: tuple[InvariantCheck[StoreView], ...] = (
-    InvariantCheck(
-        name="active-locks",
-        severity="lost-jobs",
-        source="moveStalledJobsToWait-8.lua",
-        predicate=_active_locks,
-    ),
-    InvariantCheck(name="overdue", severity="lost-jobs", source="includes/promoteDelayedJobs.lua", predicate=_overdue),
-    InvariantCheck(
-        name="next-iterations", severity="lost-jobs", source="updateJobScheduler-12.lua", predicate=_next_iterations
-    ),
-    InvariantCheck(
-        name="schedules-of-iterations",
-        severity="wrong-behaviour",
-        source="removeJobScheduler-3.lua",
-        predicate=_schedules_of_iterations,
-    ),
-    InvariantCheck(
-        name="ended-children",
-        severity="lost-jobs",
-        source="includes/moveChildFromDependenciesIfNeeded.lua",
-        predicate=_ended_children,
-    ),
-    InvariantCheck(name="settings", severity="breaks-others", source="moveToActive-11.lua", predicate=_settings),
-    InvariantCheck(
-        name="event-streams", severity="wrong-behaviour", source="includes/trimEvents.lua", predicate=_event_streams
-    ),
-    InvariantCheck(name="hash-tags", severity="breaks-others", source="classes/queue-keys.ts", predicate=_hash_tags),
-)
-"""Checks of single queues. `ended-children` needs the children; the others what a queue has once, and some jobs."""
-
-
+@check("eviction")
 def _eviction(view: StoreView) -> Iterator[ViolationDetail]:
     """Redis does not evict keys (`maxmemory-policy noeviction`), if its memory is limited."""
     if view.facts.most_bytes and view.facts.policy and view.facts.policy != "noeviction":
@@ -256,6 +295,7 @@ def _eviction(view: StoreView) -> Iterator[ViolationDetail]:
         yield ViolationDetail(where="redis.policy", key="maxmemory-policy", message=message)
 
 
+@check("memory")
 def _memory(view: StoreView) -> Iterator[ViolationDetail]:
     """Less than 90 % of `maxmemory` is used."""
     used, most = view.facts.used_bytes, view.facts.most_bytes
@@ -264,6 +304,7 @@ def _memory(view: StoreView) -> Iterator[ViolationDetail]:
         yield ViolationDetail(where="redis.memory", key="maxmemory", message=message)
 
 
+@check("versions")
 def _versions(view: StoreView) -> Iterator[ViolationDetail]:
     """All queues were opened by the same release of BullMQ (field `version` of `meta`)."""
     queues: defaultdict[str, list[str]] = defaultdict(list)
@@ -280,6 +321,7 @@ def _some(names: list[str]) -> str:
     return ", ".join([*sorted(names)[:3], *(["…"] if len(names) > 3 else [])])
 
 
+@check("connection-names")
 def _connection_names(view: StoreView) -> Iterator[ViolationDetail]:
     """A connection that waits for jobs (BZPOPMIN) has a name that getWorkers reads: `PREFIX:` and the queue in base64.
 
@@ -288,7 +330,7 @@ def _connection_names(view: StoreView) -> Iterator[ViolationDetail]:
     for connection in view.facts.connections:
         is_worker = connection.command == "bzpopmin"
         starts = connection.name.startswith(f"{view.snapshot.prefix}:")
-        if starts and not is_readable_name(connection.name, view.snapshot.prefix):
+        if starts and not named_queue(connection.name, view.snapshot.prefix):
             message = f"getWorkers cannot read the connection name {connection.name!r}"
         elif is_worker and not connection.name and not view.facts.is_cluster:
             message = "a connection that waits for jobs (BZPOPMIN) has no name"
@@ -297,24 +339,16 @@ def _connection_names(view: StoreView) -> Iterator[ViolationDetail]:
         yield ViolationDetail(where="client.name", key=connection.name or "(no name)", message=message)
 
 
-def is_readable_name(name: str, prefix: str) -> bool:
-    """Whether a connection name is `PREFIX:BASE64`, with `:w:NAME` of a worker or `:qe` of a reader of events."""
+def named_queue(name: str, prefix: str) -> str:
+    """The queue in a connection name `PREFIX:BASE64`, with `:w:NAME` of a worker or `:qe` of a reader of events.
+
+    Empty for a name that getWorkers does not read.
+    """
     rest = name.removeprefix(f"{prefix}:").removesuffix(EVENT_READER_SUFFIX)
     encoded = rest.partition(NAMED_WORKER_INFIX)[0]
     try:
         queue = b64decode(encoded, validate=True)
         # A bare name may look like base64 by chance; then it hardly decodes to a text.
-        return bool(queue.decode()) and b64encode(queue).decode() == encoded
+        return queue.decode() if b64encode(queue).decode() == encoded else ""
     except ValueError:
-        return False
-
-
-SERVER_CHECKS: tuple[InvariantCheck[StoreView], ...] = (
-    InvariantCheck(name="eviction", severity="lost-jobs", source="classes/redis-connection.ts", predicate=_eviction),
-    InvariantCheck(name="memory", severity="breaks-others", source="classes/redis-connection.ts", predicate=_memory),
-    InvariantCheck(name="versions", severity="wrong-behaviour", source="classes/queue.ts", predicate=_versions),
-    InvariantCheck(
-        name="connection-names", severity="wrong-behaviour", source="classes/worker.ts", predicate=_connection_names
-    ),
-)
-"""Checks of the server, and of all queues together. They need the settings of all queues."""
+        return ""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from conformance.checkers.base import InvariantCheck, SnapshotView, ViolationDetail, is_plausible_ms
+from conformance.checkers.base import SnapshotView, ViolationDetail, is_plausible_ms
+from conformance.checkers.table import check
 from conformance.observe.relay import relay_place
 from conformance.observe.tables import Event, as_number
 from conformance.protocol.keys import WAITING_CHILDREN
@@ -22,6 +23,7 @@ _EXACT_PRIORITY = 2**20
 """From here on, scores lose their low bits, so the counter cannot be decoded."""
 
 
+@check("base-marker")
 def _base_marker(view: SnapshotView) -> Iterator[ViolationDetail]:
     """A queue with waiting jobs and no active job has its base marker, so that an idle worker wakes up.
 
@@ -46,6 +48,7 @@ def _is_at_front(score: float | None) -> bool:
     return score is not None and score % PRIORITY_FACTOR == 0
 
 
+@check("marker-members")
 def _marker_members(view: SnapshotView) -> Iterator[ViolationDetail]:
     """`marker` only holds member `0` with score 0 and member `1` with a due time."""
     for row in view.snapshot.markers:
@@ -62,6 +65,7 @@ def _marker_members(view: SnapshotView) -> Iterator[ViolationDetail]:
             )
 
 
+@check("delay-marker")
 def _delay_marker(view: SnapshotView) -> Iterator[ViolationDetail]:
     """A delay marker is not later than the first delayed job; else that job starts late.
 
@@ -77,6 +81,7 @@ def _delay_marker(view: SnapshotView) -> Iterator[ViolationDetail]:
             yield ViolationDetail(where="marker.delay", key=f"{row.queue}:marker", message=message)
 
 
+@check("locks")
 def _locks(view: SnapshotView) -> Iterator[ViolationDetail]:
     """A lock expires, and belongs to a job that is active.
 
@@ -88,15 +93,16 @@ def _locks(view: SnapshotView) -> Iterator[ViolationDetail]:
         key, ttl = f"{lock.queue}:{lock.job}", as_number(lock.ttl_ms)
         states = view.states.get((lock.queue, lock.job), [])
         if ttl is not None and ttl < 0:
-            yield ViolationDetail(where="lock.ttl", key=key, message="the lock never expires")
+            yield ViolationDetail(where="lock.ttl", key=key, message="the lock never expires", damage="lock-never-ends")
         if (lock.queue, lock.job) not in view.jobs:
-            yield ViolationDetail(where="lock.left", key=key, message="there is a lock, but no such job")
+            message = "there is a lock, but no such job"
+            yield ViolationDetail(where="lock.left", key=key, message=message, damage="lock-without-a-job")
         elif not left_behind.intersection(states):
-            yield ViolationDetail(
-                where="lock.left", key=key, message=f"there is a lock, and the job is in {', '.join(states) or 'none'}"
-            )
+            message = f"there is a lock, and the job is in {', '.join(states) or 'none'}"
+            yield ViolationDetail(where="lock.left", key=key, message=message, damage="lock-of-another-state")
 
 
+@check("deduplication")
 def _deduplication(view: SnapshotView) -> Iterator[ViolationDetail]:
     """A deduplication key that does not expire points to a job that has not finished yet."""
     for row in view.snapshot.deduplications:
@@ -109,6 +115,7 @@ def _deduplication(view: SnapshotView) -> Iterator[ViolationDetail]:
             yield ViolationDetail(where="dedup.job", key=f"{row.queue}:de:{row.id}", message=message)
 
 
+@check("kept-back")
 def _kept_back(view: SnapshotView) -> Iterator[ViolationDetail]:
     """A job is kept back only for a job that has not ended: the end of that one stores it."""
     for row in view.snapshot.deduplications:
@@ -117,6 +124,7 @@ def _kept_back(view: SnapshotView) -> Iterator[ViolationDetail]:
             yield ViolationDetail(where="dedup.next", key=f"{row.queue}:dn:{row.id}", message=message)
 
 
+@check("id-counter")
 def _id_counter(view: SnapshotView) -> Iterator[ViolationDetail]:
     """The counter `id` is not below any generated (integer) job id; else the next job overwrites an old one."""
     counters = {row.queue: as_number(row.value) for row in view.snapshot.counters if row.name == "id"}
@@ -133,6 +141,7 @@ def _is_generated(name: str) -> bool:
     return name.isascii() and name.isdigit() and not name.startswith("0")
 
 
+@check("priority-counter")
 def _priority_counter(view: SnapshotView) -> Iterator[ViolationDetail]:
     """The counter `pc` is not below the counter part of any score in `prioritized`."""
     counters = {row.queue: as_number(row.value) for row in view.snapshot.counters if row.name == "pc"}
@@ -146,86 +155,49 @@ def _priority_counter(view: SnapshotView) -> Iterator[ViolationDetail]:
             yield ViolationDetail(where="counter.pc", key=f"{row.queue}:pc", message=message)
 
 
+@check("schedulers")
 def _schedulers(view: SnapshotView) -> Iterator[ViolationDetail]:
     """Every entry of `repeat` has a record and a next time in Unix ms; every record has an entry."""
     for row in view.snapshot.schedulers:
         key = f"{row.queue}:repeat:{row.id}"
         if row.fields is None:
+            message = "there is no record for this entry of `repeat`"
             yield ViolationDetail(
-                where="scheduler.record", key=key, message="there is no record for this entry of `repeat`"
+                where="scheduler.record", key=key, message=message, damage="schedule-without-a-record"
             )
         if row.next is None:
-            yield ViolationDetail(where="scheduler.next", key=key, message="the record has no entry in `repeat`")
+            message = "the record has no entry in `repeat`"
+            yield ViolationDetail(where="scheduler.next", key=key, message=message, damage="schedule-without-an-entry")
         elif not is_plausible_ms(as_number(row.next)):
-            yield ViolationDetail(where="scheduler.next", key=key, message=f"{row.next} is not a time in Unix ms")
+            message = f"{row.next} is not a time in Unix ms"
+            yield ViolationDetail(where="scheduler.next", key=key, message=message, damage="schedule-time-unreadable")
 
 
+@check("throttles")
 def _throttles(view: SnapshotView) -> Iterator[ViolationDetail]:
     """`limiter` and `stalled-check` expire; else the queue stops for ever."""
     for row in (*view.snapshot.limiters, *view.snapshot.stalled_checks):
         # -1 is Redis's answer for a key without expiry.
         if as_number(row.ttl_ms) == -1:
-            yield ViolationDetail(
-                where=f"{row.name}.ttl", key=f"{row.queue}:{row.name}", message="the key never expires"
-            )
+            damage = "limit-never-ends" if row.name == "limiter" else "stalled-check-never-ends"
+            key, message = f"{row.queue}:{row.name}", "the key never expires"
+            yield ViolationDetail(where=f"{row.name}.ttl", key=key, message=message, damage=damage)
 
 
+@check("no-expiry")
 def _no_expiry(view: SnapshotView) -> Iterator[ViolationDetail]:
     """No other key expires: a job or a list that vanishes by itself is lost work."""
     for row in view.snapshot.expiries:
         yield ViolationDetail(where=f"expiry.{row.kind}", key=row.key, message=f"the key expires in {row.ttl_ms} ms")
 
 
+@check("no-unknown-keys")
 def _no_unknown_keys(view: SnapshotView) -> Iterator[ViolationDetail]:
     """Every key under the prefix has a meaning in BullMQ, and the Redis type that belongs to it."""
     for row in view.snapshot.unknown:
         if relay_place(view.snapshot.prefix, row.key) is None:
             message = f"a {row.type} that BullMQ does not know"
             yield ViolationDetail(where=f"unknown.{row.type}", key=row.key, message=message)
-
-
-QUEUE_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
-    InvariantCheck(
-        name="base-marker",
-        severity="breaks-others",
-        source="includes/addBaseMarkerIfNeeded.lua",
-        predicate=_base_marker,
-    ),
-    InvariantCheck(
-        name="marker-members", severity="breaks-others", source="classes/worker.ts", predicate=_marker_members
-    ),
-    InvariantCheck(
-        name="delay-marker",
-        severity="breaks-others",
-        source="includes/addDelayMarkerIfNeeded.lua",
-        predicate=_delay_marker,
-    ),
-    InvariantCheck(name="locks", severity="breaks-others", source="includes/removeLock.lua", predicate=_locks),
-    InvariantCheck(
-        name="deduplication",
-        severity="breaks-others",
-        source="includes/removeDeduplicationKeyIfNeededOnFinalization.lua",
-        predicate=_deduplication,
-    ),
-    InvariantCheck(
-        name="kept-back", severity="lost-jobs", source="includes/requeueDeduplicatedJob.lua", predicate=_kept_back
-    ),
-    InvariantCheck(name="id-counter", severity="breaks-others", source="addStandardJob-9.lua", predicate=_id_counter),
-    InvariantCheck(
-        name="priority-counter",
-        severity="wrong-behaviour",
-        source="includes/getPriorityScore.lua",
-        predicate=_priority_counter,
-    ),
-    InvariantCheck(name="schedulers", severity="breaks-others", source="addJobScheduler-11.lua", predicate=_schedulers),
-    InvariantCheck(
-        name="throttles", severity="breaks-others", source="moveStalledJobsToWait-8.lua", predicate=_throttles
-    ),
-    InvariantCheck(name="no-expiry", severity="breaks-others", source="every script that writes", predicate=_no_expiry),
-    InvariantCheck(
-        name="no-unknown-keys", severity="cosmetic", source="classes/queue-keys.ts", predicate=_no_unknown_keys
-    ),
-)
 
 
 PREVIOUS_STATES = frozenset({*STATE_CONTAINERS, *JOB_TYPES, STATE_UNKNOWN})
@@ -268,6 +240,7 @@ SHAPES: Mapping[str, EventShape] = {
 _NUMBERS = ("delay", "attemptsMade", "count")
 
 
+@check("event-fields")
 def _event_fields(view: SnapshotView) -> Iterator[ViolationDetail]:
     """Events have exactly their own fields, and none of these is empty."""
     for event in view.snapshot.events:
@@ -287,6 +260,7 @@ def _event_fields(view: SnapshotView) -> Iterator[ViolationDetail]:
                 yield _found(event, name, "does not belong there")
 
 
+@check("event-prev")
 def _event_prev(view: SnapshotView) -> Iterator[ViolationDetail]:
     """Events `completed` and `failed` have the field `prev`."""
     for event in view.snapshot.events:
@@ -294,6 +268,7 @@ def _event_prev(view: SnapshotView) -> Iterator[ViolationDetail]:
             yield _found(event, "prev", "is missing")
 
 
+@check("event-values")
 def _event_values(view: SnapshotView) -> Iterator[ViolationDetail]:
     """`prev` names a state; delays, counts and attempts are numbers."""
     for event in view.snapshot.events:
@@ -308,6 +283,7 @@ def _event_values(view: SnapshotView) -> Iterator[ViolationDetail]:
                 yield _found(event, name, f"is {value!r}, which is not a number")
 
 
+@check("event-jobs")
 def _event_jobs(view: SnapshotView) -> Iterator[ViolationDetail]:
     """An event names a job that exists, or that was added earlier in the stream.
 
@@ -349,23 +325,3 @@ def _found(event: Event, field: str, problem: str) -> ViolationDetail:
 
 def _key(event: Event) -> str:
     return f"{event.queue}:{event.job or 'events'}"
-
-
-EVENT_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
-    InvariantCheck(
-        name="event-fields", severity="breaks-others", source="every XADD of the scripts", predicate=_event_fields
-    ),
-    InvariantCheck(
-        name="event-prev",
-        severity="breaks-others",
-        source="moveToFinished-14.lua",
-        predicate=_event_prev,
-        bullmq=">=5.45.0",
-    ),
-    InvariantCheck(
-        name="event-values", severity="breaks-others", source="every XADD of the scripts", predicate=_event_values
-    ),
-    InvariantCheck(
-        name="event-jobs", severity="wrong-behaviour", source="includes/storeJob.lua", predicate=_event_jobs
-    ),
-)

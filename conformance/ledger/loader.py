@@ -41,8 +41,10 @@ REQUIREMENT_SET = BULLMQ_VERSION
 SCENARIO_MISSING = "scenario missing"
 """Start of the `reason` of a row that could have a scenario and has none yet."""
 
-TABLES = ("operations.yaml", "profiles.yaml")
-"""Files next to the areas that say more about their rows."""
+STORE_CHECKS_FILE = "store_checks.yaml"
+
+TABLES = ("operations.yaml", "profiles.yaml", STORE_CHECKS_FILE)
+"""Files next to the areas, with other tables."""
 
 Level = Literal["MUST", "SHOULD", "MAY"]
 Status = Literal["tested", "disputed", "measured", "client-only", "untestable"]

@@ -314,6 +314,20 @@ TABLES: tuple[str, ...] = tuple(field.name for field in fields(Snapshot) if fiel
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?", re.ASCII)
 
 
+ExpiringRow: TypeAlias = Lock | Deduplication | Expiring | Expiry | Unknown
+
+
+def moment_of(row: ExpiringRow, snapshot: Snapshot) -> float | None:
+    """Unix ms at which a key ends; None if it never does.
+
+    A reader that did not ask for the moment has read the time to live when the snapshot was taken.
+    """
+    if row.expires_ms is not None:
+        return row.expires_ms
+    ttl_ms = as_number(row.ttl_ms)
+    return None if ttl_ms is None or ttl_ms < 0 else snapshot.taken_ms + ttl_ms
+
+
 def as_number(value: object) -> float | None:
     """A value as a finite number; None where it is not one, also for texts that only Python takes for numbers."""
     if isinstance(value, str):

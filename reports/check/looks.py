@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
-from conformance.checkers.production import SERVER_CHECKS, StoreFacts, StoreView
+from conformance.checkers.production import StoreFacts, StoreView
+from conformance.checkers.table import CHECKS
 from conformance.observe.keyspace import RawKey, assemble, split_key
 from conformance.observe.tables import Snapshot
 from conformance.protocol.states import QUEUE_KEYS
@@ -26,8 +27,6 @@ from reports.snapshot.plan import RedisSource
 
 AT_ONCE = 200
 """Suspicions of a queue that are judged together."""
-
-_ABOUT_SERVER = frozenset(check.name for check in SERVER_CHECKS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +81,7 @@ def _still_there(asking: Asking, wanted: Sequence[Suspicion], first: CheckedSnap
     by_queue: defaultdict[str, list[Suspicion]] = defaultdict(list)
     about_server = []
     for suspicion in wanted:
-        if suspicion.check in _ABOUT_SERVER:
+        if CHECKS[suspicion.check].scope == "server":
             about_server.append(suspicion)
         else:
             by_queue[_place(asking.source.prefix, suspicion)[0]].append(suspicion)
@@ -165,13 +164,13 @@ def _around(nearby: QueueNearby, wanted: Sequence[Suspicion], largest: int) -> l
 def _named(nearby: QueueNearby, suspicion: Suspicion, rest: str, entries: dict[str, float]) -> Iterator[str]:
     """The jobs that a key names, which is read if it is not a job itself."""
     kind, _, name = rest.partition(":")
-    if suspicion.check in ("deduplication", "deduplication-ttl", "kept-back") and kind in ("de", "dn"):
+    if suspicion.place.startswith("dedup.") and kind in ("de", "dn"):
         owner = nearby.read_string(f"de:{name}")
         yield from [owner] if owner else []
         if kind == "dn":
             nearby.read_hash(rest)
             yield from nearby.active_jobs_of(name)
-    elif kind == "repeat" and suspicion.check in ("schedulers", "next-iterations"):
+    elif kind == "repeat" and suspicion.place.startswith("scheduler."):
         yield from _read_scheduler(nearby, name, entries)
     elif kind == "repeat":
         yield rest

@@ -9,19 +9,18 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from conformance.checkers.base import EARLIEST_MS, InvariantCheck
-from conformance.checkers.jobs import FLOW_CHECKS
+from conformance.checkers.base import EARLIEST_MS
 from conformance.checkers.production import (
     OVERDUE_MS,
-    QUEUE_IN_USE_CHECKS,
-    SERVER_CHECKS,
     StoreFacts,
     StoreView,
     is_waiting_iteration,
 )
-from conformance.checkers.queues import QUEUE_CHECKS
+from conformance.checkers.snapshot_checks import checks_of
+from conformance.checkers.table import StoreCheck
 from conformance.observe.tables import Scheduler, as_number
 from conformance.protocol.states import DELAY_FACTOR
 from reports.check.families import distinct, jobs_of_ids, lost_children
@@ -47,32 +46,18 @@ from reports.diff.representatives import NO_FACTS, SideFacts, facts_of, merged_f
 from reports.diff.values import DiffSide
 from reports.distribution import Distribution, InProcesses, InThreads
 from reports.progress import Watch, unwatched
-from reports.snapshot.digests.records import Keys
+from reports.snapshot.digests.library import keys_of_columns
+from reports.snapshot.digests.records import Flags, Keys, flags
 from reports.snapshot.digests.rows import CONTAINERS, DigestedFolder, DigestTables, digested, in_scope
 from reports.snapshot.folders import explained_folder
 from reports.snapshot.format import SnapshotFolder
 from reports.snapshot.rows import as_text, snapshot_of
 
 _ACTIVE, _DELAYED = (CONTAINERS.index(name) for name in ("active", "delayed"))
-_OF_CHILDREN = ("pending-children", "ended-children")
-_ALL_OF_QUEUES: tuple[InvariantCheck[Any], ...] = (*FLOW_CHECKS, *QUEUE_IN_USE_CHECKS)
-FAMILY_CHECKS: tuple[InvariantCheck[Any], ...] = tuple(check for check in _ALL_OF_QUEUES if check.name in _OF_CHILDREN)
-"""Checks of parents with their children."""
-
-QUEUE_STAGE: tuple[InvariantCheck[Any], ...] = (
-    *STORE_CHECKS,
-    *(check for check in QUEUE_IN_USE_CHECKS if check.name not in _OF_CHILDREN),
-)
+QUEUE_STAGE = (*STORE_CHECKS, *checks_of("queue"))
 """Checks of what a queue has once, with the jobs that it names."""
 
-KEPT_BACK: tuple[InvariantCheck[Any], ...] = tuple(check for check in QUEUE_CHECKS if check.name == "kept-back")
-ALL_CHECKS: tuple[InvariantCheck[Any], ...] = (
-    *JOB_CHECKS,
-    *QUEUE_STAGE,
-    *FAMILY_CHECKS,
-    *KEPT_BACK,
-    *SERVER_CHECKS,
-)
+ALL_CHECKS = (*JOB_CHECKS, *QUEUE_STAGE, *checks_of("children", "deduplication", "server"))
 """Every check of `check`."""
 
 
@@ -92,7 +77,7 @@ class CheckWork:
         return SideRows(self.folder, self.facts, self.scope)
 
     def judged(
-        self, rows: Iterable[tuple[str, Any]], checks: Iterable[InvariantCheck[Any]], facts: StoreFacts | None = None
+        self, rows: Iterable[tuple[str, Any]], checks: Iterable[StoreCheck], facts: StoreFacts | None = None
     ) -> Iterable[Suspicion]:
         """The invariants that these rows break."""
         snapshot = snapshot_of(self.side.prefix, self.side.taken_ms, rows)
@@ -121,7 +106,7 @@ def check_bucket(task: CheckWork) -> CheckOutcome:
     with explained_folder(task.folder.folder):
         found = in_scope(task.folder.bucket_digests(bucket), scope.queue, scope.left_out, scope.jobs, NO_KEYS)
         digests = JobDigests(found, task.side)
-        unsure = digests.keys[~digests.is_sound]
+        unsure = digests.keys[~digests.is_sound | np.isin(digests.keys, _doubtful(task, bucket))]
         tally, asked = SuspicionTally(), []
         for start in range(0, len(unsure), JOBS_AT_A_TIME):
             rows = with_tables(task.folder.rows_of_jobs(bucket, unsure[start : start + JOBS_AT_A_TIME]))
@@ -136,6 +121,21 @@ def check_bucket(task: CheckWork) -> CheckOutcome:
             asked=asked,
             events=_events_by_queue(found),
         )
+
+
+def _doubtful(task: CheckWork, bucket: int) -> Keys:
+    """Jobs with values that a check must see, although they look sound by their digests."""
+    doubts = [doubt for check in JOB_CHECKS for doubt in check.doubt.items()]
+    if not doubts:
+        return NO_KEYS
+    rows = task.folder.rows("jobs", bucket)
+    fields = rows.column("fields").combine_chunks()
+    wanted: Flags = np.zeros(len(rows), np.bool_)
+    for name, pattern in doubts:
+        values = pc.map_lookup(fields, pa.scalar(name), "first").view(pa.binary())
+        wanted |= flags(pc.match_substring_regex(values, pattern))
+    chosen = rows.filter(pa.array(wanted))
+    return keys_of_columns(chosen.column("queue").combine_chunks(), chosen.column("id").combine_chunks())
 
 
 def _waiting_iterations(rows: Rows) -> Rows:
@@ -190,7 +190,7 @@ def check_deduplications(task: CheckWork) -> SuspicionTally:
         }
         others = jobs_of_ids(task.rows, kept_back)
         keys = [pair for rows in groups.values() for pair in rows if _is_kept_back(*pair)]
-        tally.add(task.judged([*keys, *others], KEPT_BACK))
+        tally.add(task.judged([*keys, *others], checks_of("deduplication")))
     return tally
 
 
@@ -203,7 +203,7 @@ def check_families(task: CheckWork) -> SuspicionTally:
     tally = SuspicionTally()
     with explained_folder(task.folder.folder):
         rows, more = lost_children(task.rows, MOST_KEPT)
-        tally.add(task.judged(distinct(rows), FAMILY_CHECKS))
+        tally.add(task.judged(distinct(rows), checks_of("children")))
     if more and tally.counts:
         tally.counts[tally.counts.most_common(1)[0][0]] += more
     return tally
@@ -227,7 +227,7 @@ def check_queues(task: CheckWork, asked: Rows, facts: StoreFacts) -> SuspicionTa
             own_facts = replace(facts, events={queue: facts.events.get(queue, 0)})
             tally.add(task.judged(in_order(distinct(rows)), QUEUE_STAGE, own_facts))
         settings = [pair for (_, name), rows in groups.items() if name == SHARED for pair in rows if pair[0] == "metas"]
-        tally.add(task.judged(settings, SERVER_CHECKS, facts))
+        tally.add(task.judged(settings, checks_of("server"), facts))
     return tally
 
 

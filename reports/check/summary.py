@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from conformance.checkers.causes import CAUSE_OF, CAUSES, DamageCause, Level
+from conformance.checkers.snapshot_checks import TABLE
+from conformance.checkers.table import CHECKS, DamageCause, Level
 from reports.check.looks import LooksAgain
 from reports.check.suspicions import Suspicion, SuspicionTally
 from reports.diff.values import readable
@@ -37,7 +38,7 @@ class BrokenExample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CauseFound(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings of one cause, with the texts of its row in `conformance.checkers.causes`.
+    """The findings of one cause, with the texts of its row in `conformance/ledger/store_checks.yaml`.
 
     `count`: places. `more`: places of the first look that were not read again. `since_ms`: of the oldest place, and
     `age_ms` its age. `repair`: calls and commands for the first example; they are not run.
@@ -104,7 +105,7 @@ def summarise_checks(
 
 
 _SEVERITIES = ("lost-jobs", "breaks-others", "wrong-behaviour", "missing", "cosmetic")
-_ORDER = [cause.name for cause in CAUSES]
+_ORDER = [name for check in TABLE for name in check.damages]
 
 
 def _weight(found: CauseFound) -> tuple[int, int, int]:
@@ -122,7 +123,7 @@ class _Texts:
     now: int
 
     def found(self, name: str, listed: Sequence[Suspicion]) -> CauseFound:
-        cause = CAUSE_OF[name]
+        cause = CHECKS[listed[0].check].damages[name]
         since = min((suspicion.since_ms for suspicion in listed if suspicion.since_ms is not None), default=None)
         return CauseFound(
             cause=name,

@@ -6,15 +6,12 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from packaging.version import Version
-
-from conformance.checkers.base import InvariantCheck, ViolationDetail, is_plausible_ms
-from conformance.checkers.causes import cause_of
+from conformance.checkers.base import ViolationDetail, is_plausible_ms
 from conformance.checkers.jobs import TIMES
 from conformance.checkers.production import StoreView
-from conformance.protocol.versions import in_range
+from conformance.checkers.snapshot_checks import broken
+from conformance.checkers.table import StoreCheck
 from reports.diff.checks import written_by
 
 MOST_KEPT = 10_000
@@ -101,18 +98,15 @@ def _by_age(found: Suspicion) -> tuple[float, tuple[str, str, str, str]]:
     return found.not_before_ms or 0, found.identity
 
 
-def suspicions(view: StoreView, checks: Sequence[InvariantCheck[Any]]) -> Iterator[Suspicion]:
+def suspicions(view: StoreView, checks: Sequence[StoreCheck]) -> Iterator[Suspicion]:
     """Everything that breaks one of these checks, of those that hold for the version of BullMQ that wrote the store."""
-    version = str(Version(written_by(view.snapshot)))
-    for check in checks:
-        if in_range(version, check.bullmq):
-            for detail in check.predicate(view):
-                yield _suspicion(check, detail, view)
+    for check, detail in broken(view, checks, written_by(view.snapshot)):
+        yield _suspicion(check, detail, view)
 
 
-def _suspicion(check: InvariantCheck[Any], detail: ViolationDetail, view: StoreView) -> Suspicion:
+def _suspicion(check: StoreCheck, detail: ViolationDetail, view: StoreView) -> Suspicion:
     return Suspicion(
-        cause=cause_of(check.name, detail.where, detail.message).name,
+        cause=check.damage_of(detail),
         check=check.name,
         place=detail.where,
         severity=detail.severity or check.severity,

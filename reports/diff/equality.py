@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from conformance.checkers.production import ADDED_TOLERANCE_MS
 from conformance.observe.canonical import ALL_RULES
 from conformance.observe.canonical_rules import (
     CLOCK_TOLERANCE_MS,
@@ -60,9 +61,6 @@ UNDERSTOOD = frozenset({
     "worker-traces",
 })  # fmt: skip
 """Rules that digests were made for. With any other rule, no job is certain."""
-
-ADDED_TOLERANCE_MS = 60_000
-"""How far a job's timestamp may be from when Redis took its event `added`: other clocks, large batches."""
 
 Numbers = npt.NDArray[np.float64]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from conformance.observe.canonical_rules import CLOCK_TOLERANCE_MS
-from conformance.observe.tables import Deduplication, Expiring, Expiry, Lock, Snapshot, Unknown, as_number
+from conformance.observe.tables import Deduplication, ExpiringRow, Expiry, Lock, Snapshot, Unknown, moment_of
 from reports.diff.hidden_values import HiddenCounts
 from reports.diff.values import DiffSettings
 
@@ -15,8 +15,6 @@ SAME_MOMENT = "<the same moment>"
 
 EXACT_MS = 100
 """Two moments that are as near as this were read from the same time to live."""
-
-ExpiringRow: TypeAlias = Lock | Deduplication | Expiring | Expiry | Unknown
 
 _RULES: Mapping[str, str] = {
     "locks": "lock-ttl",
@@ -76,17 +74,6 @@ def _has_ended(row: ExpiringRow, sides: Sequence[Snapshot], number: int) -> bool
     """Whether a key of one side had ended when the reading of the other one did."""
     moment = moment_of(row, sides[number])
     return moment is not None and moment <= sides[1 - number].taken_ms
-
-
-def moment_of(row: ExpiringRow, snapshot: Snapshot) -> float | None:
-    """Unix ms at which a key ends; None if it never does.
-
-    A reader that did not ask for the moment has read the time to live when the snapshot was taken.
-    """
-    if row.expires_ms is not None:
-        return row.expires_ms
-    ttl_ms = as_number(row.ttl_ms)
-    return None if ttl_ms is None or ttl_ms < 0 else snapshot.taken_ms + ttl_ms
 
 
 def _same_moments(

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from conformance.checkers.base import InvariantCheck, SnapshotView
+from conformance.checkers.table import StoreCheck
 from conformance.observe.canonical_rules import GENERATED_UUIDS
 from conformance.observe.diff import as_read, confirmed, diff
 from conformance.observe.differences import Difference, severity_of
@@ -173,7 +173,7 @@ _NOT_OF_JOBS = tuple(table for table in TABLES if table not in JOB_TABLES)
 
 
 def _broken_on_one_side(
-    raw: Sequence[Snapshot], checks: Sequence[InvariantCheck[SnapshotView]], unequal: set[str]
+    raw: Sequence[Snapshot], checks: Sequence[StoreCheck], unequal: set[str]
 ) -> Iterator[tuple[str, ...]]:
     expected, actual = (list(judged(side, checks)) for side in raw)
     yield from one_sided(expected, actual, unequal)

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from conformance.protocol.keys import NAMED_WORKER_INFIX
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerConnection:
-    """The connection with which a worker waits for markers (BZPOPMIN), and for nothing else.
-
-    `place`: node and number of the connection, unique while Redis runs. `name`: the worker's own name, often empty.
-    `age_s`: since it was opened, `idle_s`: since its last command or reply, both in s. `is_blocked`: it waits.
-    """
-
-    place: str
-    address: str
-    name: str
-    age_s: int
-    idle_s: int
-    is_blocked: bool
+from conformance.checkers.production import named_queue
+from conformance.checkers.queue_looks import WorkerConnection
+from conformance.protocol.keys import EVENT_READER_SUFFIX, NAMED_WORKER_INFIX
 
 
 def workers_by_queue(
@@ -44,7 +27,7 @@ def _workers(
 ) -> Iterator[tuple[str, WorkerConnection]]:
     for fields in connections:
         queue, own_name = _owner(prefix, str(fields.get("name", "")))
-        if queue is None:
+        if not queue:
             continue
         yield (
             queue,
@@ -59,17 +42,13 @@ def _workers(
         )
 
 
-def _owner(prefix: str, name: str) -> tuple[str | None, str]:
-    """The queue and the own name of a worker by the name of its connection; None for another connection."""
-    if not name.startswith(f"{prefix}:"):
-        return None, ""
-    encoded, infix, own_name = name[len(prefix) + 1 :].partition(NAMED_WORKER_INFIX)
-    if ":" in encoded:  # a reader of events, or another prefix
-        return None, ""
-    try:
-        return base64.b64decode(encoded, validate=True).decode("utf-8") or None, own_name if infix else ""
-    except (binascii.Error, UnicodeDecodeError):
-        return None, ""
+def _owner(prefix: str, name: str) -> tuple[str, str]:
+    """The queue and the own name of a worker by the name of its connection; empty for another connection."""
+    rest = name.removeprefix(f"{prefix}:")
+    _, infix, own_name = rest.partition(NAMED_WORKER_INFIX)
+    if rest == name or (not infix and rest.endswith(EVENT_READER_SUFFIX)):
+        return "", ""
+    return named_queue(name, prefix), own_name
 
 
 def _whole(text: Any) -> int:

@@ -7,8 +7,8 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
+from conformance.checkers.queue_looks import EventCounts
 from conformance.protocol import keys
-from reports.watch.looks import EventCounts
 
 SLICE = 500
 """Entries of one read."""

@@ -1,50 +1,26 @@
-"""Findings of `watch`, computed from the looks of one queue: a pure function without a clock of its own."""
+"""What `watch` finds in the looks of one queue, as the checks of the table find it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import Literal, cast, get_args
 
 import msgspec
 
-from conformance.pages.text import count, duration
-from reports.watch.connections import WorkerConnection
-from reports.watch.looks import QueueLook
+from conformance.checkers.live_queues import QueueLooks, WatchLimits
+from conformance.checkers.queue_looks import QueueLook
+from conformance.checkers.snapshot_checks import broken, checks_of
+from conformance.checkers.table import DamageCause
+from conformance.protocol.scripts import BULLMQ_VERSION
 
 Kind = Literal["deaf", "no-worker", "growing", "stalls", "overdue", "schedule"]
+"""Names of causes in the table, which are the values of an option."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-FEWEST_LOOKS = 3
-"""Looks that a finding about a span of time needs."""
+WATCH_CHECKS = checks_of("looks")
 
-LOOKS_AT_BUSY_WORKERS = 8
-"""A worker that takes jobs one after the other holds a lock in at least one of this many looks."""
-
-MINUTE_MS = 60_000
-MOST_EXAMPLES = 5
-
-
-@dataclass(frozen=True, kw_only=True)
-class WatchLimits:
-    """From when on something is a finding; times in ms.
-
-    `deaf_ms`: jobs wait and no worker takes one. `growth_ms`, `growth_jobs`: the backlog grows by that many jobs in
-    that time, without a break. `stalls`: in a minute. `settle_ms`: a schedule has no next iteration.
-    """
-
-    deaf_ms: int
-    growth_ms: int
-    growth_jobs: int
-    stalls: int
-    settle_ms: int
-
-    @property
-    def span_ms(self) -> int:
-        """How long looks are needed."""
-        return max(self.deaf_ms, self.growth_ms, self.settle_ms, MINUTE_MS)
+CAUSES: Mapping[str, DamageCause] = {name: cause for check in WATCH_CHECKS for name, cause in check.damages.items()}
 
 
 class WatchFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,174 +39,15 @@ class WatchFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 def judge(queue: str, looks: Sequence[QueueLook], limits: WatchLimits) -> list[WatchFinding]:
     """The findings of the newest look; `looks` in the order of time, at least one."""
+    view = QueueLooks(queue=queue, looks=looks, limits=limits)
     return [
-        finding
-        for find in (_deaf_workers, _growing_backlog, _stalls, _overdue_jobs, _ended_schedules)
-        for finding in find(queue, looks, limits)
-    ]
-
-
-def _deaf_workers(queue: str, looks: Sequence[QueueLook], limits: WatchLimits) -> Iterator[WatchFinding]:
-    """Workers that take nothing although jobs wait for them: all of a queue, or some next to others that work."""
-    waited = _trailing(looks, lambda look: look.is_claimable)
-    unclaimed = _without_claims(waited)
-    if _lasts(unclaimed, limits.deaf_ms):
-        yield from _deaf_queue(queue, unclaimed)
-    elif _lasts(waited, limits.deaf_ms) and len(waited) >= LOOKS_AT_BUSY_WORKERS:
-        silent = _more_than_holders(
-            [worker for worker in _constant_workers(waited) if _is_silent(worker, waited)], waited
-        )
-        if silent:
-            said = f"{count(len(silent), 'worker')} did nothing for {_span_text(waited)} while others took jobs"
-            yield _finding("deaf", queue, waited, len(silent), said, *map(worker_text, silent))
-
-
-def _deaf_queue(queue: str, looks: Sequence[QueueLook]) -> Iterator[WatchFinding]:
-    """No job was claimed in these looks."""
-    newest = looks[-1]
-    jobs = f"{count(newest.waiting, 'job')} waited for {_span_text(looks)}"
-    if not any(look.workers for look in looks):
-        yield _finding("no-worker", queue, looks, newest.waiting, f"{jobs}, and no worker is connected")
-        return
-    constant = _constant_workers(looks)
-    listening = [worker for worker in constant if worker.is_blocked or _was_blocked(worker, looks)]
-    elsewhere = [worker for worker in constant if worker not in listening]
-    deaf = [*listening, *_more_than_holders(elsewhere, looks)] if constant else list(newest.workers)
-    if deaf:
-        marker = "the marker is set" if newest.has_marker else "the marker is missing"
-        said = f"{jobs}, {marker}, and {count(len(deaf), 'worker')} took none"
-        yield _finding("deaf", queue, looks, len(deaf), said, *map(worker_text, deaf))
-
-
-def _without_claims(looks: Sequence[QueueLook]) -> Sequence[QueueLook]:
-    """The newest looks between which no job was claimed."""
-    start = 0
-    for number, (earlier, later) in enumerate(pairwise(looks), 1):
-        if later.events.active or not (later.events.complete or earlier.next_jobs == later.next_jobs):
-            start = number
-    return looks[start:]
-
-
-def _constant_workers(looks: Sequence[QueueLook]) -> list[WorkerConnection]:
-    """The workers that were connected in all looks, as the newest shows them."""
-    always = set.intersection(*({worker.place for worker in look.workers} for look in looks))
-    return [worker for worker in looks[-1].workers if worker.place in always]
-
-
-def _was_blocked(worker: WorkerConnection, looks: Sequence[QueueLook]) -> bool:
-    return any(seen.place == worker.place and seen.is_blocked for look in looks for seen in look.workers)
-
-
-def _is_silent(worker: WorkerConnection, looks: Sequence[QueueLook]) -> bool:
-    """Whether the connection neither waited nor sent anything in the whole span."""
-    return worker.idle_s * 1000 >= _span_ms(looks) - 1000 and not _was_blocked(worker, looks)
-
-
-def _more_than_holders(workers: list[WorkerConnection], looks: Sequence[QueueLook]) -> list[WorkerConnection]:
-    """Of workers that do not listen, those that hold no job either; which of them is unknown, so the idlest count.
-
-    A worker whose jobs take all of its concurrency does not listen, but it holds the locks of these jobs.
-    """
-    holders = frozenset[str]()
-    for look in looks:
-        if look.holders is None:
-            return []
-        holders |= look.holders
-    idlest = sorted(workers, key=lambda worker: -worker.idle_s)
-    return idlest[: max(0, len(workers) - len(holders))]
-
-
-def worker_text(worker: WorkerConnection) -> str:
-    """A worker as an operator finds it: name, address, and since when it is idle."""
-    name = f"{worker.name} " if worker.name else ""
-    state = "waits" if worker.is_blocked else "idle"
-    return f"{name}{worker.address} ({state} for {worker.idle_s} s)"
-
-
-def _growing_backlog(queue: str, looks: Sequence[QueueLook], limits: WatchLimits) -> Iterator[WatchFinding]:
-    """The lowest backlog of every quarter of the span is higher than that of the quarter before."""
-    newest = looks[-1]
-    inside = [look for look in looks if newest.at_ms - look.at_ms <= limits.growth_ms]
-    covers = looks[0].at_ms <= newest.at_ms - limits.growth_ms
-    if not covers or any(look.is_paused for look in inside):
-        return
-    quarter_ms = limits.growth_ms / 4
-    quarters: list[list[int]] = [[], [], [], []]
-    for look in inside:
-        quarters[min(3, int((newest.at_ms - look.at_ms) / quarter_ms))].append(look.backlog)
-    if not all(quarters):
-        return
-    lowest = [min(quarter) for quarter in reversed(quarters)]
-    grown = lowest[-1] - lowest[0]
-    if grown >= limits.growth_jobs and all(earlier < later for earlier, later in pairwise(lowest)):
-        said = f"the backlog grew from {lowest[0]:,} to {newest.backlog:,} jobs in {duration(limits.growth_ms)}"
-        yield _finding("growing", queue, inside, newest.backlog - lowest[0], said)
-
-
-def _stalls(queue: str, looks: Sequence[QueueLook], limits: WatchLimits) -> Iterator[WatchFinding]:
-    inside = [look for look in looks if looks[-1].at_ms - look.at_ms < MINUTE_MS]
-    stalled = sum(look.events.stalled for look in inside)
-    if stalled >= limits.stalls:
-        first = next(look for look in inside if look.events.stalled)
-        said = f"{count(stalled, 'job')} stalled in the last minute"
-        yield _finding("stalls", queue, [first], stalled, said)
-
-
-def _overdue_jobs(queue: str, looks: Sequence[QueueLook], limits: WatchLimits) -> Iterator[WatchFinding]:
-    del limits
-    newest = looks[-1]
-    if newest.overdue:
-        late = f"{count(newest.overdue, 'delayed job')} overdue, the first by {duration(newest.overdue_ms)}"
-        yield WatchFinding(
-            kind="overdue",
+        WatchFinding(
+            kind=cast("Kind", check.damage_of(detail)),
             queue=queue,
-            since_ms=newest.at_ms - newest.overdue_ms,
-            number=newest.overdue,
-            message=late,
+            since_ms=int(detail.since_ms or 0),
+            number=detail.number,
+            message=detail.message,
+            examples=list(detail.examples),
         )
-
-
-def _ended_schedules(queue: str, looks: Sequence[QueueLook], limits: WatchLimits) -> Iterator[WatchFinding]:
-    run = _trailing(looks, lambda look: bool(look.dead_schedules))
-    if not _lasts(run, limits.settle_ms):
-        return
-    settled = [look for look in run if run[-1].at_ms - look.at_ms <= limits.settle_ms] or list(run)
-    # One look more than the span has, so that the whole span is covered.
-    covering = run[-len(settled) - 1 :]
-    ended = sorted(frozenset.intersection(*(look.dead_schedules for look in covering)))
-    if ended:
-        said = f"{count(len(ended), 'schedule')} without a next iteration"
-        yield _finding("schedule", queue, covering, len(ended), said, *(name for name, _ in ended))
-
-
-def _trailing(looks: Sequence[QueueLook], holds: Callable[[QueueLook], bool]) -> Sequence[QueueLook]:
-    """The newest looks for which a condition holds without a break."""
-    start = len(looks)
-    while start and holds(looks[start - 1]):
-        start -= 1
-    return looks[start:]
-
-
-def _span_ms(looks: Sequence[QueueLook]) -> int:
-    return looks[-1].at_ms - looks[0].at_ms if looks else 0
-
-
-def _span_text(looks: Sequence[QueueLook]) -> str:
-    return duration(_span_ms(looks))
-
-
-def _lasts(looks: Sequence[QueueLook], least_ms: int) -> bool:
-    return len(looks) >= FEWEST_LOOKS and _span_ms(looks) >= least_ms
-
-
-def _finding(
-    kind: Kind, queue: str, looks: Sequence[QueueLook], number: int, message: str, *examples: str
-) -> WatchFinding:
-    return WatchFinding(
-        kind=kind,
-        queue=queue,
-        since_ms=looks[0].at_ms,
-        number=number,
-        message=message,
-        examples=list(examples[:MOST_EXAMPLES]),
-    )
+        for check, detail in broken(view, WATCH_CHECKS, BULLMQ_VERSION)
+    ]

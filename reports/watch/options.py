@@ -7,9 +7,10 @@ from typing import Annotated
 
 import msgspec
 
+from conformance.checkers.live_queues import WatchLimits
 from conformance.options import DurationMs, Option
 from conformance.problems import UsageProblem
-from reports.watch.judgement import Kind, WatchLimits
+from reports.watch.judgement import Kind
 from reports.watch.reader import ReadingLimits
 
 SHORTEST_INTERVAL_MS = 100

@@ -8,15 +8,16 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, ResponseError
 
+from conformance.checkers.production import may_have_ended
+from conformance.checkers.queue_looks import QueueLook, WorkerConnection
 from conformance.observe.keyspace import split_key
 from conformance.protocol import keys
 from conformance.protocol.keys import QueueKeys, glob_escaped, is_queue_name
 from conformance.protocol.states import DELAY_FACTOR, LIST_CONTAINERS, STATE_CONTAINERS, due_time
 from conformance.servers.connection import Client, connect_node
 from conformance.servers.setting import RedisUrl
-from reports.watch.connections import WorkerConnection, workers_by_queue
+from reports.watch.connections import workers_by_queue
 from reports.watch.event_reader import EventReader
-from reports.watch.looks import QueueLook
 
 MOST_LOCKS = 200
 """Active jobs whose locks are read."""
@@ -27,8 +28,6 @@ MOST_SCHEDULES = 1000
 SCAN_COUNT = 1000
 SCANS_A_LOOK = 100
 """Calls of SCAN between two looks; a large store is searched for new queues in several looks."""
-
-_LEGACY_KEY_LENGTH = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,22 +159,20 @@ class LookReader:
         self, names: QueueKeys, schedules: Sequence[tuple[str, int]], now_ms: int
     ) -> frozenset[tuple[str, int]]:
         """Schedules whose next iteration is gone, or has finished without another one after it."""
-        # Records of the older repeatable jobs do not say how many iterations they have.
-        checked = [each for each in schedules if not _is_legacy(each[0])]
-        if not checked:
+        if not schedules:
             return frozenset()
         pipeline = self._pipeline()
-        for name, next_ms in checked:
+        for name, next_ms in schedules:
             pipeline.exists(_key(names, f"{keys.REPEAT}:{name}:{next_ms}"))
         exist = _without_wrong_types(pipeline.execute(raise_on_error=False))
         suspects = [
             each
-            for each, exists in zip(checked, exist, strict=True)
+            for each, exists in zip(schedules, exist, strict=True)
             if not exists or each[1] < now_ms - self._limits.settle_ms
         ]
-        return frozenset(self._ended(names, suspects))
+        return frozenset(self._ended(names, suspects, now_ms))
 
-    def _ended(self, names: QueueKeys, suspects: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    def _ended(self, names: QueueKeys, suspects: Sequence[tuple[str, int]], now_ms: int) -> Iterator[tuple[str, int]]:
         pipeline = self._pipeline()
         for name, next_ms in suspects:
             job = f"{keys.REPEAT}:{name}:{next_ms}"
@@ -188,7 +185,8 @@ class LookReader:
         for number, (name, next_ms) in enumerate(suspects):
             record, exists, completed, failed = replies[number * 4 : number * 4 + 4]
             is_over = not exists or completed is not None or failed is not None
-            if is_over and not _ended_as_planned(list(map(_text, record or ())), next_ms):
+            fields = dict(zip(_RECORD, map(_text, record or ()), strict=False))
+            if is_over and not may_have_ended(name, fields, next_ms, now_ms):
                 yield name, next_ms
 
     def _pipeline(self) -> Any:
@@ -229,29 +227,11 @@ class _Facts:
         return _is_number(concurrency) and active >= float(concurrency)
 
 
-_RECORD = ("name", "limit", "ic", "every", "endDate")
-
-
-def _ended_as_planned(record: Sequence[str], next_ms: int) -> bool:
-    """Whether a schedule may have had its last iteration: by its limit, or by its end.
-
-    The time of the iteration after the last one is known for `every` alone, so a pattern with an end is never reported.
-    A schedule without a record is being removed.
-    """
-    if not any(record):
-        return False
-    limit, iterations, every, end = (float(text) if _is_number(text) else None for text in record[1:])
-    if limit is not None and (iterations or 0) >= limit:
-        return True
-    return end is not None and (every is None or next_ms + every > end)
+_RECORD = ("limit", "ic", "every", "endDate")
 
 
 def _is_number(text: str) -> bool:
     return text.replace(".", "", 1).isdigit()
-
-
-def _is_legacy(name: str) -> bool:
-    return len(name) == _LEGACY_KEY_LENGTH and all(character in "0123456789abcdef" for character in name)
 
 
 def _without_wrong_types(replies: Sequence[Any]) -> list[Any]:

@@ -16,7 +16,7 @@ from conformance.pages.terminal import terminal_text
 from conformance.pages.text import count
 from conformance.pages.text import moment as moment_text
 from conformance.protocol import keys
-from reports.watch.judgement import WatchFinding
+from reports.watch.judgement import CAUSES, WatchFinding
 from reports.watch.session import WatchedQueue, WatchMoment
 
 LINES_EVERY_MS = 60_000
@@ -144,6 +144,8 @@ def _line(queue: str, state: WatchedQueue) -> str:
 def _finding_lines(finding: WatchFinding) -> Iterator[str]:
     yield f"{finding.kind} {finding.queue}: {finding.message}"
     yield from (f"    {example}" for example in finding.examples)
+    yield f"    why: {CAUSES[finding.kind].why}"
+    yield from (f"    repair: {call}" for call in CAUSES[finding.kind].repair)
 
 
 def json_line(moment: WatchMoment) -> str:

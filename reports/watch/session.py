@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 from redis.exceptions import RedisError
 
+from conformance.checkers.live_queues import LOOKS_AT_BUSY_WORKERS, WatchLimits
+from conformance.checkers.queue_looks import QueueLook
 from conformance.problems import EnvironmentProblem
 from conformance.servers.connection import connect
-from reports.watch.judgement import LOOKS_AT_BUSY_WORKERS, Kind, WatchFinding, WatchLimits, judge
-from reports.watch.looks import QueueLook
+from reports.watch.judgement import Kind, WatchFinding, judge
 from reports.watch.reader import LookReader, ReadingLimits
 from reports.watch.target import WatchTarget
 

@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from conformance.checkers.causes import CAUSES, cause_of
 from conformance.checkers.production import (
-    QUEUE_IN_USE_CHECKS,
-    SERVER_CHECKS,
     ListedConnection,
     StoreFacts,
     StoreView,
-    is_readable_name,
+    named_queue,
 )
+from conformance.checkers.snapshot_checks import TABLE, broken
+from conformance.checkers.table import CHECKS
 from tests.observe.snapshot_builders import ADDED, NOW, Zset, job, snapshot
 
 HOUR_MS = 3_600_000
@@ -24,6 +23,8 @@ DUE = ADDED - HOUR_MS
 ACTIVE = {"q:1": job(processedOn=str(ADDED), ats="1"), "q:active": ["1"]}
 OVERDUE = {"q:1": job(), "q:delayed": Zset({"1": DUE * 4096.0})}
 EVERY = {"name": "s", "every": str(HOUR_MS), "ic": "3"}
+REPEATABLE = "411b7cd28815e564063c9e525cf67592"
+"""A repeatable job of an older version: its record does not have its limit."""
 ITERATION = job(rjk="s", delay=str(HOUR_MS))
 SCHEDULE = {
     "q:repeat": Zset({"s": float(NOW)}),
@@ -36,10 +37,11 @@ FAMILY = {"q:p": job(), "q:waiting-children": Zset({"p": float(ADDED)}), "q:p:de
 ENDED = {"finishedOn": str(NOW), "failedReason": "no"}
 
 
-def broken(keys: dict[str, Any], facts: StoreFacts | None = None, prefix: str = "p") -> set[tuple[str, str]]:
+def found_in(keys: dict[str, Any], facts: StoreFacts | None = None, prefix: str = "p") -> set[tuple[str, str]]:
     """Names of the broken checks, and the keys."""
     view = StoreView(snapshot(keys, prefix), facts or StoreFacts())
-    return {(check.name, found.key) for check in (*QUEUE_IN_USE_CHECKS, *SERVER_CHECKS) for found in check.run(view)}
+    in_use = [check for check in TABLE if check.in_use and check.scope != "looks"]
+    return {(check.name, found.key) for check, found in broken(view, in_use, "5.62.0")}
 
 
 def without(keys: dict[str, Any], *names: str, **changes: Any) -> dict[str, Any]:
@@ -66,6 +68,7 @@ def without(keys: dict[str, Any], *names: str, **changes: Any) -> dict[str, Any]
         ({"q:repeat": Zset({"s": float(NOW)}), "q:repeat:s": {**EVERY, "limit": "3"}}, set()),
         ({"q:repeat": Zset({"s": float(NOW)}), "q:repeat:s": {**EVERY, "limit": "4"}}, STOPPED),
         ({"q:repeat": Zset({"s": float(NOW)}), "q:repeat:s": {**EVERY, "endDate": str(NOW + 5)}}, set()),
+        ({"q:repeat": Zset({REPEATABLE: float(NOW)}), f"q:repeat:{REPEATABLE}": EVERY}, set()),
         (without(SCHEDULE, "q:repeat", "q:repeat:s"), {("schedules-of-iterations", f"q:repeat:s:{NOW}")}),
         (without(SCHEDULE, "q:repeat", "q:repeat:s") | {f"q:repeat:s:{NOW}": {**ITERATION, "ats": "1"}}, set()),
         (without(FAMILY) | {"q:c": job(**ENDED), "q:failed": Zset({"c": 1.0})}, set()),
@@ -84,14 +87,14 @@ def without(keys: dict[str, Any], *names: str, **changes: Any) -> dict[str, Any]
     ],
 )  # fmt: skip
 def test_a_queue_in_use(keys: dict[str, Any], expected: set[tuple[str, str]]) -> None:
-    assert broken(keys) == expected
+    assert found_in(keys) == expected
 
 
 def test_at_most_three_queues_of_a_version_are_named() -> None:
     def shown(queues: int) -> str:
         names = {f"q{number}:meta": {"version": "bullmq:5.62.0"} for number in range(queues)}
-        [versions] = [check for check in SERVER_CHECKS if check.name == "versions"]
-        [found] = versions.run(StoreView(snapshot({**names, "r:meta": {"version": "bullmq:6.7.0"}}), StoreFacts()))
+        view = StoreView(snapshot({**names, "r:meta": {"version": "bullmq:6.7.0"}}), StoreFacts())
+        [found] = CHECKS["versions"].run(view)
         return found.message
 
     assert "5.62.0: q0, q1, q2; " in shown(3)
@@ -121,12 +124,12 @@ NODE = ListedConnection(name="p:cQ==", command="bzpopmin")
     ],
 )
 def test_a_server_in_use(facts: StoreFacts, expected: set[tuple[str, str]]) -> None:
-    assert broken({"q:meta": {"opts.maxLenEvents": "1500"}}, facts) == expected
+    assert found_in({"q:meta": {"opts.maxLenEvents": "1500"}}, facts) == expected
 
 
 def test_a_hash_tag_in_the_prefix_or_the_name_is_enough() -> None:
-    assert broken({"q:meta": {}}, StoreFacts(is_cluster=True), "{p}") == set()
-    assert broken({"{q}:meta": {}}, StoreFacts(is_cluster=True)) == set()
+    assert found_in({"q:meta": {}}, StoreFacts(is_cluster=True), "{p}") == set()
+    assert found_in({"{q}:meta": {}}, StoreFacts(is_cluster=True)) == set()
 
 
 @pytest.mark.parametrize(
@@ -141,12 +144,4 @@ def test_a_hash_tag_in_the_prefix_or_the_name_is_enough() -> None:
     ],
 )
 def test_connection_names_are_those_that_node_filters_by(name: str, readable: bool) -> None:
-    assert is_readable_name(name, "p") == readable
-
-
-def test_causes_are_tried_in_the_order_of_the_table() -> None:
-    assert cause_of("one-state", "membership.state", "the job is in no container").name == "job-in-no-container"
-    assert cause_of("one-state", "membership.state", "the job is in wait, active").name == "job-in-two-containers"
-    with pytest.raises(LookupError, match="no cause"):
-        cause_of("no-such-check", "", "")
-    assert all(cause.repair and cause.what and cause.why for cause in CAUSES)
+    assert bool(named_queue(name, "p")) == readable

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from conformance.checkers.base import SnapshotView
 from conformance.checkers.snapshot_checks import ALL_CHECKS, check_snapshot, checks_table
+from conformance.checkers.table import CHECKS
 from conformance.findings import NOBODY_BLAMED, Finding
 from conformance.observe.keyspace import RawKey, assemble
 from conformance.observe.tables import Snapshot
 from conformance.problems import UsageProblem
 from tests.observe.snapshot_builders import ADDED, Stream, Zset, event, job, snapshot
+from tests.reports.live.damages import DAMAGES
 
 RECORDINGS = Path(__file__).parents[1] / "observe" / "recordings"
 MARKED = {"q:marker": Zset({"0": 0}), "q:id": "9"}
@@ -193,7 +196,15 @@ def test_a_job_that_expires_is_found() -> None:
 
 
 def test_every_check_is_shown_to_fail() -> None:
-    assert {check.name for check in ALL_CHECKS} == {check for check, _, _ in BAD} | {"no-expiry", "nothing-parked"}
+    shown = {check for check, _, _ in BAD} | {"no-expiry", "nothing-parked"}
+    live = {name for case in DAMAGES for name in case.findings}
+    assert [check.name for check in ALL_CHECKS if check.name not in shown and not live & check.damages.keys()] == []
+
+
+@pytest.mark.parametrize(("name", "keys"), [(check, keys) for check, _, keys in BAD if CHECKS[check].damages])
+def test_a_violation_has_one_of_the_causes_in_the_table(name: str, keys: dict[str, Any]) -> None:
+    check = CHECKS[name]
+    assert {check.damage_of(detail) for detail in check.predicate(SnapshotView(snapshot(keys)))} <= check.damages.keys()
 
 
 GOOD: dict[str, dict[str, Any]] = {

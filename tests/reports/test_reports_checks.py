@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from conformance.checkers.base import SnapshotView, ViolationDetail
+from conformance.checkers.table import CHECKS
 from conformance.observe.keyspace import RawKey
 from conformance.observe.tables import Snapshot
 from conformance.servers import RedisInstance
-from reports.check import suspicions
+from reports.check import store_check, suspicions
 from reports.check.nearby import Asking, QueueNearby
 from reports.check.store_check import check_snapshot
 from reports.check.suspicions import Suspicion, SuspicionTally
@@ -103,6 +107,24 @@ def test_jobs_taken_out_first_would_have_broken_nothing(store: dict[str, Any]) -
     whole = snapshot(store)
     everything = {(found.kind, found.key, found.place) for found in judged(whole, JOB_CHECKS)}
     assert found_in(whole) == everything
+
+
+@pytest.mark.parametrize(("doubt", "found"), [({}, 0), ({"stc": "^[0-9]{4,}$"}, 1)])
+def test_a_check_sees_all_values_that_it_doubts(
+    doubt: dict[str, str], found: int, monkeypatch: pytest.MonkeyPatch, server: RedisInstance, tmp_path: Path
+) -> None:
+    def often(view: SnapshotView) -> Iterator[ViolationDetail]:
+        for (queue, name), stalled in view.jobs.items():
+            if len(stalled.fields["stc"]) > 3:
+                yield ViolationDetail(where="job.stc", key=f"{queue}:{name}", message="it stalls often")
+
+    check = replace(CHECKS["attempts"], name="stalls", predicate=often, doubt=doubt)
+    monkeypatch.setattr(store_check, "JOB_CHECKS", [*JOB_CHECKS, check])
+    prefix = server.fresh_prefix()
+    write(server, prefix, {"q:1": job(stc="999"), "q:2": job(stc="1000"), "q:wait": ["1", "2"], "q:id": "2"})
+    save(RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path))
+    server.remove_prefix(prefix)
+    assert check_snapshot(open_snapshot_folder(folder_at(tmp_path))).tally.by_check["stalls"] == found
 
 
 def in_queue(store: dict[str, Any], *tables: str) -> set[tuple[str, str]]:

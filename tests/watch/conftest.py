@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
+from conformance.checkers.live_queues import WatchLimits
 from conformance.protocol.keys import QueueKeys
 from conformance.servers import RedisInstance, open_server
 from conformance.servers.setting import split_node
-from reports.watch.judgement import WatchFinding, WatchLimits
+from reports.watch.judgement import WatchFinding
 from reports.watch.reader import ReadingLimits
 from reports.watch.session import WatchSession
 from reports.watch.target import watch_target

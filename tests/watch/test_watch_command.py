@@ -45,6 +45,7 @@ def test_a_gate_ends_at_the_first_finding_of_its_kind(stage: Stage, capfd: pytes
     assert time.monotonic() - started < 50
     out, err = capfd.readouterr()
     assert re.search(r"deaf mail: 3 jobs waited for .* and 1 worker took none\n    127\.0\.0\.1:\d+ \(idle for ", out)
+    assert "\n    repair: restart these workers\n" in out
     assert "found: deaf (1)" in err
 
 

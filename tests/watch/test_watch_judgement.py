@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from reports.watch.connections import WorkerConnection, workers_by_queue
-from reports.watch.judgement import WatchLimits, judge
-from reports.watch.looks import EventCounts, QueueLook
+from conformance.checkers.live_queues import WatchLimits
+from conformance.checkers.queue_looks import EventCounts, QueueLook, WorkerConnection
+from reports.watch.connections import workers_by_queue
+from reports.watch.judgement import CAUSES, KINDS, judge
 
 LIMITS = WatchLimits(deaf_ms=20_000, growth_ms=60_000, growth_jobs=100, stalls=2, settle_ms=10_000)
 STEP_MS = 5_000
@@ -35,6 +36,10 @@ def kinds(*looks: QueueLook) -> list[str]:
 CLAIMED = EventCounts(active=1)
 HELD = frozenset({"one"})
 TRIMMED = EventCounts(complete=False)
+
+
+def test_an_option_names_every_cause_of_the_table() -> None:
+    assert set(KINDS) == CAUSES.keys()
 
 
 def test_jobs_that_wait_long_enough_make_a_worker_deaf() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from conformance.checkers.live_queues import WatchLimits
 from conformance.protocol.states import DELAY_FACTOR
 from conformance.reference_impl import Queue
 from conformance.servers.setting import split_node
-from reports.watch.judgement import WatchLimits
 
 from .conftest import INTERVAL_S, Stage
 

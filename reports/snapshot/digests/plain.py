@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from conformance.checkers.base import SnapshotView
-from conformance.checkers.jobs import FIELD_CHECKS
+from conformance.checkers.snapshot_checks import checks_of
 from conformance.observe.canonical import canonicalise
 from conformance.observe.canonical_rules import OPTS_PARSED_JSON, STACK_TRACE_TEXT
 from conformance.observe.tables import Job, Snapshot
@@ -42,6 +42,10 @@ KIND = "plain-3"
 _RULES = (OPTS_PARSED_JSON, STACK_TRACE_TEXT)
 """The rules that need no more than one field of a hash."""
 
+_FIELD_CHECKS = ("required-fields", "numbers", "times", "times-in-order", "attempts", "json-texts")
+FIELD_CHECKS = [check for check in checks_of("job") if check.name in _FIELD_CHECKS]
+"""The checks of the fields of a hash."""
+
 _FLOW_OR_ITERATION = frozenset({b"parent", b"parentKey", b"rjk"})
 _TIMES = {b"timestamp": ("timestamp", 0), b"processedOn": ("processed", HAS_PROCESSED)}
 _TIMES |= {b"finishedOn": ("finished", HAS_FINISHED)}
@@ -64,7 +68,7 @@ def job_records(queues: pa.Array, ids: pa.Array, fields: pa.MapArray, prefix: by
         for queue, job, pairs in rows
     )
     view = SnapshotView(Snapshot(prefix="", taken_ms=0, jobs=jobs))
-    broken = {finding.key for check in FIELD_CHECKS for finding in check.run(view)}
+    broken = {detail.key for check in FIELD_CHECKS for detail in check.predicate(view)}
     canonical = canonicalise(view.snapshot, _RULES).jobs
     for place, ((queue, job, pairs), form) in enumerate(zip(rows, canonical, strict=True)):
         record = _job_record(queue, job, pairs, prefix + b":")

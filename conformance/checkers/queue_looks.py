@@ -7,7 +7,22 @@ from dataclasses import dataclass, field
 
 from conformance.protocol import keys
 from conformance.protocol.states import FETCHED_CONTAINERS
-from reports.watch.connections import WorkerConnection
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerConnection:
+    """The connection with which a worker waits for markers (BZPOPMIN), and for nothing else.
+
+    `place`: node and number of the connection, unique while Redis runs. `name`: the worker's own name, often empty.
+    `age_s`: since it was opened, `idle_s`: since its last command or reply, both in s. `is_blocked`: it waits.
+    """
+
+    place: str
+    address: str
+    name: str
+    age_s: int
+    idle_s: int
+    is_blocked: bool
 
 
 @dataclass(frozen=True, kw_only=True)
