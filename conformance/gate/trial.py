@@ -25,8 +25,11 @@ from conformance.participants.marks import Scenario
 from conformance.participants.participant import Participant
 from conformance.participants.stand_in import PerformedOperations
 from conformance.protocol.versions import is_supported
+from conformance.servers.endless_scripts import says_busy
 
 JudgeOf = Callable[..., Judge]
+
+BUSY = "Redis was busy with a script that did not end"
 
 
 def run_trial(
@@ -59,6 +62,9 @@ def run_trial(
             _guarded(part, result)
         if bench.scripts_of_client.ended:
             result.error = ""  # in a Redis of the user nothing can be removed as long as the script runs
+        if result.doubt == BUSY:
+            # The next scenario would only meet the same script.
+            bench.scripts_of_client.wait()
         return result
 
     result = attempt()
@@ -84,6 +90,11 @@ def _guarded(part: Callable[[TrialResult], None], result: TrialResult) -> None:
         # The first error stays: errors while cleaning up are usually its consequences.
         result.error = result.error or f"a driver could not be used: {broken}"
     except Exception as failure:  # noqa: BLE001  (a defect of the kit is reported, and the run goes on)
+        if says_busy(failure):
+            # By the script of another process's scenario: the taps of this one have not seen it.
+            result.reached_end = False
+            result.inconclusive = result.doubt = BUSY
+            return
         result.error = result.error or f"the kit itself broke: {type(failure).__name__}: {failure}"
         result.log += traceback.format_exc().splitlines()
 
@@ -123,7 +134,7 @@ def _account_for_scripts(execution: Execution, judge_of: JudgeOf, result: TrialR
     elif scripts.refused or unstopped:
         result.given_up = scripts.refused or f"{unstopped} of the client did not end before"
     else:
-        result.inconclusive = result.doubt = "Redis was busy with a script that did not end"
+        result.inconclusive = result.doubt = BUSY
 
 
 def _account_for_flood(execution: Execution, judge_of: JudgeOf, result: TrialResult) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
+from redis.exceptions import ResponseError
 
 from conformance.driver.errors import TOO_LONG
 from conformance.driver.ops.queue import CountPending, Pause
@@ -313,3 +315,13 @@ def test_a_shared_scenario_judges_the_client(mini: MiniatureDrivers, bench_of: B
     assert summary(tried(SHARES, bench_of(mini(), mini()))) == NOTHING_TO_SAY
     [found] = tried(SHARES, bench_of(mini(), mini(count=5))).findings
     assert found.message == "both count the same"
+
+
+def test_a_redis_that_is_busy_with_the_script_of_another_process_asks_for_a_repetition(
+    mini: MiniatureDrivers, bench_of: BenchOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, busy = bench_of(mini(), mini()), ResponseError("BUSY Redis is busy running a script.")
+    monkeypatch.setattr(bench.scripts_of_client, "begin", Mock(side_effect=busy))
+    evidence = tried(COUNTS, bench)
+    assert (evidence.error, evidence.findings, evidence.reached_end) == ("", [], False)
+    assert evidence.doubt == "Redis was busy with a script that did not end"

@@ -38,7 +38,11 @@ CRATES = ("bullmq-rs", "rust-official")
 
 NAMES = "worker-name-unreadable"
 KNOWN: dict[str, dict[str, str]] = {
-    "bullmq-rs": {NAMES: "interop.workers-seen", "parent-unreadable": "invariant.parent-fields"},
+    "bullmq-rs": {
+        NAMES: "interop.workers-seen",
+        "parent-unreadable": "invariant.parent-fields",
+        "job-in-two-containers": "race.close-and-fetch",
+    },
     "python-official": {NAMES: "interop.workers-seen"},
 }
 """Causes by client, with the requirement or place in its list of known failures that explains them."""
