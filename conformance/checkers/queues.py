@@ -37,7 +37,8 @@ def _base_marker(view: SnapshotView) -> Iterator[ViolationDetail]:
         # With an active job, its worker fetches the next one itself when it finishes, so no marker is needed.
         if {"paused", "concurrency"} & meta.keys() or queue in limited or view.members(queue, "active"):
             continue
-        waiting = [row.job for row in view.members(queue, "wait")]
+        # Ids that start with `0:` are markers of old versions.
+        waiting = [row.job for row in view.members(queue, "wait") if not row.job.startswith("0:")]
         waiting += [row.job for row in view.members(queue, "prioritized") if not _is_at_front(as_number(row.score))]
         if waiting and (queue, "0") not in markers:
             message = f"{len(waiting)} jobs wait, nothing is active, and there is no marker"

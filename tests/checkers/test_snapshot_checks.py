@@ -238,7 +238,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "q:id": "2",
     },
     "a lock left behind by token 0": {**delayed((ADDED + 5000) * 4096), "q:1:lock": "t"},
-    "an old marker of version 3": {"q:wait": ["0:5"], "q:marker": Zset({"0": 0})},
+    "an old marker of version 3": {"q:wait": ["0:5"]},
     "custom ids do not count": {"q:a:1:b": job(), "q:wait": ["a:1:b"], "q:marker": Zset({"0": 0})},
     "a family": family(),
     "a child under another prefix": family(**{"q:1:dependencies": {"p:q:2", "other:q:9"}}),
