@@ -298,8 +298,9 @@ class LoopWorker(WorkerHandle):
         if any(self.redis.exists(container) for container in CLAIMABLE):
             return False
         job = self.redis.hash(loop.job)
-        # Its parent could be in the same queue.
-        return "parent" not in job and (isinstance(op, worker.MoveToCompleted) or _is_final_failure(op, job))
+        # Its end may release a parent, which then waits in this queue.
+        releases = job.get("parentKey", "").startswith(self.redis.base)
+        return not releases and (isinstance(op, worker.MoveToCompleted) or _is_final_failure(op, job))
 
     def _pausing(self, loop: JobLoop) -> Pending[None]:
         """The pause of the worker, which has reached it. Raises LoopNotHeldBack if the client does not pause it."""

@@ -325,14 +325,14 @@ def completes_of_two(client: Participant) -> None:
 
 @made(COMPLETE)
 def drains(client: Participant) -> None:
-    """The last job of a queue leaves `drained`, completed or failed permanently, and after a retry too."""
-    queue, worker = client.queue(), client.worker()
+    """The last job of a queue leaves `drained`, failed permanently after a retry, or as the child of another queue."""
+    queue, worker, above = client.queue(), client.worker(), client.queue("above")
     queue.add("shaky", attempts=2)
     for token in ("token-a", "token-b"):
         worker.claim_one(token)
         worker.fail("1", token=token)
     equal(queue.redis.event_names()[-2:], ["retries-exhausted", "drained"], "a failed job leaves an empty queue")
-    queue.add("good")
+    queue.add("good", parent={"id": above.add("parent"), "queue": above.redis.base[:-1]})
     worker.claim_one("token-c")
     worker.complete("2", None, "token-c")
     equal(queue.redis.event_names()[-2:], ["completed", "drained"], "a completed job leaves an empty queue")
