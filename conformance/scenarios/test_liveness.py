@@ -14,7 +14,7 @@ from conformance.participants.expect import Mismatch, behind, between, equal, ho
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.steps import FAILING, let_stall, node, wait_for_finished
+from conformance.scenarios.support.steps import FAILING, let_stall, lives_for, node, wait_for_finished
 
 
 @scenario("liveness.pickup", clock="real", tier="smoke")
@@ -457,6 +457,7 @@ def test_the_lock_of_a_finished_job_is_let_go(client: Participant) -> None:
     worker.resolve(worker.next_job().job.id)
     # A running job keeps the renewals going.
     worker.next_job()
+    lives_for(queue.redis, "2", 3000)
     first = queue.redis.expires_at_ms("2:lock")
     client.eventually(
         lambda: queue.redis.expires_at_ms("2:lock") - first,
@@ -490,6 +491,7 @@ def test_a_worker_that_renews_nothing(client: Participant) -> None:
     queue = client.queue()
     worker = client.worker("ask", lockDuration=life_ms, skipLockRenewal=True, skipStalledCheck=True)
     token = worker.next_job().token if queue.add("long") else ""
+    lives_for(queue.redis, "1", life_ms)
     # A renewal comes before half of the life has passed.
     client.eventually(
         lambda: queue.redis.ttl_ms("1:lock"), lambda ttl: ttl < life_ms * 0.3, "the lock runs down", within_ms=8000

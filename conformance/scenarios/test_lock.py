@@ -11,7 +11,7 @@ from conformance.participants.expect import between, equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.participants.redis_view import RedisView
-from conformance.scenarios.support.steps import fill, wait_for_finished
+from conformance.scenarios.support.steps import fill, lives_for, wait_for_finished
 
 LATE_MS = 700
 """How late a timer may be (ms). Pauses of half a second were seen on busy machines; locks live for seconds."""
@@ -171,6 +171,7 @@ def test_a_running_worker_renews_its_lock(client: Participant) -> None:
     queue, worker = client.queue(), client.worker("ask", lockDuration=life_ms, stalledInterval=life_ms // 2)
     queue.add("long")
     worker.next_job()
+    lives_for(queue.redis, "1", life_ms)
     started = client.clock.now_ms()
     # Watched the whole time: a lock that is lost and set again would look right at the end.
     client.eventually(
@@ -193,9 +194,10 @@ def test_a_worker_with_several_jobs_renews_the_lock_of_each(client: Participant)
     jobs = ["1", "2", "3"]
     queue = client.queue()
     worker = client.worker("ask", lockDuration=life_ms, stalledInterval=life_ms // 2, concurrency=len(jobs))
-    for _ in jobs:
+    for job in jobs:
         queue.add("long")
         worker.next_job()
+        lives_for(queue.redis, job, life_ms)
     # One job more than the worker can run: if it claims that one, it must renew its lock too.
     queue.add("waiting")
     started, tokens = client.clock.now_ms(), [queue.redis.string(f"{job}:lock") for job in jobs]
@@ -296,6 +298,7 @@ def test_a_lock_is_renewed_every_quarter_of_its_life(client: Participant) -> Non
     queue, worker = client.queue(), client.worker("ask", lockDuration=life_ms)
     queue.add("long")
     worker.next_job()
+    lives_for(queue.redis, "1", life_ms)
     observer = LockObserver(queue.redis, "1:lock")
     client.eventually(
         observer.observe,
@@ -320,6 +323,7 @@ def test_other_jobs_are_run_without_the_lock(client: Participant) -> None:
     queue.add("neighbour")
     worker.next_job()
     worker.next_job()
+    lives_for(queue.redis, "2", 2000)
     first = queue.redis.expires_at_ms("2:lock")
     queue.redis.delete("1:lock")
     # One call renews both locks: after it the worker has met the missing one.

@@ -120,6 +120,7 @@ LATER = """if command[1] == "ZADD" and on(command, "delayed") and command[3] % 4
     command[3] = string.format("%.0f", command[3] + 1) end"""
 """Lua: the first job of a ms has the score of the second."""
 ENDLESS = 'if command[1] == "SET" and on(command, "lock") then drop(command, "PX") end'
+LONG = 'if command[1] == "SET" and on(command, "lock") then change(command, "PX", 30000) end'
 
 
 @pytest.mark.parametrize(
@@ -128,9 +129,11 @@ ENDLESS = 'if command[1] == "SET" and on(command, "lock") then drop(command, "PX
         ("concurrency/", "moveToActive", NO_LIMIT % 2, "concurrency.queue-wide"),
         ("rate-limited-work/", "moveToActive", NO_LIMIT % 3, "ratelimit.queue-wide"),
         ("faults/short_trouble", "moveToActive", ENDLESS, "lock.duration"),
+        ("fetch-next/the_next_job_is_locked", "moveTo*", LONG, "lock.duration"),
+        ("liveness/a_worker_that_renews_nothing", "moveTo*", LONG, "lock.duration"),
         ("order/jobs_due_in_the_same", "addDelayedJob", LATER, "order.delayed.score order.marker.delayed"),
     ],
-    ids=["limit", "rate-limit", "lock", "score"],
+    ids=["limit", "rate-limit", "lock", "next-lock", "lock-without-renewal", "score"],
 )
 def test_cases_that_build_on_a_requirement_do_not_fail_without_it(
     tried: Tried, start: str, script: str, damage: str, rows: str
