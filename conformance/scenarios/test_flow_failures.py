@@ -15,6 +15,7 @@ from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import (
+    add_child,
     children_of,
     let_stall,
     node,
@@ -231,8 +232,7 @@ LATER_MS = 60_000
 def _adopt(client: Participant, **opts: Any) -> tuple[QueueHandle, WorkerHandle]:
     """Let job `parent`, which runs, add job `child` below itself; returns the parent's queue and the child's worker."""
     queue = client.queue()
-    above = {"id": "parent", "queue": queue.redis.key("").rstrip(":")}
-    client.queue("below").add("child", {}, jobId="child", parent=above, **opts)
+    add_child(client.queue("below"), "parent", queue, jobId="child", **opts)
     return queue, client.worker(queue="below")
 
 

@@ -21,7 +21,7 @@ from conformance.participants.expect import equal
 from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.prepared_queue import PreparedQueue, Step
-from conformance.scenarios.support.steps import node
+from conformance.scenarios.support.steps import add_child, node
 
 LATER_MS = 60_000
 TOKEN = "token-1"
@@ -72,7 +72,7 @@ def _fail(prepared: PreparedQueue) -> None:
 
 def _wait_for_a_child(prepared: PreparedQueue) -> None:
     _claim(prepared)
-    prepared.queue.add("child", {}, jobId="child", delay=LATER_MS, parent=prepared.as_parent())
+    add_child(prepared.queue, prepared.job, jobId="child", delay=LATER_MS)
     prepared.worker.wait_for_children(prepared.job)
 
 

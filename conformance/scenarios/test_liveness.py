@@ -14,7 +14,7 @@ from conformance.participants.expect import Mismatch, behind, between, equal, ho
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.steps import FAILING, let_stall, lives_for, node, wait_for_finished
+from conformance.scenarios.support.steps import FAILING, add_child, let_stall, lives_for, node, wait_for_finished
 
 
 @scenario("liveness.pickup", clock="real", tier="smoke")
@@ -250,7 +250,7 @@ def test_a_processor_moves_its_job(client: Participant, outcome: Outcome) -> Non
     job = queue.add("moved", {}, jobId="moved")
     worker.next_job()
     if outcome == "waiting-children":
-        queue.add("child", {}, jobId="child", delay=60_000, parent={"id": job, "queue": queue.redis.base[:-1]})
+        add_child(queue, job, jobId="child", delay=60_000)
     # 60 s for the delay: it must not pass by itself; a promotion ends it.
     worker.resolve(job, outcome, ms=60_000 if outcome == "delay" else 0)
     if outcome == "wait":

@@ -13,7 +13,7 @@ from conformance.participants.expect import equal
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import also_in_core, scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.steps import limit_queue
+from conformance.scenarios.support.steps import add_child, limit_queue
 
 LATER_MS = 60_000
 
@@ -48,7 +48,7 @@ def _fail(queue: QueueHandle, worker: WorkerHandle) -> None:
 
 def _wait_for_a_child(queue: QueueHandle, worker: WorkerHandle) -> None:
     _claim(queue, worker)
-    queue.add("child", {}, delay=LATER_MS, parent={"id": "moving", "queue": queue.redis.key("").rstrip(":")})
+    add_child(queue, "moving", delay=LATER_MS)
     worker.wait_for_children("moving")
 
 

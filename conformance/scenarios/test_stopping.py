@@ -14,7 +14,7 @@ from conformance.participants.handles import ParticipantHandle, QueueHandle, Wor
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.races import let_arrive, let_idle
-from conformance.scenarios.support.steps import wait_for_finished
+from conformance.scenarios.support.steps import add_child, wait_for_finished
 
 OUTCOMES: tuple[Outcome, ...] = ("complete", "fail", "delay", "wait", "waiting-children")
 
@@ -44,7 +44,7 @@ def _end_while_stopping(
     worker.next_job()
     queue.add("waiting", {}, jobId="waiting")
     if outcome == "waiting-children":
-        queue.add("child", {}, delay=60_000, parent={"id": "running", "queue": queue.redis.base[:-1]})
+        add_child(queue, "running", delay=60_000)
     stopping = client.meanwhile(stop)
     # An outcome that came before the stop would rightly let the worker take the next job.
     let_arrive(queue, stopping)

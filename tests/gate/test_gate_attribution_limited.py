@@ -120,6 +120,7 @@ LATER = """if command[1] == "ZADD" and on(command, "delayed") and command[3] % 4
     command[3] = string.format("%.0f", command[3] + 1) end"""
 """Lua: the first job of a ms has the score of the second."""
 ENDLESS = 'if command[1] == "SET" and on(command, "lock") then drop(command, "PX") end'
+UNLINKED = 'if command[1] == "SADD" then return 1 end'
 LONG = 'if command[1] == "SET" and on(command, "lock") then change(command, "PX", 30000) end'
 
 
@@ -131,9 +132,10 @@ LONG = 'if command[1] == "SET" and on(command, "lock") then change(command, "PX"
         ("faults/short_trouble", "moveToActive", ENDLESS, "lock.duration"),
         ("fetch-next/the_next_job_is_locked", "moveTo*", LONG, "lock.duration"),
         ("liveness/a_worker_that_renews_nothing", "moveTo*", LONG, "lock.duration"),
+        ("flow-failures/a_running_parent_ends", "addStandardJob", UNLINKED, "flow.child.linked"),
         ("order/jobs_due_in_the_same", "addDelayedJob", LATER, "order.delayed.score order.marker.delayed"),
     ],
-    ids=["limit", "rate-limit", "lock", "next-lock", "lock-without-renewal", "score"],
+    ids=["limit", "rate-limit", "lock", "next-lock", "lock-without-renewal", "link", "score"],
 )
 def test_cases_that_build_on_a_requirement_do_not_fail_without_it(
     tried: Tried, start: str, script: str, damage: str, rows: str

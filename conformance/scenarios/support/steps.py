@@ -150,6 +150,14 @@ def children_of(queue: QueueHandle, job: str, kind: str) -> list[str]:
     return sorted(member.rpartition(":")[2] for member in members.get(view.type(key), lambda _: [])(key))
 
 
+def add_child(queue: QueueHandle, parent: str, above: QueueHandle | None = None, **opts: Any) -> None:
+    """Add a child of a job that is there already, in this queue or the one above; from then on it is waited for."""
+    above = above or queue
+    child = queue.add("child", {}, parent={"id": parent, "queue": above.redis.base[:-1]}, **opts)
+    linked = children_of(above, parent, "dependencies")
+    holds(child in linked, "the parent waits for its child", seen=linked, where="row.flow.child.linked")
+
+
 # Job schedulers.
 
 HOUR_MS = 3_600_000
