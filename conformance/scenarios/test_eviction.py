@@ -118,7 +118,9 @@ def test_a_waiting_job_without_hash_is_handed_out(client: Participant, opts: dic
     # More than the delay of 20 ms, so that the delayed job is due as well.
     client.pass_time(50)
     queue.redis.delete("1")
-    claimed = worker.claim_one("token-1")
+    # Not compared: how a job without data is read is another requirement.
+    with client.transcript.not_compared():
+        claimed = worker.claim_one("token-1")
     equal(claimed.id, "1", "the job is handed out")
     made_up = {"name", "data", "opts"} & queue.redis.hash("1").keys()
     equal(sorted(made_up), [], "missing fields stay missing", where="job.name")
@@ -197,7 +199,7 @@ def test_a_worker_outlives_the_lock_of_its_job(client: Participant, outcome: Out
     worker.close()
 
 
-@pytest.mark.parametrize("processor", ["echo", "fail"])
+@pytest.mark.parametrize("processor", ["noop", "fail"])
 @scenario("eviction.worker-goes-on", clock="real", without=NO_FIELDS)
 def test_a_worker_outlives_a_job_without_name_and_data(client: Participant, processor: str) -> None:
     """The processor is called, and the worker goes on after either outcome."""

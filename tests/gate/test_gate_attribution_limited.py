@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from conformance.gate.trial import run_trial
 from conformance.gate.verdicts import requirement_verdicts, unblamed
 from conformance.ledger.loader import load_ledger
 from conformance.mutants.matrix import ScenarioCase, all_cases
+from conformance.reference_impl.jobs.record import JobRecord
 from conformance.reference_impl.scripts import move
 from conformance.servers import RedisInstance
 
@@ -119,8 +121,11 @@ NO_LIMIT = """if command[1] == "HMGET" and on(command, "meta") then
 LATER = """if command[1] == "ZADD" and on(command, "delayed") and command[3] % 4096 == 0 then
     command[3] = string.format("%.0f", command[3] + 1) end"""
 """Lua: the first job of a ms has the score of the second."""
-ENDLESS = 'if command[1] == "SET" and on(command, "lock") then drop(command, "PX") end'
 UNLINKED = 'if command[1] == "SADD" then return 1 end'
+MARKED = """if command[1] == "ZADD" and on(command, "prioritized") then
+    send("LPUSH", string.gsub(command[2], "prioritized$", "wait"), "0:0") end"""
+"""Lua: a job with a priority is marked as before version 5."""
+LOCKED = ("faults/short_t", "fetch-next/the_next_job_is_l", "liveness/a_worker_that_renews_no", "lock/other_jobs")
 LONG = 'if command[1] == "SET" and on(command, "lock") then change(command, "PX", 30000) end'
 
 
@@ -129,16 +134,15 @@ LONG = 'if command[1] == "SET" and on(command, "lock") then change(command, "PX"
     [
         ("concurrency/", "moveToActive", NO_LIMIT % 2, "concurrency.queue-wide"),
         ("rate-limited-work/", "moveToActive", NO_LIMIT % 3, "ratelimit.queue-wide"),
-        ("faults/short_trouble", "moveToActive", ENDLESS, "lock.duration"),
-        ("fetch-next/the_next_job_is_locked", "moveTo*", LONG, "lock.duration"),
-        ("liveness/a_worker_that_renews_nothing", "moveTo*", LONG, "lock.duration"),
+        (LOCKED, "moveTo*", LONG, "lock.duration"),
+        ("fetch-next/a_marker_of_a_f", "addPrioritizedJob", MARKED, ""),
         ("flow-failures/a_running_parent_ends", "addStandardJob", UNLINKED, "flow.child.linked"),
         ("order/jobs_due_in_the_same", "addDelayedJob", LATER, "order.delayed.score order.marker.delayed"),
     ],
-    ids=["limit", "rate-limit", "lock", "next-lock", "lock-without-renewal", "link", "score"],
+    ids=["limit", "rate-limit", "lock", "marker", "link", "score"],
 )
 def test_cases_that_build_on_a_requirement_do_not_fail_without_it(
-    tried: Tried, start: str, script: str, damage: str, rows: str
+    tried: Tried, start: str | tuple[str, ...], script: str, damage: str, rows: str
 ) -> None:
     failures = tried([case for case in all_cases() if case.id.startswith(start)], [], (script, damage)).get("fail", {})
     assert set(failures) == {*rows.split()}, failures
@@ -149,6 +153,19 @@ def test_only_the_rules_of_removal_fail_if_no_job_is_removed(tried: Tried, monke
     starts = ("races/a_progress_meets_the_completion", "retention/jobs_go_silently")
     failures = tried([case for case in all_cases() if case.id.startswith(starts)], []).get("fail", {})
     assert set(failures) == {f"lifecycle.remove-on-complete.{rule}" for rule in ("age", "all", "count")}, failures
+
+
+def test_a_job_that_is_evicted_may_be_read_without_data(tried: Tried, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(kind: type[JobRecord], fields: Mapping[str, str], job_id: str) -> Any:
+        record = healthy(kind, fields, job_id)
+        record.data = record.data if "data" in fields else None
+        return record
+
+    healthy = vars(JobRecord)["from_hash"].__func__
+    monkeypatch.setattr(JobRecord, "from_hash", classmethod(read))
+    starts = ("eviction/a_waiting_job_without_hash_is", "eviction/a_worker_outlives_a_job_without_name")
+    verdicts = tried([case for case in all_cases() if case.id.startswith(starts)], [])
+    assert "fail" not in verdicts, verdicts["fail"]
 
 
 def test_nothing_passes_behind_a_claim_that_never_ends(tried: Tried) -> None:
