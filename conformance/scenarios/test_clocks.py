@@ -17,18 +17,6 @@ from conformance.scenarios.support.steps import HOUR_MS, YEARLY, claim_current_j
 MINUTE_MS = 60_000
 
 
-def _promote(queue: QueueHandle, _worker: WorkerHandle) -> None:
-    queue.promote("late")
-
-
-def _change_delay(queue: QueueHandle, _worker: WorkerHandle) -> None:
-    queue.call(job_ops.ChangeDelay(job="late", delay_ms=MINUTE_MS // 2))
-
-
-def _add_delayed(queue: QueueHandle, _worker: WorkerHandle) -> None:
-    queue.add("earlier", {}, jobId="earlier", delay=MINUTE_MS // 2)
-
-
 def _complete(queue: QueueHandle, worker: WorkerHandle) -> None:
     worker.complete("running")
     queue.call(queue_ops.GetMetrics(type="completed"))
@@ -39,52 +27,24 @@ def _fail(queue: QueueHandle, worker: WorkerHandle) -> None:
     queue.call(queue_ops.GetMetrics(type="failed"))
 
 
-def _put_off(_queue: QueueHandle, worker: WorkerHandle) -> None:
-    worker.fail("running")
-
-
-def _clean(queue: QueueHandle, _worker: WorkerHandle) -> None:
-    queue.call(queue_ops.Clean(grace_ms=0, limit=10, type="completed"))
-
-
-def _retry_all(queue: QueueHandle, _worker: WorkerHandle) -> None:
-    queue.call(queue_ops.RetryJobs(state="completed"))
-
-
-def _retry(queue: QueueHandle, _worker: WorkerHandle) -> None:
-    queue.retry("done", "completed")
-
-
-def _go_on(queue: QueueHandle, worker: WorkerHandle) -> None:
-    worker.complete(claim_current_job(queue, worker))
-
-
-def _schedule_again(queue: QueueHandle, _worker: WorkerHandle) -> None:
-    queue.schedule("s", {"every": HOUR_MS}, data={"n": 2})
-
-
-def _schedule_pattern(queue: QueueHandle, _worker: WorkerHandle) -> None:
-    queue.schedule("t", YEARLY)
-
-
 SET_BACK = {
     "due-scores": "the clock was set back after the job was added",
     "times-in-order": "the clock was set back after the job was added",
 }
 
-DEEDS: dict[str, Callable[[QueueHandle, WorkerHandle], None]] = {
-    "promote": _promote,
-    "change-delay": _change_delay,
-    "add-delayed": _add_delayed,
+DEEDS: dict[str, Callable[[QueueHandle, WorkerHandle], object]] = {
+    "promote": lambda queue, _worker: queue.promote("late"),
+    "change-delay": lambda queue, _worker: queue.call(job_ops.ChangeDelay(job="late", delay_ms=MINUTE_MS // 2)),
+    "add-delayed": lambda queue, _worker: queue.add("earlier", {}, jobId="earlier", delay=MINUTE_MS // 2),
     "complete": _complete,
     "fail": _fail,
-    "put-off": _put_off,
-    "clean": _clean,
-    "retry-all": _retry_all,
-    "retry": _retry,
-    "scheduler-goes-on": _go_on,
-    "schedule-again": _schedule_again,
-    "schedule-pattern": _schedule_pattern,
+    "put-off": lambda _queue, worker: worker.fail("running"),
+    "clean": lambda queue, _worker: queue.call(queue_ops.Clean(grace_ms=0, limit=10, type="completed")),
+    "retry-all": lambda queue, _worker: queue.call(queue_ops.RetryJobs(state="completed")),
+    "retry": lambda queue, _worker: queue.retry("done", "completed"),
+    "scheduler-goes-on": lambda queue, worker: worker.complete(claim_current_job(queue, worker)),
+    "schedule-again": lambda queue, _worker: queue.schedule("s", {"every": HOUR_MS}, data={"n": 2}),
+    "schedule-pattern": lambda queue, _worker: queue.schedule("t", YEARLY),
 }
 """Operations after the clock was changed."""
 

@@ -120,10 +120,6 @@ def _promote(prepared: PreparedQueue) -> None:
     prepared.queue.promote(MOVING)
 
 
-def _promote_all(prepared: PreparedQueue) -> None:
-    prepared.queue.call(queue_ops.PromoteJobs())
-
-
 def _claim_when_due(prepared: PreparedQueue) -> None:
     _pass_delay(prepared)
     prepared.worker.claim("token-next")
@@ -173,26 +169,10 @@ def _remove_child(prepared: PreparedQueue) -> None:
     holds(state != ["waiting-children"], "the parent is released", seen=state, where="row.flow.remove.child")
 
 
-def _unlink_child(prepared: PreparedQueue) -> None:
-    prepared.below.queue.call(job_ops.RemoveChildDependency(job="child"))
-
-
-def _remove_unprocessed(prepared: PreparedQueue) -> None:
-    prepared.queue.call(job_ops.RemoveUnprocessedChildren(job=MOVING))
-
-
-def _drain_children(prepared: PreparedQueue) -> None:
-    prepared.below.queue.call(queue_ops.Drain())
-
-
 def _clean_children(prepared: PreparedQueue) -> None:
     # `clean` only takes jobs that are older than now, so some time has to pass.
     prepared.client.pass_time(SOON_MS)
     prepared.below.queue.call(queue_ops.Clean(grace_ms=0, limit=10, type="wait"))
-
-
-def _obliterate_children(prepared: PreparedQueue) -> None:
-    prepared.below.queue.call(queue_ops.Obliterate())
 
 
 def _finish_child_before(prepared: PreparedQueue) -> None:
@@ -221,7 +201,7 @@ WAYS: dict[str, WayToWait] = {
     "promoted": WayToWait(_add(delay=LATER_MS), _promote),
     "promoted-lifo": WayToWait(_add(delay=LATER_MS, lifo=True), _promote),
     "promoted-prioritized": WayToWait(_add(delay=LATER_MS, priority=3), _promote, "prioritized"),
-    "promoted-together": WayToWait(_add(delay=LATER_MS), _promote_all),
+    "promoted-together": WayToWait(_add(delay=LATER_MS), lambda prepared: prepared.queue.call(queue_ops.PromoteJobs())),
     "due-at-a-claim": WayToWait(_add(delay=SOON_MS), _claim_when_due),
     "due-at-a-claim-prioritized": WayToWait(_add(delay=SOON_MS, priority=3), _claim_when_due, "prioritized"),
     "due-at-a-finish": WayToWait(_add(delay=SOON_MS), _fetch_next_when_due, at_work=1),
@@ -271,11 +251,15 @@ WAYS: dict[str, WayToWait] = {
         _family(child={"removeDependencyOnFailure": True}, priority=3), _release_by("fail"), "prioritized"
     ),
     "child-is-removed": WayToWait(_family(), _remove_child),
-    "child-is-unlinked": WayToWait(_family(), _unlink_child),
-    "children-are-removed": WayToWait(_family(), _remove_unprocessed),
-    "child-is-drained": WayToWait(_family(), _drain_children),
+    "child-is-unlinked": WayToWait(
+        _family(), lambda prepared: prepared.below.queue.call(job_ops.RemoveChildDependency(job="child"))
+    ),
+    "children-are-removed": WayToWait(
+        _family(), lambda prepared: prepared.queue.call(job_ops.RemoveUnprocessedChildren(job=MOVING))
+    ),
+    "child-is-drained": WayToWait(_family(), lambda prepared: prepared.below.queue.call(queue_ops.Drain())),
     "child-is-cleaned": WayToWait(_family(), _clean_children),
-    "child-is-obliterated": WayToWait(_family(), _obliterate_children),
+    "child-is-obliterated": WayToWait(_family(), lambda prepared: prepared.below.queue.call(queue_ops.Obliterate())),
     "child-is-done": WayToWait(_finish_child_before, _family()),
     "child-is-done-prioritized": WayToWait(_finish_child_before, _family(priority=3), "prioritized"),
     "delayed-child-is-done": WayToWait(_finish_child_before, _family(child={"delay": LATER_MS})),
@@ -290,30 +274,17 @@ WAYS: dict[str, WayToWait] = {
 """Every way in which a job starts to wait, by name."""
 
 
-def _pause(prepared: PreparedQueue) -> None:
-    prepared.queue.pause()
-
-
 def _fill_up(prepared: PreparedQueue) -> None:
     """Exactly as many jobs as the queue allows are active when the job starts to wait: one place more would be room."""
     # `at_work` and not the number of all jobs: some ways free a place themselves.
     prepared.queue.call(queue_ops.SetGlobalConcurrency(concurrency=prepared.at_work))
 
 
-def _leave_room(prepared: PreparedQueue) -> None:
-    """The queue has a limit, and room for more."""
-    prepared.queue.call(queue_ops.SetGlobalConcurrency(concurrency=9))
-
-
-def _lose_meta(prepared: PreparedQueue) -> None:
-    prepared.queue.redis.delete("meta")
-
-
 QUEUE_STATES: dict[str, Step] = {
-    "with-room": _leave_room,
-    "paused": _pause,
+    "with-room": lambda prepared: prepared.queue.call(queue_ops.SetGlobalConcurrency(concurrency=9)),
+    "paused": lambda prepared: prepared.queue.pause(),
     "full": _fill_up,
-    "without-meta": _lose_meta,
+    "without-meta": lambda prepared: prepared.queue.redis.delete("meta"),
 }
 """States of a queue in which a job starts to wait."""
 
