@@ -136,10 +136,11 @@ LONG = 'if command[1] == "SET" and on(command, "lock") then change(command, "PX"
         ("rate-limited-work/", "moveToActive", NO_LIMIT % 3, "ratelimit.queue-wide"),
         (LOCKED, "moveTo*", LONG, "lock.duration"),
         ("fetch-next/a_marker_of_a_f", "addPrioritizedJob", MARKED, ""),
+        ("liveness/closing_waits_for", "updateProgress", "return 0", ""),
         ("flow-failures/a_running_parent_ends", "addStandardJob", UNLINKED, "flow.child.linked"),
         ("order/jobs_due_in_the_same", "addDelayedJob", LATER, "order.delayed.score order.marker.delayed"),
     ],
-    ids=["limit", "rate-limit", "lock", "marker", "link", "score"],
+    ids=["limit", "rate-limit", "lock", "marker", "progress", "link", "score"],
 )
 def test_cases_that_build_on_a_requirement_do_not_fail_without_it(
     tried: Tried, start: str | tuple[str, ...], script: str, damage: str, rows: str
