@@ -99,6 +99,7 @@ def test_finishing_hands_out_nothing_above_the_limit(client: Participant) -> Non
         worker.claim_one(f"token-{number}")
     _limit(queue, 1)
     equal(queue.redis.elements("active"), ["3", "2", "1"], "the active jobs stay with their workers")
+    equal(worker.claim("token-4"), None, "nothing is handed out", where=QUEUE_WIDE)
     equal(worker.complete("1", token="token-1", fetch_next=True), None, "two are still active: nothing is handed out")
     equal(queue.redis.state("4"), ["wait"], "the fourth waits")
 

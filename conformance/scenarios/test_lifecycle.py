@@ -14,6 +14,7 @@ from conformance.participants.expect import equal, holds
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
+from conformance.scenarios.support.steps import FAILING
 
 MOST_COMMANDS_OF_A_CLAIM = 20
 """Node sends one, and a second where Redis has forgotten the script."""
@@ -314,7 +315,7 @@ def test_a_worker_has_rules_of_its_own(client: Participant) -> None:
     worker = client.worker("ask", removeOnComplete={"count": 0}, removeOnFail={"count": 1})
     for outcome in ("complete", "complete", "fail", "fail"):
         worker.resolve(worker.next_job().job.id, outcome)
-    client.eventually(lambda: queue.redis.state("4"), lambda state: state == ["failed"], "all jobs are finished")
+    client.eventually(lambda: queue.redis.state("4"), lambda state: state == ["failed"], "all jobs end", where=FAILING)
     worker.close()
     equal(queue.redis.members("completed"), ["2"], "only the job that asks for it is kept")
     equal(queue.redis.members("failed"), ["4"], "only the newest failure is kept")

@@ -121,6 +121,7 @@ NO_LIMIT = """if command[1] == "HMGET" and on(command, "meta") then
 LATER = """if command[1] == "ZADD" and on(command, "delayed") and command[3] % 4096 == 0 then
     command[3] = string.format("%.0f", command[3] + 1) end"""
 """Lua: the first job of a ms has the score of the second."""
+ACTIVE = 'if command[1] == "LREM" and ARGV[5] == "failed" then return 0 end'
 UNLINKED = 'if command[1] == "SADD" then return 1 end'
 MARKED = """if command[1] == "ZADD" and on(command, "prioritized") then
     send("LPUSH", string.gsub(command[2], "prioritized$", "wait"), "0:0") end"""
@@ -132,7 +133,8 @@ LONG = 'if command[1] == "SET" and on(command, "lock") then change(command, "PX"
 @pytest.mark.parametrize(
     ("start", "script", "damage", "rows"),
     [
-        ("concurrency/", "moveToActive", NO_LIMIT % 2, "concurrency.queue-wide"),
+        ("concurrency/", "moveTo[AF]*", NO_LIMIT % 2, "concurrency.queue-wide"),
+        ("lifecycle/a_worker_has_rules", "moveToFinished", ACTIVE, "lifecycle.fail.moves"),
         ("rate-limited-work/", "moveToActive", NO_LIMIT % 3, "ratelimit.queue-wide"),
         (LOCKED, "moveTo*", LONG, "lock.duration"),
         ("fetch-next/a_marker_of_a_f", "addPrioritizedJob", MARKED, ""),
@@ -140,7 +142,7 @@ LONG = 'if command[1] == "SET" and on(command, "lock") then change(command, "PX"
         ("flow-failures/a_running_parent_ends", "addStandardJob", UNLINKED, "flow.child.linked"),
         ("order/jobs_due_in_the_same", "addDelayedJob", LATER, "order.delayed.score order.marker.delayed"),
     ],
-    ids=["limit", "rate-limit", "lock", "marker", "progress", "link", "score"],
+    ids=["limit", "failing", "rate-limit", "lock", "marker", "progress", "link", "score"],
 )
 def test_cases_that_build_on_a_requirement_do_not_fail_without_it(
     tried: Tried, start: str | tuple[str, ...], script: str, damage: str, rows: str
