@@ -156,7 +156,8 @@ BAD: list[tuple[str, str, dict[str, Any]]] = [
     ("event-values", "event.removed.prev", stream(event("removed", jobId="1", prev="limbo"), count="9")),
     ("event-values", "event.delayed.delay", stream(event("delayed", jobId="1", delay="soon"), count="9")),
     ("event-jobs", "event.added", stream(event("waiting", jobId="5"), event("removed", jobId="5", prev="wait"))),
-    ("event-jobs", "event.waiting.jobId", stream(event("waiting", jobId="5"))),
+    ("event-jobs", "event.added", stream(event("waiting", jobId="5"))),
+    ("event-jobs", "event.waiting.jobId", stream(event("added", jobId="1", name="n"), event("waiting", jobId="5"))),
 ]
 
 
