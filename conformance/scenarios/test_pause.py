@@ -115,6 +115,7 @@ def test_pausing_twice_and_resuming_twice(client: Participant) -> None:
     queue = client.queue()
     queue.add("a")
     queue.pause()
+    equal(queue.redis.elements("paused"), ["1"], "the job is in `paused`", where="row.pause.moves-wait")
     queue.pause()
     equal(queue.redis.elements("paused"), ["1"], "the job is still in `paused`")
     queue.resume()
