@@ -37,6 +37,8 @@ AGED_FROM_MS = 200
 
 POLL_SECONDS = 0.004
 LONGEST_POLL_SECONDS = 0.025
+LONGEST_WORK_S = 1.0
+"""A worker that goes on with other jobs is not waited for."""
 POLLS_OF_WAIT = 20
 """A poll comes after 1/20 of the time waited so far: short waits end quickly, and long waits cost Redis little."""
 
@@ -117,12 +119,16 @@ class Participant(Caller):
         return pending
 
     def settle(self, *, within_ms: int = 10_000) -> None:
-        """Wait until all work of `meanwhile` has ended, at most `within_ms` in total. Heal the taps first."""
+        """Wait until the work of `meanwhile` and of loops has ended, at most `within_ms`. Heal the taps first."""
         # One deadline for all: a scenario with many hanging calls must not take ten seconds for each.
         ends = time.monotonic() + within_ms / 1000
         for pending in self._pending:
             pending.settle(within_ms=max(0, int((ends - time.monotonic()) * 1000)))
         self._pending.clear()
+        # A client that is closed between two of its commands leaves a job half ended, which it would not by itself.
+        ends = min(ends, time.monotonic() + LONGEST_WORK_S)
+        while self.is_between_commands() and time.monotonic() < ends:
+            time.sleep(POLL_SECONDS)
 
     def untagged(self) -> Participant:
         """The same client on a prefix without braces, whose keys are in different slots of a cluster."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 import redis.asyncio
@@ -15,11 +17,13 @@ from conformance.driver.ops.lifecycle import Reset
 from conformance.driver.serve import Handler, Json
 from conformance.environment.clients import Launch
 from conformance.environment.drivers import OVER_TLS, TapPoint, place_tap
+from conformance.observe.tap.recording import ReplyRecord
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import FrozenClock
 from conformance.participants.expect import Mismatch
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import Scenario
+from conformance.participants.participant import Participant
 from conformance.participants.pending import Pending
 from conformance.participants.transcript import RecordedCall, Transcript
 from conformance.scenarios.support.races import let_arrive
@@ -285,6 +289,27 @@ def test_answers_of_pending_calls_are_in_the_order_of_the_scenario() -> None:
     transcript.record(RecordedCall("early", "ok", 2))
     assert pending.result() == 7
     assert transcript.calls == [RecordedCall("early", "ok", 2), RecordedCall("late", "ok", 1)]
+
+
+@pytest.mark.parametrize(
+    ("change", "looks"),
+    [({}, 3), ({"name": "EVALSHA"}, 1), ({"head": b"*0\r\n"}, 1), ({"loops": ()}, 0)],
+    ids=["ending-a-job", "by-script", "looking-for-jobs", "without-loop"],
+)
+def test_a_loop_is_not_closed_between_two_commands(change: dict[str, Any], looks: int) -> None:
+    case = {"name": "ZADD", "head": b":1\r\n", "loops": ("worker-1",), **change}
+    # The third time, the last command was long ago.
+    sent = Mock(side_effect=lambda _: [command(time.monotonic() if sent.call_count < 3 else 0.0)])
+
+    def command(at_s: float) -> Any:
+        return SimpleNamespace(
+            name=case["name"], blocking=False, reply=ReplyRecord(head=case["head"], size=4, at_s=at_s)
+        )
+
+    client = Mock(running_loops=case["loops"], sent_since=sent, sent_so_far=lambda: 1, _pending=[])
+    client.is_between_commands = lambda: Participant.is_between_commands(client)
+    Participant.settle(client)
+    assert sent.call_count == looks
 
 
 def test_a_pending_call_raises_what_the_client_raised_or_that_it_still_waits() -> None:
