@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.checkers.handovers import TWICE
+from conformance.checkers.snapshot_checks import check_snapshot
 from conformance.findings import Finding
 from conformance.ledger.loader import Ledger, Requirement
 from conformance.ledger.operations import EVENTS_READ, WORKER_RUN, OperationTable
@@ -197,10 +198,12 @@ class Attribution:
 def misled_jobs(
     left: Snapshot, calls: Iterable[RecordedCall], performed: PerformedOperations, now_ms: int
 ) -> Iterator[tuple[str, str]]:
-    """Yield the keys of jobs that others moved elsewhere for what the client's `add` stored, and its locator."""
+    """Yield the keys of jobs that others moved, or left, for what the client's `add` stored, and its locator."""
     by_any = performed.own | performed.stand_in
     by_hand, again = PUTS_OFF & by_any, {"job.retry", "queue.retryJobs"} & by_any
     claimed_by_others = bool(CLAIMS & performed.stand_in) and not CLAIMS & performed.own
+    by_loop = claimed_by_others and "worker.getNextJob" not in performed.stand_in
+    asleep = {broken.key for broken in check_snapshot(left) if broken.kind == "base-marker"} if by_loop else ()
     adds = [call for call in calls if (call.op, call.outcome) == ("queue.add", "ok") and call.value]
     opts_of = {call.value.get("id"): call.args.get("opts") or {} for call in adds}
     for job in (job for job in left.jobs if job.id in opts_of):
@@ -213,6 +216,8 @@ def misled_jobs(
             yield key, "job.*"
         if not by_hand and places == ["delayed"] and "backoff" in job.opts and not {"backoff", "delay"} & opts.keys():
             yield key, "job.opts.backoff"
+        if f"{job.queue}:marker" in asleep and places[0] in ("wait", "prioritized") and "processedOn" not in job.fields:
+            yield key, "marker.base"
         if places[0] in ("wait", "paused") and opts.get("priority") and "priority" not in job.fields:
             yield key, "job.priority"
         is_early = delay_ms and (job.number("timestamp") or 0) + delay_ms > now_ms

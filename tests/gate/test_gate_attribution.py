@@ -135,6 +135,8 @@ WITH_BACK_OFF = {"q:1": job(opts='{"backoff":{"type":"fixed","delay":9}}'), "q:d
         (LATER, {"q:1": job(), "q:wait": ["1"]}, "worker.getNextJob", "", []),
         (LATER, {"q:1": job(), "q:wait": ["1"]}, "", "", []),
         (LATER, {"q:1": job(timestamp="9"), "q:wait": ["1"]}, "", "worker.getNextJob", []),
+        (RETRIES, {"q:1": job(), "q:wait": ["1"]}, "", WORKER_RUN, [("q:1", "marker.base")]),
+        (RETRIES, {"q:1": job(), "q:wait": ["1"], "q:marker": Zset({"0": 0})}, "", WORKER_RUN, []),
     ],
 )
 def test_a_value_that_an_add_stored_is_the_cause_of_where_others_put_the_job(
