@@ -66,8 +66,6 @@ BLOCKED_S = 0.02
 
 NEXT_COMMAND_S = 0.1
 """A loop that ends a job command by command sends the next one within this time, also on a busy machine."""
-FOUND_NOTHING = (b"$-1\r\n", b"*-1\r\n", b"*0\r\n", b"_\r\n")
-"""Replies to a look for jobs that has changed nothing."""
 
 
 def json_text(value: Any) -> str:
@@ -234,14 +232,8 @@ class Caller:
     def is_between_commands(self) -> bool:
         """Whether a loop has just changed a key outside of any script, so that another command may follow."""
         recent = self.sent_since(self.sent_so_far() - RECENT_COMMANDS) if self.running_loops else ()
-        since_s = time.monotonic() - NEXT_COMMAND_S
-        changes = (sent for sent in recent if sent.name in WRITES and not sent.blocking)
-        return any(
-            (sent.reply.at_s > since_s and sent.reply.head not in FOUND_NOTHING)
-            if sent.reply
-            else sent.arrived_s > since_s
-            for sent in changes
-        )
+        changes = (sent for sent in recent if sent.name in WRITES and not sent.blocking and not sent.found_no_work)
+        return any(time.monotonic() - sent.arrived_s < NEXT_COMMAND_S for sent in changes)
 
     def check_closed_loops(self) -> None:
         """Raise LoopNotHeldBack if a loop that the kit closed has taken another job nevertheless."""

@@ -17,7 +17,6 @@ from conformance.driver.ops.lifecycle import Reset
 from conformance.driver.serve import Handler, Json
 from conformance.environment.clients import Launch
 from conformance.environment.drivers import OVER_TLS, TapPoint, place_tap
-from conformance.observe.tap.recording import ReplyRecord
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import FrozenClock
 from conformance.participants.expect import Mismatch
@@ -292,24 +291,17 @@ def test_answers_of_pending_calls_are_in_the_order_of_the_scenario() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "looks"),
-    [({}, 3), ({"name": "EVALSHA"}, 1), ({"head": b"*0\r\n"}, 1), ({"loops": ()}, 0)],
-    ids=["ending-a-job", "by-script", "looking-for-jobs", "without-loop"],
+    ("name", "found_no_work", "loops", "looks"),
+    [("ZADD", False, "w", 3), ("EVALSHA", False, "w", 1), ("RPOP", True, "w", 1), ("ZADD", False, "", 0)],
 )
-def test_a_loop_is_not_closed_between_two_commands(change: dict[str, Any], looks: int) -> None:
-    case = {"name": "ZADD", "head": b":1\r\n", "loops": ("worker-1",), **change}
-    # The third time, the last command was long ago.
-    sent = Mock(side_effect=lambda _: [command(time.monotonic() if sent.call_count < 3 else 0.0)])
-
-    def command(at_s: float) -> Any:
-        return SimpleNamespace(
-            name=case["name"], blocking=False, reply=ReplyRecord(head=case["head"], size=4, at_s=at_s)
-        )
-
-    client = Mock(running_loops=case["loops"], sent_since=sent, sent_so_far=lambda: 1, _pending=[])
+def test_a_loop_is_not_closed_between_two_commands(name: str, found_no_work: bool, loops: str, looks: int) -> None:
+    client = Mock(running_loops=set(loops), sent_so_far=lambda: 1, _pending=[])
+    just_now = Mock(blocking=False, found_no_work=found_no_work, arrived_s=time.monotonic() + 60)
+    just_now.name, long_ago = name, Mock(blocking=False, arrived_s=0.0)
+    client.sent_since = Mock(side_effect=[[just_now], [just_now], [long_ago]])
     client.is_between_commands = lambda: Participant.is_between_commands(client)
     Participant.settle(client)
-    assert sent.call_count == looks
+    assert client.sent_since.call_count == looks
 
 
 def test_a_pending_call_raises_what_the_client_raised_or_that_it_still_waits() -> None:
