@@ -39,7 +39,8 @@ def test_texts_arrive_in_plain_fields(client: Participant) -> None:
     queue, worker = client.queue(), client.worker()
     for text in TEXTS.values():
         job = queue.add(text)
-        queue.log(job, text)
+        for row in ("plain", text):
+            queue.log(job, row)
         equal(worker.claim_one().name, text, "the name arrives as it was sent")
         worker.fail(job, text)
         fields = queue.redis.hash(job)
@@ -47,10 +48,12 @@ def test_texts_arrive_in_plain_fields(client: Participant) -> None:
         holds(
             text in json.loads(fields["stacktrace"])[-1], "the stack trace has the message", seen=fields["stacktrace"]
         )
-        equal(queue.redis.elements(f"{job}:logs"), [text], "the log row is stored as it was sent")
+        rows = queue.redis.elements(f"{job}:logs")
+        equal(rows[:1], ["plain"], "a plain row is stored", where="row.log.appended")
+        equal(rows[1:], [text], "the log row is stored as it was sent")
         seen = queue.job(job)
         equal((seen and seen.name, seen and seen.failed_reason), (text, text), "name and reason are read as they are")
-        equal(queue.logs(job).logs, [text], "the log row is read as it is")
+        equal(queue.logs(job).logs, ["plain", text], "the log row is read as it is")
 
 
 @pytest.mark.parametrize("text", list(TEXTS.values()), ids=list(TEXTS))
