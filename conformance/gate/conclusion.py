@@ -207,7 +207,8 @@ def _not_conformant(evidence: RunEvidence) -> Conclusion | None:
     if not failing and not problems and not _ended_with(evidence, EXIT_CODES["not-conformant"]):
         return None
     # Failures of profiles are named by the profiles already.
-    named_apart = [word for word in failing if word != "fail" or _fails_outside_profiles(evidence, failing)]
+    by_profiles = sum(len(status.failing) for status in _claimed_and_failing(evidence))
+    named_apart = [word for word in failing if word != "fail" or failing.count("fail") != by_profiles]
     reasons = list(_phrases(named_apart))
     reasons += problems or (["the run ended with exit code 1"] if not failing else [])
     return _conclusion(evidence, "not-conformant", _statement(evidence, "NOT CONFORMANT"), reasons)
@@ -348,11 +349,6 @@ def _was_missed(outcome: RequirementOutcome, evidence: RunEvidence) -> bool:
         return False
     profile = evidence.profiles.profile_of(outcome.requirement)
     return profile is None or not profile.missing(evidence.header.client.declared)
-
-
-def _fails_outside_profiles(evidence: RunEvidence, failing: Sequence[ReportedVerdict]) -> bool:
-    """Whether there are failures of no profile that the sentence names."""
-    return failing.count("fail") != sum(len(status.failing) for status in _claimed_and_failing(evidence))
 
 
 _PHRASES: dict[ReportedVerdict, tuple[str, str]] = {

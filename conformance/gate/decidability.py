@@ -24,7 +24,9 @@ def is_decided(requirement: str, performed: PerformedOperations, operations_of: 
     have performed the others. Opening one handle shows nothing if the oracle had to open another one for the client.
     """
     about = operations_of(requirement)
-    return bool(_own(performed) & about) if about else _did_something(performed)
+    # A reader of events only opens a handle: that shows something only if no stand-in acted for the client.
+    did_something = not performed.stand_in or bool(_own(performed) - OPENING_AND_CLOSING)
+    return bool(_own(performed) & about) if about else did_something
 
 
 def can_count_against(requirement: str, performed: PerformedOperations, operations_of: OperationsOf) -> bool:
@@ -35,11 +37,6 @@ def can_count_against(requirement: str, performed: PerformedOperations, operatio
 def _own(performed: PerformedOperations) -> set[str]:
     # If the oracle opened a handle for the client, the client's own `open` may have been another one.
     return performed.own - (performed.stand_in & OPENING_AND_CLOSING)
-
-
-def _did_something(performed: PerformedOperations) -> bool:
-    # A reader of events only opens a handle: that shows something only if no stand-in acted for the client.
-    return not performed.stand_in or bool(_own(performed) - OPENING_AND_CLOSING)
 
 
 def why_undecided(performed: PerformedOperations) -> str:

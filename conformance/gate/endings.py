@@ -29,7 +29,6 @@ from conformance.participants.cancellation import Cancelled
 from conformance.participants.clock import MinuteEnded
 from conformance.participants.expect import Mismatch
 from conformance.participants.loop_worker import WITHOUT_EFFECT
-from conformance.participants.participant import Participant
 from conformance.participants.stand_in import StandInBroken
 from conformance.participants.tap import TapMissing
 from conformance.participants.transcript import StepPosition
@@ -154,7 +153,9 @@ class Endings:
                 # An unanswered operation ran, and then the kit stopped: the state is not one that a client leaves.
                 self.cut_short = isinstance(failure, OperationUnanswered)
             # If the kit disturbed the connection, losing a call is what the scenario provoked and not a failure.
-            case OperationIndeterminate() if failure.error.code in MAY_BE_THE_MACHINE and _was_disturbed(self._client):
+            case OperationIndeterminate() if (
+                failure.error.code in MAY_BE_THE_MACHINE and self._client.transcript.disturbed
+            ):
                 self._result.inconclusive = str(failure)
             case MinuteEnded():
                 self._minute_ended(failure)
@@ -166,8 +167,3 @@ class Endings:
             case _:
                 return False
         return True
-
-
-def _was_disturbed(client: Participant) -> bool:
-    """Whether the kit itself disturbed the connection between the client and Redis."""
-    return client.transcript.disturbed

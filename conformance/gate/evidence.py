@@ -221,7 +221,7 @@ class RedisLook:
         return self._seen[place]
 
     def _reading(self, name: str, field: str) -> RedisReading | None:
-        kinds = [self._type(side, name) for side in self._sides]
+        kinds = [str(_text(self._redis.type(_key_in_redis(side, name)))) for side in self._sides]
         # The client's type decides, because its state is what the finding is about.
         kind = next((kind for kind in reversed(kinds) if kind != "none"), "none")
         if kind == "none":
@@ -234,9 +234,6 @@ class RedisLook:
             at_end="" if self._in_step else theirs,
             actual=self._reply(self._actual, name, before, after),
         )
-
-    def _type(self, side: Names, name: str) -> str:
-        return str(_text(self._redis.type(_key_in_redis(side, name))))
 
     def _reply(self, side: Names, name: str, before: Sequence[str], after: Sequence[str]) -> str:
         try:

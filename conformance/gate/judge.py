@@ -180,8 +180,10 @@ class Judge:
 
     def mismatch(self, mismatch: Mismatch) -> Finding:
         """Return the finding of a failed assertion."""
+        # Values that the end of a job writes may just not be written yet.
+        missing = mismatch.actual == NOTHING and mismatch.where not in WRITTEN_AT_THE_END
         finding = Finding(
-            requirement=self.attribution.of_mismatch(mismatch.where, missing=_is_missing(mismatch)),
+            requirement=self.attribution.of_mismatch(mismatch.where, missing=missing),
             source="assertion",
             kind="assertion",
             severity="wrong-behaviour",
@@ -425,11 +427,6 @@ class Judge:
         return msgspec.structs.replace(finding, requirement=self.attribution.of_finding(located))
 
 
-def _is_missing(mismatch: Mismatch) -> bool:
-    """Whether the assertion found nothing. Values that the end of a job writes may just not be written yet."""
-    return mismatch.actual == NOTHING and mismatch.where not in WRITTEN_AT_THE_END
-
-
 def declared_by(ready: Ready) -> frozenset[str]:
     """The operations of a client, its worker's own loop included."""
     return frozenset(ready.ops) | ({WORKER_RUN} if "managed-worker" in ready.capabilities else set())
@@ -585,7 +582,7 @@ def _due_times(value: Mapping[str, Any]) -> frozenset[str]:
 
 def _differences(where: str, expected: Any, actual: Any, *, exact: bool) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(expected, dict) and isinstance(actual, dict):
-        if _are_different_jobs(expected, actual):
+        if {"id", "name", "data_raw"} <= expected.keys() & actual.keys() and expected["id"] != actual["id"]:
             # Each of their other fields may differ for this reason alone.
             yield f"{where}.id", expected["id"], actual["id"]
             return
@@ -603,10 +600,6 @@ def _differences(where: str, expected: Any, actual: Any, *, exact: bool) -> Iter
         expected != actual and not (expected in UNSET and actual in UNSET) and not _same_value(where, expected, actual)
     ):
         yield where, expected, actual
-
-
-def _are_different_jobs(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> bool:
-    return {"id", "name", "data_raw"} <= expected.keys() & actual.keys() and expected["id"] != actual["id"]
 
 
 def _same_value(where: str, expected: Any, actual: Any) -> bool:

@@ -153,21 +153,14 @@ def load_known_file(path: Path | None, requirements: Collection[str]) -> KnownFi
                 f"--known {path}: unknown requirement {entry.requirement!r}",
                 hint="`bullmq-conformance list` prints every id",
             )
-    for name, reason in _reasons(found):
+    reasons = [(entry.requirement, entry.reason) for entry in found.known]
+    for name, reason in [*reasons, *((entry.operation, entry.reason) for entry in found.unsteady)]:
         if not reason.strip():
             raise UsageProblem(
                 f"--known {path}: the entry of {name} has no reason",
                 hint=f"write why the client fails it, or start the reason with {TO_DO} until you know",
             )
     return found
-
-
-def _reasons(found: KnownFile) -> list[tuple[str, str]]:
-    """Return the requirement or operation of every entry, with the reason."""
-    return [
-        *((entry.requirement, entry.reason) for entry in found.known),
-        *((entry.operation, entry.reason) for entry in found.unsteady),
-    ]
 
 
 def parse_known(text: str) -> KnownFile:

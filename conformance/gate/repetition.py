@@ -137,7 +137,9 @@ class Series:
         record = msgspec.structs.replace(final.record, repeated=repeated)
         if final.is_open and not (counts and final is last):
             cause = f"{TOO_BUSY}: {final.starved}" if final.starved else f"{final.attempt.doubt}; it {NOT_CONFIRMED}"
-            return _without_open_part(record, final, f"{cause}; seen: {_distinct(text for _, text in open_texts)}")
+            # Effects seen every time are probably the client's, so the reason shows them.
+            seen = " | ".join(dict.fromkeys(text for _, text in open_texts))
+            return _without_open_part(record, final, f"{cause}; seen: {seen}")
         return record
 
 
@@ -179,11 +181,6 @@ def _counting(record: ScenarioRecord) -> list[Finding]:
 
 def _sign(finding: Finding) -> tuple[str, str, str]:
     return finding.requirement, finding.kind, finding.where
-
-
-def _distinct(texts: Iterable[str]) -> str:
-    # Effects seen every time are probably the client's, so the reason shows them.
-    return " | ".join(dict.fromkeys(texts))
 
 
 def _without_open_part(record: ScenarioRecord, judged: _Judged, reason: str) -> ScenarioRecord:

@@ -86,7 +86,7 @@ def _ids_to_scenario(ids: JobIds, op: Op[Any], answered: list[str]) -> list[str]
         return jobs
     # Redis returns a set of numbers in their order, and a set of other texts in any order: restore the former.
     ids.decide_order |= len(jobs) > 1 and ids.differ
-    return sorted(jobs, key=_as_numbers)
+    return sorted(jobs, key=lambda job: (len(job), job))
 
 
 def _jobs_in_order(ids: JobIds, op: Op[Any], views: list[Any]) -> list[Any]:
@@ -150,10 +150,6 @@ def _in_order(views: list[Any], *, ascending: bool) -> list[Any]:
         jobs = list(group)
         ordered += jobs if ended is None else sorted(jobs, key=lambda view: str(view["id"]), reverse=not ascending)
     return ordered
-
-
-def _as_numbers(job: str) -> tuple[int, str]:
-    return len(job), job
 
 
 # Learning ids from answers.

@@ -438,7 +438,8 @@ class Caller:
         with ExitStack() as stack:
             stack.enter_context(adding(self.names, queue, op))
             if isinstance(op, Obliterate):
-                stack.enter_context(self.names.ids(queue).obliterating(lambda: self._is_gone(queue)))
+                meta = self.names.client_base(queue) + META
+                stack.enter_context(self.names.ids(queue).obliterating(lambda: not self._redis.exists(meta)))
             yield
 
     def _translated(self, queue: str, op: Op[Answer], answer: Answer, *, by: PerformedBy = "self") -> Answer:
@@ -457,10 +458,6 @@ class Caller:
         self.unanswered.add(type(op).op)
         added = added_in_redis(op, self.redis(queue), self.names.ids(queue))
         return answer_from_redis(op, self.redis(queue)) if added is None else self._translated(queue, op, added)
-
-    def _is_gone(self, queue: str) -> bool:
-        """Whether Redis has no such queue any more."""
-        return not self._redis.exists(self.names.client_base(queue) + META)
 
     def _counter(self, queue: str) -> int:
         """The value of the id counter in Redis."""

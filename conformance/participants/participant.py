@@ -202,11 +202,8 @@ class Participant(Caller):
                 # After the probe, so that the last poll comes at the end of the wait.
                 if wait.left_ms <= 0:
                     raise wait.mismatch(what, f"last seen: {value_text(value)}", where=where)
-                self.cancellation.sleep(_poll_delay_s(time.monotonic() - started))
+                waited_s = time.monotonic() - started
+                self.cancellation.sleep(min(max(POLL_SECONDS, waited_s / POLLS_OF_WAIT), LONGEST_POLL_SECONDS))
         # After the wait: a check inside it would count as often as the wait polls.
         record_check(what, value)
         return value
-
-
-def _poll_delay_s(waited_s: float) -> float:
-    return min(max(POLL_SECONDS, waited_s / POLLS_OF_WAIT), LONGEST_POLL_SECONDS)

@@ -11,10 +11,6 @@ from conformance.participants.roles import ROLES, Assignment, assignments, unsup
 NAMES = tuple(ROLES)
 
 
-def _client_shares(count: int) -> list[set[str]]:
-    return [{*assignment.client} for assignment in assignments(NAMES[:count])]
-
-
 @pytest.mark.parametrize(("roles", "ways"), [(2, 2), (3, 6), (4, 14), (5, 30)])
 def test_every_assignment_occurs_once_and_involves_several_clients(roles: int, ways: int) -> None:
     every = assignments(NAMES[:roles])
@@ -34,7 +30,7 @@ def test_in_core_each_client_takes_each_role_once_and_neighbours_differ(roles: i
 
 @pytest.mark.parametrize("roles", range(6, 9))
 def test_of_many_roles_every_two_meet_in_every_way(roles: int) -> None:
-    shares = _client_shares(roles)
+    shares = [{*assignment.client} for assignment in assignments(NAMES[:roles])]
     assert len(shares) < 2**roles - 2
     for name, other in combinations(NAMES[:roles], 2):
         assert {(name in share, other in share) for share in shares} == {
