@@ -141,8 +141,11 @@ LONG = 'if command[1] == "SET" and on(command, "lock") then change(command, "PX"
         ("liveness/closing_waits_for", "updateProgress", "return 0", ""),
         ("flow-failures/a_running_parent_ends", "addStandardJob", UNLINKED, "flow.child.linked"),
         ("order/jobs_due_in_the_same", "addDelayedJob", LATER, "order.delayed.score order.marker.delayed"),
+        ("pause/pausing_twice", "pause", 'if command[1] == "RENAME" then return 1 end', "pause.moves-wait"),
+        ("events/one_job", "add*", 'if event(command) == "added" then return "0-0" end', "event.added"),
+        ("edge-cases/texts_arrive_in_plain", "addLog", 'if command[3] then command[3] = "a row" end', "log.appended"),
     ],
-    ids=["limit", "failing", "rate-limit", "lock", "marker", "progress", "link", "score"],
+    ids=["limit", "failing", "rate-limit", "lock", "marker", "progress", "link", "score", "pause", "added", "log"],
 )
 def test_cases_that_build_on_a_requirement_do_not_fail_without_it(
     tried: Tried, start: str | tuple[str, ...], script: str, damage: str, rows: str
