@@ -100,6 +100,8 @@ def test_waiting_jobs_come_before_prioritized_ones(client: Participant) -> None:
     queue, worker = client.queue(), client.worker()
     for name, priority in (("ten", 10), ("one", 1), ("none", 0), ("three", 3), ("one again", 1)):
         queue.add(name, {}, priority=priority)
+    placed = queue.redis.members("prioritized")
+    equal(placed, ["2", "5", "4", "1"], "their scores are in this order", where="row.order.prioritized.score")
     order = [worker.claim_one(f"token-{number}").name for number in range(5)]
     equal(order, ["none", "one", "one again", "three", "ten"], "jobs run by priority, then by age")
 

@@ -128,6 +128,7 @@ MARKED = """if command[1] == "ZADD" and on(command, "prioritized") then
 """Lua: a job with a priority is marked as before version 5."""
 LOCKED = ("faults/short_t", "fetch-next/the_next_job_is_l", "liveness/a_worker_that_renews_no", "lock/other_jobs")
 LONG = 'if command[1] == "SET" and on(command, "lock") then change(command, "PX", 30000) end'
+UPSIDE_DOWN = 'if command[1] == "ZADD" and on(command, "prioritized") then command[3] = -command[3] end'
 
 
 @pytest.mark.parametrize(
@@ -144,8 +145,9 @@ LONG = 'if command[1] == "SET" and on(command, "lock") then change(command, "PX"
         ("pause/pausing_twice", "pause", 'if command[1] == "RENAME" then return 1 end', "pause.moves-wait"),
         ("events/one_job", "add*", 'if event(command) == "added" then return "0-0" end', "event.added"),
         ("edge-cases/texts_arrive_in_plain", "addLog", 'if command[3] then command[3] = "a row" end', "log.appended"),
+        ("lifecycle/waiting_jobs_come", "addPrioritizedJob", UPSIDE_DOWN, "order.prioritized.score"),
     ],
-    ids=["limit", "failing", "rate-limit", "lock", "marker", "progress", "link", "score", "pause", "added", "log"],
+    ids=["limit", "failing", "rate-limit", "lock", "marker", "progress", "link", "score", "pause", "added", "log", "priority"],
 )
 def test_cases_that_build_on_a_requirement_do_not_fail_without_it(
     tried: Tried, start: str | tuple[str, ...], script: str, damage: str, rows: str
