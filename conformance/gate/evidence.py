@@ -203,11 +203,9 @@ class RedisLook:
             # Other sources are not about Redis, so an overview of the queue would not explain them.
             return exact
         # A broken invariant may be about a missing key; then EXISTS shows that it is missing.
-        missing = [self._missing(key) for key, _ in places] if finding.source == "invariant" else []
+        keys = [f"{PREFIX}:{key}" for key, _ in places] if finding.source == "invariant" else []
+        missing = (RedisReading(command=["EXISTS", key], expected="", actual="0") for key in keys)
         return [*self._read_all(_overview(finding.key)), *missing]
-
-    def _missing(self, name: str) -> RedisReading:
-        return RedisReading(command=["EXISTS", f"{PREFIX}:{name}"], expected="", actual="0")
 
     def _read_all(self, places: Sequence[Place]) -> list[RedisReading]:
         read = [self._read(place) for place in places]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -150,8 +150,6 @@ def _in_order(kind: str, value: Any) -> Any:
     """The order that Redis would give: sorted sets by score and then by member, bytewise. Sets are sorted by member."""
     if kind == "set":
         return sorted(value)
-    return sorted(value, key=_by_score) if kind == "zset" else value
-
-
-def _by_score(item: Sequence[Any]) -> tuple[float, bytes]:
-    return float(item[1]), str(item[0]).encode("utf-8", "surrogateescape")
+    if kind != "zset":
+        return value
+    return sorted(value, key=lambda item: (float(item[1]), str(item[0]).encode("utf-8", "surrogateescape")))

@@ -136,7 +136,8 @@ def test_a_cache_that_cannot_be_written_is_a_problem(build: ClientBuild, cache: 
 def test_a_built_client_is_started_from_its_program_and_has_one_version(
     build: ClientBuild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = "\n".join(f"{name} = {_toml(value)}" for name, value in msgspec.to_builtins(build.step).items())
+    fields = msgspec.to_builtins(build.step)
+    step = "\n".join(f"{name} = {msgspec.json.encode(value).decode()}" for name, value in fields.items())
     text = f'description = "Copied"\ncommand = ["{{program}}", "-v"]\n[build]\n{step}\n'
     (build.folder / "client.toml").write_text(text)
     monkeypatch.setattr(clients, "files", lambda _package: tmp_path)
@@ -147,10 +148,6 @@ def test_a_built_client_is_started_from_its_program_and_has_one_version(
     assert toolchain.launch("copied").command == [str(build.program), "-v"]
     with pytest.raises(UsageProblem, match="client 'copied', whose lock pins it"):
         toolchain.launch("copied@2.0.0")
-
-
-def _toml(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def shipped() -> Mapping[str, Path]:
