@@ -72,7 +72,7 @@ def build_schema() -> Schema:
         "title": f"A line of the BullMQ conformance driver protocol, version {PROTOCOL_VERSION}",
         "oneOf": line_schemas,
         "$defs": {
-            **{name: components[name] for name in sorted(components, key=_published_name)},
+            **{name: components[name] for name in sorted(components, key=lambda name: PUBLISHED_NAMES.get(name, name))},
             "KitLine": {"description": "A line from the kit to a driver.", "oneOf": line_schemas[:2]},
             "DriverLine": {"description": "A line from a driver to the kit.", "oneOf": line_schemas[2:]},
         },
@@ -82,10 +82,6 @@ def build_schema() -> Schema:
         "events": event_schemas,
     }
     return _with_published_names(schema)
-
-
-def _published_name(name: str) -> str:
-    return PUBLISHED_NAMES.get(name, name)
 
 
 def _with_published_names(schema: Schema) -> Schema:
