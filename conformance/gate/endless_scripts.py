@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 
+from redis.exceptions import RedisError
+
 from conformance.environment.drivers import TapPoint
 from conformance.observe.tap.rules import Barrier, Error, Trigger
 from conformance.servers.connection import Client, wait_until
@@ -23,6 +25,7 @@ BUSY_AFTER_MS = 5000
 SPARE_S = 0.2
 NOTE = "bullmq-conformance:endless-scripts"
 """Key of a hash: names of endless scripts by their digest, for the other processes of the run."""
+_IS_BUSY, _IS_AWAY = "BUSY Redis is busy", "Connection refused"
 FREE_AGAIN_S, KILLED_S = 10.0, 1.0
 """A new server starts in about a second; a script that can be killed ends at once."""
 
@@ -41,6 +44,7 @@ class EndlessScripts:
         self._refusals = ExitStack()
         self._refused: Barrier | None = None
         self._looked_s = 0.0
+        self._gone = False
         self.ended = ""
         """The script that did not end in this scenario; empty if all did."""
 
@@ -96,11 +100,23 @@ class EndlessScripts:
     def wait(self) -> bool:
         """Wait until Redis answers, and name the scripts to the other processes. Returns whether it does answer."""
         own = self._server.own
-        answers = wait_until(lambda: not is_busy(self._server), deadline_s=FREE_AGAIN_S if own else KILLED_S)
+        answers = not self._gone and wait_until(self._answers, deadline_s=FREE_AGAIN_S if own else KILLED_S)
+        # A Redis that has gone for good is not waited for in each of the other scenarios.
+        self._gone = own and not answers
         # Not in a Redis of the user, in which the kit writes only below its prefixes.
         for digest, name in self._names.items() if own and answers else ():
             self._redis.hset(NOTE, digest, name)
         return answers
+
+    def explains(self, error: str) -> bool:
+        """Whether an error says that Redis was busy, or away for a restart because of it, and it answers again."""
+        return (_IS_BUSY in error or (self._server.own and _IS_AWAY in error)) and self.wait()
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self._redis.ping()) and not is_busy(self._server)
+        except RedisError:
+            return False
 
     def _read_note(self) -> None:
         if self._server.own:

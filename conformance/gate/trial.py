@@ -25,7 +25,6 @@ from conformance.participants.marks import Scenario
 from conformance.participants.participant import Participant
 from conformance.participants.stand_in import PerformedOperations
 from conformance.protocol.versions import is_supported
-from conformance.servers.endless_scripts import says_busy
 
 JudgeOf = Callable[..., Judge]
 
@@ -62,9 +61,9 @@ def run_trial(
             _guarded(part, result)
         if bench.scripts_of_client.ended:
             result.error = ""  # in a Redis of the user nothing can be removed as long as the script runs
-        if result.doubt == BUSY:
-            # The next scenario would only meet the same script.
-            bench.scripts_of_client.wait()
+        if result.error and bench.scripts_of_client.explains(result.error):
+            # The script of another process's scenario: nothing of this one has sent it.
+            result = TrialResult(reached_end=False, inconclusive=BUSY, doubt=BUSY)
         return result
 
     result = attempt()
@@ -90,11 +89,6 @@ def _guarded(part: Callable[[TrialResult], None], result: TrialResult) -> None:
         # The first error stays: errors while cleaning up are usually its consequences.
         result.error = result.error or f"a driver could not be used: {broken}"
     except Exception as failure:  # noqa: BLE001  (a defect of the kit is reported, and the run goes on)
-        if says_busy(failure):
-            # By the script of another process's scenario: the taps of this one have not seen it.
-            result.reached_end = False
-            result.inconclusive = result.doubt = BUSY
-            return
         result.error = result.error or f"the kit itself broke: {type(failure).__name__}: {failure}"
         result.log += traceback.format_exc().splitlines()
 

@@ -36,16 +36,11 @@ def _nodes(address: RedisUrl) -> Iterator[redis.Redis]:
             yield client
 
 
-def says_busy(error: Exception) -> bool:
-    """Whether Redis has refused a command because a script does not end."""
-    return isinstance(error, redis.ResponseError) and str(error).startswith(_BUSY)
-
-
 def _answers_busy(client: redis.Redis) -> bool:
     try:
         client.ping()
     except redis.ResponseError as error:
-        return says_busy(error)
+        return str(error).startswith(_BUSY)
     except (redis.ConnectionError, redis.TimeoutError):
         pass  # a Redis that is silent is not busy: it says so after `busy-reply-threshold`
     return False

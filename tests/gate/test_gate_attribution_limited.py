@@ -147,7 +147,20 @@ UPSIDE_DOWN = 'if command[1] == "ZADD" and on(command, "prioritized") then comma
         ("edge-cases/texts_arrive_in_plain", "addLog", 'if command[3] then command[3] = "a row" end', "log.appended"),
         ("lifecycle/waiting_jobs_come", "addPrioritizedJob", UPSIDE_DOWN, "order.prioritized.score"),
     ],
-    ids=["limit", "failing", "rate-limit", "lock", "marker", "progress", "link", "score", "pause", "added", "log", "priority"],
+    ids=[
+        "limit",
+        "failing",
+        "rate-limit",
+        "lock",
+        "marker",
+        "progress",
+        "link",
+        "score",
+        "pause",
+        "added",
+        "log",
+        "priority",
+    ],
 )
 def test_cases_that_build_on_a_requirement_do_not_fail_without_it(
     tried: Tried, start: str | tuple[str, ...], script: str, damage: str, rows: str

@@ -15,6 +15,7 @@ from conformance.driver.ops.queue import CountPending, Pause
 from conformance.driver.serve import Handler
 from conformance.environment.clients import Launch
 from conformance.environment.drivers import RestartableDriver
+from conformance.gate import endless_scripts
 from conformance.gate.bench import Bench
 from conformance.gate.judge import READABLE_BY_NODE, Judge
 from conformance.gate.trial_result import TrialResult
@@ -114,7 +115,8 @@ def test_a_driver_that_cannot_be_started_is_an_error(mini: MiniatureDrivers, ben
     assert evidence.findings == []
 
 
-def test_a_redis_that_goes_away_is_an_error(mini: MiniatureDrivers) -> None:
+def test_a_redis_that_goes_away_is_an_error(mini: MiniatureDrivers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endless_scripts, "FREE_AGAIN_S", 0.2)
     with open_server(None, announce=lambda _line: None) as server:
         bench = Bench(server, mini(), mini())
     try:
@@ -317,11 +319,14 @@ def test_a_shared_scenario_judges_the_client(mini: MiniatureDrivers, bench_of: B
     assert found.message == "both count the same"
 
 
-def test_a_redis_that_is_busy_with_the_script_of_another_process_asks_for_a_repetition(
-    mini: MiniatureDrivers, bench_of: BenchOf, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "error", [ResponseError("BUSY Redis is busy running a script."), ConnectionError("Error 111: Connection refused.")]
+)
+def test_a_redis_that_another_process_has_kept_busy_asks_for_a_repetition(
+    error: Exception, mini: MiniatureDrivers, bench_of: BenchOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench, busy = bench_of(mini(), mini()), ResponseError("BUSY Redis is busy running a script.")
-    monkeypatch.setattr(bench.scripts_of_client, "begin", Mock(side_effect=busy))
+    bench = bench_of(mini(), mini())
+    monkeypatch.setattr(bench.scripts_of_client, "begin", Mock(side_effect=error))
     evidence = tried(COUNTS, bench)
     assert (evidence.error, evidence.findings, evidence.reached_end) == ("", [], False)
     assert evidence.doubt == "Redis was busy with a script that did not end"
