@@ -80,6 +80,7 @@ QUIET_MS = 500
 """If nothing was claimed after this time, there was no job; a blocked command shows that earlier."""
 
 LOOK_EVERY_MS = 10
+PAUSES_WITHIN_MS = 200
 UNBLOCK_EVERY_MS = 50
 """Longer than a client needs to read its `close`: until then, its loop goes on and blocks again."""
 
@@ -313,6 +314,8 @@ class LoopWorker(WorkerHandle):
         # The driver reads line by line: after two pings it has read the pause and has started on it.
         for _ in range(2):
             self.caller.ping(loop.handle)
+        # A driver with several threads may end the job before the pause that it has read: most pauses return at once.
+        pausing.settle(within_ms=PAUSES_WITHIN_MS)
         if isinstance(pausing.failure, OperationFailed | OperationGivenUp | OperationUnsupported):
             # Nothing else will do: the oracle pauses its loop, and another way leaves other events.
             raise LoopNotHeldBack(f"its worker is not paused: {pausing.failure}") from pausing.failure
