@@ -43,7 +43,7 @@ class WatchLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueLooks:
-    """Looks at one queue in the order of time, at least one; the newest is judged."""
+    """Readings of one queue in the order of time, at least one; the newest is judged."""
 
     queue: str
     looks: Sequence[QueueLook]

@@ -16,7 +16,7 @@ from conformance.ledger.yaml_files import read_yaml
 from conformance.registry import Registry
 
 Scope = Literal["job", "children", "deduplication", "few-jobs", "key", "odd-key", "events", "queue", "server", "looks"]
-"""What a check must see at once: a section of the table, which explains it."""
+"""The part of a store that a check must see at once: a section of the table, which explains it."""
 
 Level = Literal["damage", "warning"]
 """`damage`: a user is or will be hurt. `warning`: a risk, or something odd."""

@@ -101,7 +101,7 @@ class EndlessScripts:
         """Wait until Redis answers, and name the scripts to the other processes. Returns whether it does answer."""
         own = self._server.own
         answers = not self._gone and wait_until(self._answers, deadline_s=FREE_AGAIN_S if own else KILLED_S)
-        # A Redis that has gone for good is not waited for in each of the other scenarios.
+        # A Redis that does not come back is not waited for in each of the other scenarios.
         self._gone = own and not answers
         # Not in a Redis of the user, in which the kit writes only below its prefixes.
         for digest, name in self._names.items() if own and answers else ():

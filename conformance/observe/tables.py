@@ -30,7 +30,7 @@ DEPENDENCY_KINDS: Mapping[str, str] = {
 def parsed_json(text: str | None) -> Any:
     """The value of a JSON text; None where there is no text, or none that is JSON (`NaN`).
 
-    A text that is nested too deep for Python, but not for Node, stands for its value.
+    For a text that is nested too deep for Python, but not for Node, the text itself is returned.
     """
     if text is None:
         return None

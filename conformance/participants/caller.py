@@ -200,9 +200,8 @@ class Caller:
         Returns the addresses of their connections, as Redis sees them.
         """
         blocked = {connection.address for connection in self._blocked(mark, within_s=0.0)}
-        # The nodes of a cluster do not share their clients.
+        # The nodes of a cluster do not share their clients; without the permission, the commands end by themselves.
         if blocked and self._point.address.mode != "cluster":
-            # Without the permission for it, the commands end by themselves.
             with suppress(RedisError):
                 for connected in self._redis.client_list():
                     if connected["addr"] in blocked:

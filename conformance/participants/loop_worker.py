@@ -200,10 +200,11 @@ class LoopWorker(WorkerHandle):
         Many clients wait until the time of the blocked command is up, usually 5 s, in each of hundreds of scenarios.
         """
         unblocked: set[str] = set()
-        while not closing.done:
+        for _ in range(HAND_OVER_MS // UNBLOCK_EVERY_MS):
             closing.settle(within_ms=UNBLOCK_EVERY_MS)
-            if not closing.done:
-                unblocked |= self.caller.unblock(loop.opened)
+            if closing.done:
+                break
+            unblocked |= self.caller.unblock(loop.opened)
         return unblocked
 
     def _wait_for_end(self, loop: JobLoop, unblocked: set[str]) -> None:

@@ -126,8 +126,8 @@ class Participant(Caller):
             pending.settle(within_ms=max(0, int((ends - time.monotonic()) * 1000)))
         self._pending.clear()
         # A client that is closed between two of its commands leaves a job half ended, which it would not by itself.
-        ends = min(ends, time.monotonic() + LONGEST_WORK_S)
-        while self.is_between_commands() and time.monotonic() < ends:
+        deadline = min(ends, time.monotonic() + LONGEST_WORK_S)
+        while self.is_between_commands() and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
 
     def untagged(self) -> Participant:

@@ -129,7 +129,7 @@ class JobDigests:
 
     @cached_property
     def _places(self) -> Mapping[str, Positions]:
-        """Where the keys of each table, and of the events, are among all keys."""
+        """The positions of the keys of each table, and of the events, among all keys."""
         keys = {**self._keys, "events": self._events["key"]}
         return {table: np.searchsorted(self.keys, found) for table, found in keys.items()}
 

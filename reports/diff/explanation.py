@@ -1,4 +1,4 @@
-"""What differs between jobs, and between queues, of two stores: the gate's own comparison, as rows. No Spark."""
+"""Differences between jobs, and between queues, of two stores: the gate's own comparison, as rows. No Spark."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _BY_KIND = {
 
 
 def explained(pair: SnapshotPair) -> list[Difference]:
-    """What differs in canonical form and also as read."""
+    """The differences in canonical form that are also differences as read."""
     return confirmed(diff(pair.expected, pair.actual), *pair.as_read)
 
 

@@ -1,4 +1,4 @@
-"""What `watch` finds in the looks of one queue, as the checks of the table find it."""
+"""The findings of `watch` about one queue, as the checks of the table make them."""
 
 from __future__ import annotations
 
