@@ -139,7 +139,7 @@ UPSIDE_DOWN = 'if command[1] == "ZADD" and on(command, "prioritized") then comma
         ("rate-limited-work/", "moveToActive", NO_LIMIT % 3, "ratelimit.queue-wide"),
         (LOCKED, "moveTo*", LONG, "lock.duration"),
         ("fetch-next/a_marker_of_a_f", "addPrioritizedJob", MARKED, ""),
-        ("liveness/closing_waits_for", "updateProgress", "return 0", ""),
+        ("liveness/closing_wa", "updateProgress", 'if command[1] == "HSET" then return 1 end', "job.hash.progress"),
         ("flow-failures/a_running_parent_ends", "addStandardJob", UNLINKED, "flow.child.linked"),
         ("order/jobs_due_in_the_same", "addDelayedJob", LATER, "order.delayed.score order.marker.delayed"),
         ("pause/pausing_twice", "pause", 'if command[1] == "RENAME" then return 1 end', "pause.moves-wait"),
