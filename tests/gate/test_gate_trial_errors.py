@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
@@ -110,9 +111,10 @@ def test_steps_that_only_the_client_cannot_take_are_its_failure(mini: MiniatureD
 
 
 def test_a_driver_that_cannot_be_started_is_an_error(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
-    evidence = tried(COUNTS, bench_of(mini(), RestartableDriver(Launch("none", ["/nonexistent/driver"]), seed=1)))
-    assert "a driver could not be used" in evidence.error
-    assert evidence.findings == []
+    for command in (["/nonexistent/driver"], [sys.executable, "-c", "raise SystemExit('Connection refused')"]):
+        evidence = tried(COUNTS, bench_of(mini(), RestartableDriver(Launch("none", command), seed=1)))
+        assert "a driver could not be used" in evidence.error
+        assert evidence.findings == []
 
 
 def test_a_redis_that_goes_away_is_an_error(mini: MiniatureDrivers, monkeypatch: pytest.MonkeyPatch) -> None:
