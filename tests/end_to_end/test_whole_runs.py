@@ -24,7 +24,7 @@ KNOWN = Path(str(files("conformance.clients"))) / "python_official" / "known.tom
 KNOWN_TO_DIFFER_FROM = {"5.62.0": KNOWN, "6.7.0": KNOWN.with_name("known-6.7.0.toml")}
 """The lists of the official Python client, by oracle."""
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 1200
+DEADLINE_S = 600
 
 WITHOUT_CLOCK = "tests.gate.clockless_node"
 

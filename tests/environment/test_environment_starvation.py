@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -208,6 +210,14 @@ def test_a_client_that_takes_the_time_itself_excuses_none_of_its_findings(
     assert own.worst.worst_second_ms >= STARVED_MS
     assert own.explaining(Timing(within_ms=1000, slack_ms=400)) is None
     assert StarvationRecord(own.losses).explaining(Timing(within_ms=1000, slack_ms=400)) is not None
+
+
+def test_a_client_takes_the_time_from_a_quarter_of_a_core_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = StarvationWatch(dict, lambda: None)
+    monkeypatch.setattr(starvation, "time", SimpleNamespace(monotonic=lambda: 2.0))
+    for client_ms, others_ms, taken in ((260, 10, True), (240, 10, False), (260, 270, False)):
+        watch._used = deque([(1.0, 0.0, 0.0), (2.0, client_ms, others_ms)])
+        assert watch._is_taken is taken
 
 
 def test_the_starvation_of_a_client_that_sleeps_is_not_its_own(sleeper: psutil.Process) -> None:
