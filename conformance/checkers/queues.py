@@ -162,7 +162,7 @@ def _schedulers(view: SnapshotView) -> Iterator[ViolationDetail]:
     for row in view.snapshot.schedulers:
         key = f"{row.queue}:repeat:{row.id}"
         if row.fields is None:
-            message = "there is no record for this entry of `repeat`"
+            message = "this entry of `repeat` has no record"
             yield ViolationDetail(
                 where="scheduler.record", key=key, message=message, damage="schedule-without-a-record"
             )

@@ -28,7 +28,7 @@ DEPENDENCY_KINDS: Mapping[str, str] = {
 
 
 def parsed_json(text: str | None) -> Any:
-    """The value of a JSON text; None where there is no text, or none that is JSON (`NaN`).
+    """The value of a JSON text; None without a text, and for one that is not JSON (`NaN`).
 
     For a text that is nested too deep for Python, but not for Node, the text itself is returned.
     """

@@ -202,6 +202,7 @@ class LoopWorker(WorkerHandle):
         unblocked: set[str] = set()
         for _ in range(HAND_OVER_MS // UNBLOCK_EVERY_MS):
             closing.settle(within_ms=UNBLOCK_EVERY_MS)
+            self.caller.cancellation.check()
             if closing.done:
                 break
             unblocked |= self.caller.unblock(loop.opened)

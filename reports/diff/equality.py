@@ -85,7 +85,7 @@ _NO_KEYS: Keys = np.empty(0, np.uint64)
 
 
 def _column(rows: pa.Table | None, name: str, kind: Any) -> Any:
-    """A column as an array; empty where there is no such table."""
+    """A column as an array; empty without this table."""
     return np.empty(0, kind) if rows is None else rows.column(name).to_numpy()
 
 
